@@ -110,6 +110,7 @@ class HeadExperiments:
         if heads is not None and not heads:
             return Effects(total, drop)
 
+        # From one clean run of a chunk, run every intervention on every head
         replacements_on = self._replacements(interventions, labels)
         n_chunks = -(-len(self.batch) // self._chunk_size)
         for chunk, rows, engine in counted("replacing heads", self._clean_runs(), total=n_chunks):
@@ -124,6 +125,7 @@ class HeadExperiments:
     def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]:
         """Right answers lost when all heads of a set are replaced by their means, for each set."""
         drop = np.zeros((len(self.batch), len(sets), len(self.task.outcomes)))
+        # A set may be asked for in several orders of its heads; it is removed once
         indices_of_set: dict[tuple[Head, ...], list[int]] = {}
         for index, heads in enumerate(sets):
             indices_of_set.setdefault(tuple(sorted(set(heads))), []).append(index)
@@ -170,6 +172,7 @@ class HeadExperiments:
         self, interventions: Sequence[str], labels: Mapping[Head, str]
     ) -> Callable[[Batch, slice], dict[str, Replacement]]:
         """Function that returns the replacement of each intervention on a chunk and its rows."""
+        # What depends on all sequences: relations, usual tokens, references, and values to draw from
         kinds = sorted(set(labels.values()))
         relations = relations_by_rows(self.task, self.batch, kinds)
         usual = self._usual_tokens(kinds)
@@ -199,6 +202,7 @@ class HeadExperiments:
 
     def _value_pool(self, labels: Mapping[Head, str]) -> ValuePool:
         """Values at related keys of reference sequences, for each kind and layer of a label."""
+        # Keys of reference sequences that are related to some query, then the values of a clean run there
         batch = reference_batch(self.task, self.seed)
         kinds = kinds_of(self.task, batch, sorted(set(labels.values())))
         to_some_query = [

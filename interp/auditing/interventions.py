@@ -57,6 +57,7 @@ def pattern_replacements(
         seed: Determines the random rows and keys of a sequence, together with its index among all sequences.
         first: Index of the first sequence of the chunk.
     """
+    # A head cannot attend to keys that are not visible, related or not
     visible = visible_keys(model, batch.tokens, batch.attention_mask)
     visible_related = {kind: relation & visible for kind, relation in related.items()}
     random = random_weights(visible, seed, first)
@@ -113,6 +114,7 @@ def label_only_rows(
     visible: Bool[Tensor, "batch query key"],
 ) -> Float[Tensor, "batch query key"]:
     """Attention to related keys is unchanged; all other attention is spread evenly over the unrelated keys."""
+    # Whatever attention is left over goes to unrelated keys, where a row has both
     unrelated = (visible & ~related).to(pattern)
     to_related = pattern * related
     remainder = (1 - to_related.sum(-1, keepdim=True)).clamp_min(0)
@@ -150,6 +152,7 @@ def wrong_key_rows(
         usual: Usual keys of each query, the narrowest choice first; the first with an unrelated key is used.
         random: Random weights; the key with the largest one is used.
     """
+    # From the widest choice to the narrowest, wherever a row has an unrelated key in it
     unrelated = visible & ~related
     candidates = unrelated
     for choice in reversed(usual):
@@ -176,12 +179,14 @@ def value_pool(
         labels: Kind that each head is labelled with.
         seed: Determines which keys are used if there are more than `LARGEST_POOL`.
     """
+    # Draw keys, the same for all layers
     drawn_keys = {}
     for kind in sorted(set(labels.values())):
         keys = related[kind].nonzero()
         order = torch.randperm(len(keys), generator=derived_generator(seed, "related keys", kind))
         drawn_keys[kind] = torch.zeros_like(related[kind])
         drawn_keys[kind][tuple(keys[order[:LARGEST_POOL]].T)] = True
+    # Collect the values of all heads of a layer at these keys
     kinds_by_layer = {layer: sorted({labels[head] for head in labels if head[0] == layer}) for layer, _ in labels}
     values: dict[tuple[str, int], list[Tensor]] = {}
     for _, rows, engine in runs:
@@ -209,6 +214,7 @@ def resampled_values(
 
     def new_outputs(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
         outputs = clean.z.clone()
+        # Only z changes: the attention to related keys times the change of their values
         label_by_index = {index: label for (label_layer, index), label in labels.items() if label_layer == layer}
         for index, label in label_by_index.items():
             values = pool[label, layer][:, index].to(clean.v)

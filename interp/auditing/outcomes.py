@@ -60,6 +60,7 @@ def choose_outcomes(
         ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
     """
     for size in looks:
+        # Sample anew with each number, until it is enough
         batch = task.sample(size, generator=derived_generator(seed, "audit"), split="test")
         check_relations(model, task, batch)
         experiments = HeadExperiments(model, task, batch, seed)
@@ -93,6 +94,7 @@ def judged_outcomes(
     Raises:
         ValueError: an unknown outcome, a model at chance, or too few sequences (says how many are needed).
     """
+    # Right answers and accuracy on the chosen outcomes
     for name in names or ():
         if name not in task.outcomes:
             raise ValueError(f"outcomes has {name!r}; this task has {', '.join(task.outcomes)}.")
@@ -110,7 +112,7 @@ def judged_outcomes(
     n_needed = np.ceil(n_answers * n / np.maximum(n_scored, 1)).astype(int)  # not every sequence has the outcome
     enough = above_chance & (n >= n_needed)
 
-    # If it is enough on no outcome: an error, or a warning and all outcomes
+    # If it is enough on no outcome: an error, or a warning
     best = f"at most {np.nanmax(clean):.2f}"
     levels = ", ".join(f"{level:.2f}" if level >= 0.01 else f"{level:.1g}" for level in dict.fromkeys(chance.tolist()))
     if above_chance.any():
@@ -130,6 +132,7 @@ def judged_outcomes(
         )
     if not enough.any() and not at_chance:
         raise ValueError(error)
+    # Otherwise, the outcomes on which it is, and why the others are left out
     outcome_names = np.array(task.outcomes)[chosen]
     if enough.any():
         judged = np.flatnonzero(enough)

@@ -127,6 +127,7 @@ def head_verdicts(
     def is_decided(p: PValues) -> list[bool]:
         return [decide(facts).verdict != "undecided" for facts in facts_about(p)]
 
+    # A record gathers what is known of one head: label and scores, costs, and what the rules say
     n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence)
     records = []
     for index, facts in enumerate(facts_about(evidence.p)):

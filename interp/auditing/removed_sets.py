@@ -66,6 +66,7 @@ class RemovedSets:
     by_heads: dict[frozenset[Head], RemovedSet] = field(init=False, default_factory=dict)
 
     def __post_init__(self):
+        # Every head alone, with which the losses of sets are compared
         heads = self.experiments.heads
         self._total = self.experiments.score.total.double().numpy()[:, None, self.outcomes]
         drop = self._drop([(head,) for head in heads])
@@ -83,6 +84,7 @@ class RemovedSets:
         return self.experiments.removed(sets)[:, :, self.outcomes]
 
     def _record(self, sets: Sequence[frozenset[Head]], drop: Float[np.ndarray, "sample set outcome"]) -> None:
+        # A set is costly if it costs accuracy, and more than its heads do one at a time
         drop_alone = np.stack([sum(self._drop_of_head[head] for head in heads) for heads in sets], 1)
         costs_accuracy = is_suspected(drop, self._total, self.threshold)
         costs_beyond_heads = is_suspected(drop - drop_alone, self._total, self.threshold)
@@ -138,7 +140,9 @@ class RemovedSets:
 
     def minimal_costly(self, candidates: Collection[Head]) -> list[frozenset[Head]]:
         """Costly sets of these heads without a smaller costly set inside, among those that were removed."""
-        costly = [heads for heads, removed in self.by_heads.items() if removed.is_costly and heads <= set(candidates)]
+        allowed = frozenset(candidates)
+        costly = [heads for heads, removed in self.by_heads.items() if removed.is_costly and heads <= allowed]
+        # Smaller sets first, so that any subset of a set is known before it
         minimal: list[frozenset[Head]] = []
         for heads in sorted(costly, key=len):
             if not any(smaller < heads for smaller in minimal):
@@ -157,6 +161,7 @@ class RemovedSets:
             drops = [self.by_heads[heads].drop - self.by_heads[heads - {head}].drop for heads in sets]
             drop = np.stack(drops, 1).astype(float)
             losses, is_needed = self._losses(drop), is_suspected(drop, self._total, self.threshold)
+            # The smallest sets, those in which it costs most first
             ranked = sorted(
                 (len(heads), -losses[index], tuple(sorted(heads)))
                 for index, heads in enumerate(sets)

@@ -182,6 +182,7 @@ class AuditResult(Result):
                     f"audits[{index}] has {_shape_in_words(audit)}, this model {_shape_in_words(self)}; pass audits of "
                     "models of the same shape."
                 )
+        # Two heads agree if layer, label and verdict are the same; their index within the layer means nothing
         similar_heads = [{(head.layer, head.label, head.verdict) for head in audit.heads} for audit in audits]
         heads = []
         for head in self.heads:
@@ -190,6 +191,7 @@ class AuditResult(Result):
         return replace(self, heads=tuple(heads), n_seeds=len(audits))
 
     def __str__(self) -> str:
+        # A line for each head
         lines = []
         for head, text in zip(self.heads, self.sentences(), strict=True):
             line = f"{head.verdict:<11} {text}"
@@ -207,6 +209,7 @@ class AuditResult(Result):
         lines.append(
             f"judged by accuracy on {', '.join(accuracies)}; needed means a loss of more than {', '.join(losses)}"
         )
+        # Sets of heads, unless none was tried
         if self.sets or self.largest_harmless:
             removable = f"{len(self.largest_harmless)} of {len(self.heads)} heads can be removed together"
             search = "every set of heads was tried: at most" if self.exact else "sets of heads were searched:"

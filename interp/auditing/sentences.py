@@ -81,12 +81,14 @@ def sentence(
         threshold: Loss of accuracy that counts on each.
         alpha: Level of the verdicts.
     """
+    # Each cost in words, on the outcome that suffers most
     costs: dict[str, str] = {}
     for name in TESTED:
         if cost := head.costs.get(name):
             worst = cost.worst(threshold)
             costs[name] = cost_in_words(outcomes[worst], cost.drop[worst], cost.low[worst], cost.high[worst])
             costs[f"{name}_bar"] = f"{threshold[worst]:.2f}"
+    # A faithful head: which of the two patterns of its label is harmless
     harmless_pattern = ""
     if head.reason == "through its pattern":
         name = "ideal" if head.is_harmless("ideal", alpha) else "label_only_pattern"

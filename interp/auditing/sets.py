@@ -102,6 +102,7 @@ def find_sets(
 
     Source: Zeller & Hildebrandt 2002 (ddmin). Differs: run from many starting sets, with a swap of single heads.
     """
+    # Remove all sets, or search among them
     removed = RemovedSets(experiments, outcomes, threshold)
     needed_alone = [head for head in experiments.heads if head in needed]
     not_needed_alone = [head for head in experiments.heads if head not in needed]
@@ -110,6 +111,7 @@ def find_sets(
         removed.remove(_subsets(experiments.heads, range(1, len(experiments.heads) + 1)))
     else:
         _Search(experiments, removed, needed_alone, frozenset(not_needed_alone)).run()
+    # What the losses show about heads, and the extremes
     harmless = {head: removed.smallest_harmless(head) for head in needed_alone}
     return HeadSets(
         needed_in=removed.needed_in(not_needed_alone),
@@ -165,11 +167,13 @@ class _Search:
 
     def grow(self) -> None:
         """Remove heads one after the other, in several orders, and reduce every set that becomes costly."""
+        # Random orders, each forwards and backwards
         candidates = sorted(self.not_needed_alone)
         orders = []
         for seed in range(ORDERS // 2):
             order = np.random.default_rng(seed).permutation(len(candidates))
             orders += [[candidates[index] for index in order], [candidates[index] for index in order[::-1]]]
+        # Add the next heads of every order, unless its set contains a costly one; a costly set stops growing
         grown = [frozenset[Head]()] * len(orders)
         minimal = self.removed.minimal_costly(self.not_needed_alone)
         step = -(-len(candidates) // STEPS) or 1
@@ -187,20 +191,19 @@ class _Search:
                     grown[index] = heads
 
     def reduce(
-        self,
-        heads: frozenset[Head],
-        condition: Callable[[frozenset[Head]], bool],
-        fixed: frozenset[Head] = frozenset(),
+        self, heads: frozenset[Head], condition: Callable[[frozenset[Head]], bool], fixed: frozenset[Head] = frozenset()
     ) -> frozenset[Head]:
         """Delete heads, except fixed ones, while a condition is met, until no further one can be deleted (ddmin)."""
         remaining, n_blocks = sorted(heads - fixed), 2
         while len(remaining) > 1:
+            # Try each block of heads, then all heads but one block
             size = -(-len(remaining) // n_blocks)
             blocks = [frozenset(remaining[start : start + size]) for start in range(0, len(remaining), size)]
             without_block = [frozenset(remaining) - block for block in blocks]
             candidates = [fixed | members for members in (*blocks, *without_block)]
             self.removed.remove(candidates)
             smaller = next((members for members in candidates if condition(members)), None)
+            # Go on with the smaller set, or with smaller blocks
             if smaller is not None:
                 n_blocks = 2 if smaller in candidates[: len(blocks)] else max(2, n_blocks - 1)
                 remaining = sorted(smaller - fixed)
@@ -212,11 +215,13 @@ class _Search:
 
     def swap_one_head(self) -> None:
         """Try the subsets of the minimal costly sets, and sets that differ from these in one head."""
+        # A set that was found by reduction may have a costly subset that was never removed
         for heads in self.removed.minimal_costly(self.not_needed_alone):
             if len(self.removed.by_heads) > MOST_TRIED:
                 return
             sizes = range(2, len(heads)) if len(heads) <= 4 else [len(heads) - 1]
             self.removed.remove(_subsets(sorted(heads), sizes))
+        # Swap heads of each minimal set of three or more, also of those that this finds
         swapped: set[frozenset[Head]] = set()
         n_swaps = 0
         while n_swaps < MOST_SWAPS and len(self.removed.by_heads) < MOST_TRIED:
@@ -236,6 +241,7 @@ class _Search:
 
     def cancel(self) -> None:
         """Look for a set that makes each needed head harmless."""
+        # Sets whose effects on the logits nearly add up to nothing, then sets that grow, then a reduction of these
         heads = self.experiments.heads
         for size in (3, 4):
             self.removed.remove(
@@ -273,6 +279,7 @@ class _Search:
         combined = [(*fixed_indices, *indices) for indices in combinations(free_indices, size - len(fixed_indices))]
         if not combined:
             return []
+        # The squared norm of a sum of effects is the sum of all their inner products
         sets = np.array(combined, dtype=int)
         effects = sum(self.products[sets[:, i], sets[:, j]] for i in range(size) for j in range(size))
         order = np.argsort(-effects if largest else effects, kind="stable")
@@ -285,6 +292,7 @@ class _Search:
     def extend(self, head: Head) -> None:
         """Remove further heads together with this one, each time the one that leaves the smallest loss, or the smallest
         predicted effect, as long as this makes it smaller."""
+        # By measured loss
         every_head = self.experiments.heads
         heads = frozenset([head])
         while len(heads) < LARGEST:
@@ -294,6 +302,7 @@ class _Search:
             if self.removed.loss(best) >= self.removed.loss(heads) or self.removed.is_harmless(best):
                 break
             heads = best
+        # By predicted effect
         indices = [every_head.index(head)]
         while len(indices) < LARGEST:
             free_indices = [index for index in range(len(every_head)) if index not in indices]
@@ -335,12 +344,14 @@ def effects_of_sets(
         pairs: Those of `sets.needed_pairs` to try; the effects of the others are NaN.
         cancelling: Those of `sets.cancelling` to try.
     """
+    # Remove every set once: those of pairs with and without the head, and those that may cancel
     tried = [heads for head, members in pairs for heads in (members, heads_without(head, members))]
     tried = list(dict.fromkeys([*tried, *cancelling]))
     drop_of_set = dict(zip(tried, experiments.removed(tried)[:, :, outcomes].swapaxes(0, 1), strict=True))
     total = experiments.score.total.double().numpy()[:, outcomes]
     untried = np.full(total.shape, np.nan)
 
+    # Arrange the losses in the order of the p values
     beyond_others = []
     for head, members in sets.needed_pairs:
         is_tried = (head, members) in pairs
@@ -351,9 +362,8 @@ def effects_of_sets(
         CANCELLING: [drop_of_set[members] if members in cancelling else untried for members in sets.cancelling],
         TOGETHER: [drop_of_set.get(members, untried) for members in (*sets.costly, *sets.cancelling)],
     }
-    return Effects(
-        total, {name: np.array(rows).reshape(-1, *total.shape).swapaxes(0, 1) for name, rows in drops.items()}
-    )
+    stacked = {name: np.array(rows).reshape(-1, *total.shape).swapaxes(0, 1) for name, rows in drops.items()}
+    return Effects(total, stacked)
 
 
 def heads_without(head: Head, heads: Heads) -> Heads:

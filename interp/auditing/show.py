@@ -47,6 +47,7 @@ def show_heads(
     Raises:
         ValueError: an audit or probes of a model of another shape, or no examples.
     """
+    # A page of attention patterns, whose heads the audit and the probes must fit
     page = show_attention(model, task, examples=examples, seed=seed)
     places = [name_of(head.place) for head in audit.heads]
     if tuple(places) != page.heads:
@@ -56,6 +57,7 @@ def show_heads(
     n_layers = audit.heads[-1].layer + 1
     if probes is not None and len(probes.accuracy) != n_layers + 1:
         raise ValueError(f"probes has {len(probes.accuracy)} layers with the embedding; the model has {n_layers + 1}.")
+    # The same examples, with verdicts in the grid and the finding on the chosen head
     findings = _findings(audit, probes)
     return canvas_page(
         page.examples,

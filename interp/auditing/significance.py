@@ -121,7 +121,8 @@ def corrections(n_heads: int, n_labelled: int, n_sets: int) -> dict[str, float]:
     each has one true hypothesis to reject by mistake, not two (the partitioning principle, Finner & Strassburger 2002):
     Bonferroni over interventions, with a share of the level for each question.
     """
-    n_other_tests_on_all = len(TESTED) - len(LABEL_TESTS) - 1  # all but the mean
+    # Of the interventions on all heads, the mean answers a question of its own
+    n_other_tests_on_all = len(TESTED) - len(LABEL_TESTS) - 1
     n_pattern_tests = n_other_tests_on_all * n_heads + len(LABEL_TESTS) * n_labelled
     factors = dict.fromkeys(TESTED, n_pattern_tests / SHARE_OF_QUESTION["pattern"])
     factors["mean"] = correction_of_needed(n_heads)
@@ -144,6 +145,7 @@ def planned_looks(n: int | str, limit: int) -> list[int]:
     if isinstance(n, str):
         if n != "enough":
             raise ValueError(f'n is {n!r}; give a number of sequences or "enough".')
+        # Doubling: all looks together cost at most twice the last one
         looks = [min(FIRST_LOOK, limit)]
         while looks[-1] < limit:
             looks.append(min(2 * looks[-1], limit))
@@ -220,6 +222,7 @@ class GrowingEvidence:
 
     def intervals(self, name: str) -> Float[np.ndarray, "3 head outcome"]:
         """Accuracy lost on each head and outcome, with the ends of its interval; NaN where it was not tried."""
+        # Heads that were decided early have fewer sequences
         drop, sizes = self.effects.drop[name], self.effects.n(name)
         intervals = np.full((3, *drop.shape[1:]), np.nan)
         for size in set(sizes.tolist()) - {0}:
@@ -237,6 +240,7 @@ class GrowingEvidence:
             A number for each head; None for heads that are decided, or that the largest of `FACTORS_OF_N` would not
             decide.
         """
+        # Try larger and larger numbers until every head is decided
         sizes = self.effects.n("mean")
         numbers: list[int | None] = [None] * len(sizes)
         undecided = [index for index, decided in enumerate(is_decided(self.p)) if not decided]

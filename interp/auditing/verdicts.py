@@ -146,10 +146,12 @@ def partners_in_sets(
         sets: Sets that were tested, in the order of their p values.
         alpha: Level.
     """
+    # What is significant about heads alone, heads in sets, and sets that may cancel
     harmless_alone = {head for head, p_alone in zip(heads, p.harmless["mean"], strict=True) if p_alone <= alpha}
     needed_alone = {head for head, p_alone in zip(heads, p.matters["mean"], strict=True) if p_alone <= alpha}
     needed_in, not_needed_in = p.matters[NEEDED_IN] <= alpha, p.harmless[NEEDED_IN] <= alpha
     costs_together, cancels = p.matters[CANCELLING] <= alpha, p.harmless[CANCELLING] <= alpha
+    # The sets that give each reason, and whether the head must be harmless or needed alone
     may_cancel = ~cancels & ~costs_together
     cancelled = [(head, members) for members in compress(sets.cancelling, cancels) for head in members]
     maybe_cancelled = [(head, members) for members in compress(sets.cancelling, may_cancel) for head in members]
