@@ -31,22 +31,24 @@ def residual_names(model: Any) -> list[str]:
     return ["blocks.0.hook_resid_pre"] + [f"blocks.{layer}.hook_resid_post" for layer in range(model.cfg.n_layers)]
 
 
-def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) -> list[Float[Tensor, "batch target d"]]:
+def activations_at_targets(
+    model: Any, batch: Batch, names: Sequence[str], **inputs: Any
+) -> list[Float[Tensor, "batch target d"]]:
     """Activations of some hook points at each target position, from one pass that stores nothing else.
 
     They are zero where an example does not have the target, and in float32 if the model is in half precision.
     """
-    found: dict[str, Tensor] = {}
+    activations: dict[str, Tensor] = {}
 
-    def read(activation: Tensor) -> Tensor:
-        at = logits_at_targets(activation, batch)
-        at = at.float() if at.dtype in (torch.float16, torch.bfloat16) else at  # which torch cannot factorise
-        return at if batch.target_mask is None else at.masked_fill(~batch.target_mask[..., None], 0)
+    def select_targets(activation: Tensor) -> Tensor:
+        rows = logits_at_targets(activation, batch)
+        if rows.dtype in (torch.float16, torch.bfloat16):  # torch cannot factorise matrices of these
+            rows = rows.float()
+        return rows if batch.target_mask is None else rows.masked_fill(~batch.target_mask[..., None], 0)
 
-    stored = storing_hooks(names, found, transform=read)
-    inputs |= batch.model_inputs()
-    model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=stored)
-    return [found[name] for name in names]
+    hooks = storing_hooks(names, activations, transform=select_targets)
+    model.run_with_hooks(batch.tokens, **inputs, **batch.model_inputs(), fwd_hooks=hooks)
+    return [activations[name] for name in names]
 
 
 @torch.no_grad()
@@ -63,19 +65,19 @@ def residuals_at_targets(model: Any, batch: Batch, *, first: int = 0) -> Float[T
     """
     names = residual_names(model)
     activations = torch.empty(0)
-    for start, part in enumerate(chunks(batch, CHUNK)):
-        streams = at_targets(model, part.to(device_of(model)), names)
-        if not start:
+    for index, chunk in enumerate(chunks(batch, CHUNK)):
+        streams = activations_at_targets(model, chunk.to(device_of(model)), names)
+        if index == 0:
             n_targets, width = streams[0].shape[1:]
             activations = torch.empty(len(names), n_targets, len(batch), width, dtype=streams[0].dtype)
+        rows = slice(index * CHUNK, index * CHUNK + len(chunk))
         for layer, stream in enumerate(streams):
-            activations[layer, :, start * CHUNK : start * CHUNK + len(part)] = stream.transpose(0, 1)
+            activations[layer, :, rows] = stream.transpose(0, 1)
     if not activations.isfinite().all():
         layer, target, sample, _ = (~activations.isfinite()).nonzero()[0].tolist()
         raise ValueError(
             f"activations has a value that is not finite, first at layer {layer}, target {target}, sample "
-            f"{first + sample}. "
-            f"Did training diverge? Check the model's weights."
+            f"{first + sample}. Did training diverge? Check the model's weights."
         )
     return activations
 
@@ -88,11 +90,11 @@ def residual_blocks(
     Raises:
         ValueError: an error of `residuals_at_targets`.
     """
-    every = list(targets) == list(range(batch.labels.shape[1]))
+    all_targets = list(targets) == list(range(batch.labels.shape[1]))
     for start in range(0, len(batch), BLOCK):
         rows = slice(start, min(start + BLOCK, len(batch)))
         streams = residuals_at_targets(model, batch.select(rows), first=start)
-        yield rows, streams if every else streams[:, list(targets)]
+        yield rows, streams if all_targets else streams[:, list(targets)]
 
 
 def same_examples(*present: Bool[Tensor, "_ target"]) -> Iterator[tuple[Any, list[Any]]]:
@@ -139,8 +141,8 @@ def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "layer mod
     for index, model in enumerate(models):
         if model.training:  # eval() costs a hundred times more than this check
             model.eval()
-        part = batch.to(device_of(model))
-        _, cache = model.run_with_cache(part.tokens, names_filter=names, **part.model_inputs())
+        moved = batch.to(device_of(model))
+        _, cache = model.run_with_cache(moved.tokens, names_filter=names, **moved.model_inputs())
         for layer, name in enumerate(names):
             patterns[layer, index] = cache[name].cpu()
         if not patterns[:, index].sum().isfinite():

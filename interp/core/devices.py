@@ -23,20 +23,21 @@ def check_device(device: str) -> torch.device:
     """
     available = devices()
     try:
-        wanted = torch.device(device)
+        torch_device = torch.device(device)
     except RuntimeError:
         raise ValueError(f"device is {device!r}, not a device name; choose one of {', '.join(available)}.") from None
-    name = wanted.type if wanted.index is None else f"{wanted.type}:{wanted.index}"
-    if name not in {*available, *(one.split(":")[0] for one in available), "cpu:0"}:
-        why = "" if torch.cuda.is_available() else " Torch sees no GPU (torch.cuda.is_available() is False)."
-        raise ValueError(f"device is {device!r}, not available; choose one of {', '.join(available)}.{why}")
-    return wanted
+    name = torch_device.type if torch_device.index is None else f"{torch_device.type}:{torch_device.index}"
+    without_index = [available_name.split(":")[0] for available_name in available]
+    if name not in {*available, *without_index, "cpu:0"}:
+        hint = "" if torch.cuda.is_available() else " Torch sees no GPU (torch.cuda.is_available() is False)."
+        raise ValueError(f"device is {device!r}, not available; choose one of {', '.join(available)}.{hint}")
+    return torch_device
 
 
 def device_of(model: Model | BridgeModel) -> torch.device:
     """Device of a model's first parameter."""
-    holder = model.bridge if isinstance(model, BridgeModel) else model
-    return next(iter(holder.parameters())).device
+    module = model.bridge if isinstance(model, BridgeModel) else model
+    return next(iter(module.parameters())).device
 
 
 @contextmanager

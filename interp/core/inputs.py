@@ -14,9 +14,12 @@ from interp.tasks.base import Batch
 
 def distinct_inputs(batch: Batch) -> Int[np.ndarray, " sample"]:
     """Number of the input of each example, from 0; examples with equal tokens, positions and padding have the same."""
-    parts = [batch.tokens, *(part.long() for part in (batch.position_ids, batch.attention_mask) if part is not None)]
-    _, number = torch.cat(parts, 1).unique(dim=0, return_inverse=True)
-    return number.numpy()
+    columns = [batch.tokens]
+    for further in (batch.position_ids, batch.attention_mask):
+        if further is not None:
+            columns.append(further.long())
+    _, numbers = torch.cat(columns, 1).unique(dim=0, return_inverse=True)
+    return numbers.numpy()
 
 
 def sum_by_input(
@@ -25,9 +28,9 @@ def sum_by_input(
     """Sum over the examples of each input."""
     if inputs.max() + 1 == len(inputs):  # all are distinct: the same rows, in the order of the sample
         return values
-    found = np.zeros((inputs.max() + 1, *values.shape[1:]))
-    np.add.at(found, inputs, values)
-    return found
+    sums = np.zeros((inputs.max() + 1, *values.shape[1:]))
+    np.add.at(sums, inputs, values)
+    return sums
 
 
 def repeats_text(
@@ -41,5 +44,6 @@ def repeats_text(
         counted: Whether intervals count distinct ones, and not draws.
     """
     most, distinct = int(np.max(n)), int(np.max(n_distinct))
-    how = ", which intervals count" if counted else ""
-    return "" if distinct >= most else f" ({distinct} distinct{how})"
+    if distinct >= most:
+        return ""
+    return f" ({distinct} distinct, which intervals count)" if counted else f" ({distinct} distinct)"

@@ -15,7 +15,7 @@ from hooks.extras import require
 from interp.core.progress import progress
 
 EVERY = 0.5
-"""Seconds between looks at the parent process."""
+"""Seconds between checks of the parent process."""
 MOST_LOST = 5
 """Losses of processes without a finished call, after which no others are started."""
 CONNECT = 30
@@ -32,8 +32,8 @@ class LostWorkers(RuntimeError):
 def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -> Iterator[Any]:
     """Call functions in parallel processes, and yield their results as they come.
 
-    A process ends at once when the one that started it is gone, however it was killed. Other processes show no bars.
-    What a killed process was doing is done again by another.
+    A process ends when the process that started it has ended, however it was killed. Processes show no progress bars.
+    A call whose process was killed is made again in another.
 
     Args:
         calls: Functions of modules, with their arguments.
@@ -48,27 +48,27 @@ def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -
         LostWorkers: processes are killed again and again without finishing a call, or the scheduler is gone.
         MissingExtra: a scheduler is given, and `distributed` is not installed.
     """
-    left = dict(enumerate(calls))
+    remaining = dict(enumerate(calls))
     if scheduler is not None:
-        yield from _on_cluster(left, scheduler)
+        yield from _on_cluster(remaining, scheduler)
         return
-    lost = 0
-    while left:
+    losses = 0  # in a row, since the last finished call
+    while remaining:
         try:
-            for index, result in _here(left, min(n_jobs, len(left))):
-                del left[index]
-                lost = 0
+            for index, result in _on_this_machine(remaining, min(n_jobs, len(remaining))):
+                del remaining[index]
+                losses = 0
                 yield result
         except BrokenProcessPool as error:
-            lost += 1
-            if lost == MOST_LOST:
+            losses += 1
+            if losses == MOST_LOST:
                 raise LostWorkers(
-                    f"processes were killed {lost} times in a row before one of {len(left)} calls was done, which "
-                    f"happens when memory runs out; use fewer (n_jobs is {n_jobs})."
+                    f"processes were killed {losses} times in a row before one of {len(remaining)} calls was done, "
+                    f"which happens when memory runs out; use fewer (n_jobs is {n_jobs})."
                 ) from error
 
 
-def _here(calls: Mapping[int, Call], n_jobs: int) -> Iterator[tuple[int, Any]]:
+def _on_this_machine(calls: Mapping[int, Call], n_jobs: int) -> Iterator[tuple[int, Any]]:
     parent = os.getpid()
     # as an initializer, since a new process spends seconds on the imports of its first call
     yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_end_with, initargs=(parent,))(
@@ -87,10 +87,10 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
 
     from distributed import Client, KilledWorker, as_completed
 
-    ours = isinstance(scheduler, str)
-    where, client = str(scheduler), None if ours else scheduler
+    opens_client = isinstance(scheduler, str)
+    client = None if opens_client else scheduler
     futures: dict[Any, int] = {}
-    lost: Counter[int] = Counter()
+    losses: Counter[int] = Counter()  # by call
     try:
         client = client or Client(scheduler, timeout=CONNECT, set_as_default=False)
         futures = {client.submit(_call_alone, *call, pure=False): index for index, call in calls.items()}
@@ -100,24 +100,25 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
             try:
                 result = future.result()
             except KilledWorker as error:
-                lost[index] += 1
-                if lost[index] == MOST_LOST:
+                # The worker was lost with the call: make it again on another
+                losses[index] += 1
+                if losses[index] == MOST_LOST:
                     raise LostWorkers(
-                        f"workers of {where} were lost again and again while they did one call, which happens when "
+                        f"workers of {scheduler} were lost again and again while they did one call, which happens when "
                         f"memory runs out: {error}"
                     ) from error
-                again = client.submit(_call_alone, *calls[index], pure=False)
-                futures[again] = index
-                results.add(again)
+                second_attempt = client.submit(_call_alone, *calls[index], pure=False)
+                futures[second_attempt] = index
+                results.add(second_attempt)
                 continue
             yield result
     except (CancelledError, OSError) as error:
-        raise LostWorkers(f"the connection to the scheduler at {where} is lost: {error or 'it ended'}.") from error
+        raise LostWorkers(f"the connection to the scheduler at {scheduler} is lost: {error or 'it ended'}.") from error
     finally:
         if client is not None:
             with suppress(CancelledError, OSError):
                 client.cancel(list(futures))
-            if ours:
+            if opens_client:
                 with suppress(CancelledError, OSError):
                     client.close(timeout=CONNECT)
 

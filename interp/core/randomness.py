@@ -7,7 +7,7 @@ import torch
 
 def derived_seed(seed: int, *names: str | int) -> int:
     """The 63-bit seed of a named stream, the same on every machine."""
-    text = "/".join(str(part) for part in (seed, *names))
+    text = "/".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks import TransformerStack
 from hooks.checks import check_number, checks_types
-from interp.core.activations import at_targets
+from interp.core.activations import activations_at_targets
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text
 from interp.core.intervals import Interval
@@ -238,7 +238,7 @@ def right_by_depth(
     names = [f"blocks.{depth - 1}.hook_resid_post" for depth in depths]
     right = []
     for chunk in chunks_on_device(net, batch):
-        streams = at_targets(net, chunk, names, depth=greatest)
+        streams = activations_at_targets(net, chunk, names, depth=greatest)
         _check_finite(streams, depths)
         right_in_chunk = torch.stack([task.answers(net.read_out(stream)) == chunk.labels for stream in streams])
         right.append(right_in_chunk & chunk.present)

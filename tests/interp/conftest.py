@@ -39,7 +39,7 @@ def as_if_in_processes(monkeypatch):
     """Makes the calls that are meant for several processes in this one: pickled, the last call first."""
     from interp.core import processes
 
-    one_job = processes._here
+    one_job = processes._on_this_machine
 
     def here(calls, n_jobs):
         if n_jobs == 1:
@@ -49,7 +49,7 @@ def as_if_in_processes(monkeypatch):
             function, arguments = pickle.loads(pickle.dumps(call))
             yield index, pickle.loads(pickle.dumps(function(*arguments)))
 
-    monkeypatch.setattr(processes, "_here", here)
+    monkeypatch.setattr(processes, "_on_this_machine", here)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_distinct_samples_are_not_mentioned(verb):
 
 def test_a_pruning_curve_counts_inputs():
     some, more = (interp.pruning_curve(model_of(FEW), FEW, by="magnitude", fractions=[1.0], n=n) for n in (500, 2000))
-    wide, narrow = (float((one.high - one.low)[0, 0]) for one in (some, more))
+    wide, narrow = (float((one.accuracy.high - one.accuracy.low)[0, 0]) for one in (some, more))
     assert narrow == pytest.approx(wide, rel=0.25)
 
 
@@ -122,5 +122,5 @@ def test_audits_say_of_how_many_inputs_they_are(n):
 
 def test_an_audit_of_probes_says_of_how_many_inputs_it_is():
     found = interp.audit_probe(model_of(FEW), FEW, n_train=200, n_test=400)
-    assert int(found.n_distinct.max()) < 250
-    assert f"400 ({int(found.n_distinct.max())} distinct) examples" in str(found)
+    assert int(np.max(found.accuracy.n)) < 250
+    assert f"400 ({int(np.max(found.accuracy.n))} distinct) examples" in str(found)

@@ -129,6 +129,6 @@ def test_only_losses_in_a_row_are_counted(monkeypatch):
         if len(asked) < 3:
             raise BrokenProcessPool
 
-    monkeypatch.setattr("interp.core.processes._here", here)
+    monkeypatch.setattr("interp.core.processes._on_this_machine", here)
     assert list(in_processes([(add, (0, 0))] * 3, n_jobs=2)) == [0, 10, 20]
     assert asked == [[0, 1, 2], [0, 1, 2], [1, 2]]
