@@ -9,7 +9,7 @@ from hooks.model.config import TransformerConfig
 from hooks.model.encoder import EncoderConfig
 
 Family = Literal["gpt2", "bert", "albert"]
-Head = Literal["lm", "linear", "none"]
+HeadKind = Literal["lm", "linear", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Architecture:
 
     name: str
     family: Family
-    head: Head
+    head: HeadKind
     """`lm`: logits over the vocabulary. `linear`: token classification. `none`: hidden states only."""
     prefix: str = ""
     """Prefix of weight names outside the head."""
@@ -42,7 +42,7 @@ ARCHITECTURES = {
 }
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-"""Their names to ours. Of two names for one function, the first is written."""
+"""Hugging Face's names to ours. Of two names for one function, the first is written."""
 
 _MUST_BE: dict[Family, dict[str, tuple[Any, ...]]] = {
     "gpt2": {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
@@ -56,18 +56,18 @@ _MUST_BE_EVERYWHERE = {
 }
 
 
-def architecture_named(name: Any, where: str) -> Architecture:
-    """The architecture of a name; `where` is for the error text.
+def architecture_named(name: Any, source: str) -> Architecture:
+    """The architecture of a name; `source` is for the error text.
 
     Raises:
         ValueError: an unknown name, or None.
     """
     if isinstance(name, str) and name in ARCHITECTURES:
         return ARCHITECTURES[name]
-    known = ", ".join(ARCHITECTURES)
+    names = ", ".join(ARCHITECTURES)
     if name is None:
-        raise ValueError(f'{where} names no architecture; its config needs "architectures" with one of {known}.')
-    raise ValueError(f"{where} is a {name}, which is not known here; known are {known}.")
+        raise ValueError(f'{source} names no architecture; its config needs "architectures" with one of {names}.')
+    raise ValueError(f"{source} is a {name}, which is not known here; known are {names}.")
 
 
 def check_settings(values: dict[str, Any], architecture: Architecture, location: str | Path | None = None) -> None:
@@ -82,20 +82,20 @@ def check_settings(values: dict[str, Any], architecture: Architecture, location:
         ValueError: a setting without one.
     """
     activation = "activation_function" if architecture.family == "gpt2" else "hidden_act"
-    wanted = {activation: tuple(ACTIVATIONS), **_MUST_BE[architecture.family], **_MUST_BE_EVERYWHERE}
-    for name, allowed in wanted.items():
+    allowed_values = {activation: tuple(ACTIVATIONS), **_MUST_BE[architecture.family], **_MUST_BE_EVERYWHERE}
+    for name, allowed in allowed_values.items():
         value = values.get(name)
         if value is not None and value not in allowed:
             must = " or ".join(map(repr, allowed)) or "absent"
-            where = f"this {architecture.name}" if location is None else f"the {architecture.name} in {location}"
-            raise ValueError(f"{name} is {shortened(repr(value))} in the config of {where}; only {must} can be loaded.")
+            model = f"this {architecture.name}" if location is None else f"the {architecture.name} in {location}"
+            raise ValueError(f"{name} is {shortened(repr(value))} in the config of {model}; only {must} can be loaded.")
 
 
-def config_of(theirs: Any, architecture: Architecture, *, tied: bool, pooler: bool) -> TransformerConfig:
+def config_of(hf_config: Any, architecture: Architecture, *, tied: bool, pooler: bool) -> TransformerConfig:
     """Our config of a Hugging Face model.
 
     Args:
-        theirs: Its config object.
+        hf_config: Its config object.
         architecture: Its class.
         tied: Whether the unembedding is the token embedding.
         pooler: Whether it has a pooler.
@@ -103,35 +103,35 @@ def config_of(theirs: Any, architecture: Architecture, *, tied: bool, pooler: bo
     Raises:
         ValueError: a setting without a counterpart.
     """
-    check_settings(theirs.to_dict(), architecture)
+    check_settings(hf_config.to_dict(), architecture)
     sizes = {
-        "d_vocab": theirs.vocab_size,
-        "d_model": theirs.hidden_size,
-        "n_heads": theirs.num_attention_heads,
-        "n_layers": theirs.num_hidden_layers,
-        "n_ctx": theirs.max_position_embeddings,
+        "d_vocab": hf_config.vocab_size,
+        "d_model": hf_config.hidden_size,
+        "n_heads": hf_config.num_attention_heads,
+        "n_layers": hf_config.num_hidden_layers,
+        "n_ctx": hf_config.max_position_embeddings,
     }
     if architecture.family == "gpt2":
         return TransformerConfig(
             **sizes,
-            d_mlp=theirs.n_inner,
+            d_mlp=hf_config.n_inner,
             attention="causal",
-            activation=ACTIVATIONS[theirs.activation_function],  # type: ignore[arg-type]
-            layer_norm_eps=theirs.layer_norm_epsilon,
-            attn_scale=0.0 if theirs.scale_attn_weights else 1.0,
+            activation=ACTIVATIONS[hf_config.activation_function],  # type: ignore[arg-type]
+            layer_norm_eps=hf_config.layer_norm_epsilon,
+            attn_scale=0.0 if hf_config.scale_attn_weights else 1.0,
             tied_embedding=tied or architecture.head == "none",
             init="gpt2",
         )
     return EncoderConfig(
         **sizes,
-        d_mlp=theirs.intermediate_size,
-        activation=ACTIVATIONS[theirs.hidden_act],  # type: ignore[arg-type]
-        layer_norm_eps=theirs.layer_norm_eps,
-        n_token_types=theirs.type_vocab_size,
-        d_embedding=theirs.embedding_size if architecture.family == "albert" else 0,
+        d_mlp=hf_config.intermediate_size,
+        activation=ACTIVATIONS[hf_config.hidden_act],  # type: ignore[arg-type]
+        layer_norm_eps=hf_config.layer_norm_eps,
+        n_token_types=hf_config.type_vocab_size,
+        d_embedding=hf_config.embedding_size if architecture.family == "albert" else 0,
         tied=architecture.family == "albert",
         head="masked_lm" if architecture.head == "lm" else architecture.head,
-        d_vocab_out=theirs.num_labels if architecture.head == "linear" else 0,
+        d_vocab_out=hf_config.num_labels if architecture.head == "linear" else 0,
         tied_embedding=tied if architecture.head == "lm" else None,
         pooler=pooler,
     )
@@ -168,7 +168,7 @@ def architecture_of(cfg: TransformerConfig) -> Architecture:
 
 def settings_for(cfg: TransformerConfig) -> dict[str, Any]:
     """Arguments of the Hugging Face config for a config that `architecture_of` accepts."""
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == cfg.activation)
+    activation = next(hf_name for hf_name, name in ACTIVATIONS.items() if name == cfg.activation)
     settings: dict[str, Any] = {
         "vocab_size": cfg.d_vocab,
         "hidden_size": cfg.d_model,
@@ -183,7 +183,7 @@ def settings_for(cfg: TransformerConfig) -> dict[str, Any]:
         names = {"n_inner": cfg.d_mlp, "activation_function": activation, "layer_norm_epsilon": cfg.layer_norm_eps}
         return {**settings, **names, "scale_attn_weights": scaled}
     if cfg.head != "masked_lm":
-        settings["tie_word_embeddings"] = True  # their default; without effect
+        settings["tie_word_embeddings"] = True  # the default; without effect
     if cfg.head == "linear":
         settings["num_labels"] = cfg.d_vocab_out
     if cfg.tied:
@@ -194,7 +194,7 @@ def settings_for(cfg: TransformerConfig) -> dict[str, Any]:
 
 def _refuse_wiring(cfg: TransformerConfig, name: str, **wiring: Any) -> None:
     scales = (cfg.d_head**0.5, 1.0) if name.startswith("GPT2") else (cfg.d_head**0.5,)
-    wanted = {
+    allowed_values = {
         **{setting: (value,) for setting, value in wiring.items()},
         "positions": ("learned",),
         "embedding": (None,),
@@ -206,7 +206,7 @@ def _refuse_wiring(cfg: TransformerConfig, name: str, **wiring: Any) -> None:
         "attn_scale": scales,
         "d_head": (cfg.d_model / cfg.n_heads,),
     }
-    for setting, allowed in wanted.items():
+    for setting, allowed in allowed_values.items():
         value = getattr(cfg, setting)
         if value not in allowed:
             raise _no_place(name, f"{setting} is {value!r}", f"needs {' or '.join(map(repr, allowed))}")
@@ -216,5 +216,5 @@ def _refuse_wiring(cfg: TransformerConfig, name: str, **wiring: Any) -> None:
         raise _no_place(name, "head_patterns holds hard-coded heads", "learns every pattern")
 
 
-def _no_place(name: str, found: str, has: str) -> ValueError:
-    return ValueError(f"the model does not fit Hugging Face's {name}: {found}, and {name} {has}.")
+def _no_place(name: str, fault: str, has: str) -> ValueError:
+    return ValueError(f"the model does not fit Hugging Face's {name}: {fault}, and {name} {has}.")

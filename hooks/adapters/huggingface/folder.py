@@ -99,8 +99,8 @@ def check_links(path: Path, names: Iterable[str]) -> None:
 
 def safe_settings(values: dict[str, Any], config_class: Any) -> dict[str, Any]:
     """The settings of a config that its class defines: no auto_map, kernels of attention, or other files of weights."""
-    known = {*config_class().to_dict(), *config_class.attribute_map, "num_labels"} - {"dtype", "_name_or_path"}
-    return {name: value for name, value in values.items() if name in known}
+    allowed = {*config_class().to_dict(), *config_class.attribute_map, "num_labels"} - {"dtype", "_name_or_path"}
+    return {name: value for name, value in values.items() if name in allowed}
 
 
 def check_sizes(path: Path, config: Any, family: str) -> None:
@@ -112,10 +112,10 @@ def check_sizes(path: Path, config: Any, family: str) -> None:
     files = [path / name for name in weight_files(path) if name.endswith(".safetensors")]
     shapes = [shape for file in files for shape in _shapes(file)]
     longest = max((size for shape in shapes for size in shape), default=0)
-    sizes = {name: getattr(config, name, None) for name in _AXES["gpt2" if family == "gpt2" else "bert"]}
-    most = {name: longest for name, size in sizes.items() if size is not None}
-    most["num_hidden_layers"] = 1000 if family == "albert" else len(shapes)
-    for name, limit in most.items():
+    axes = _AXES["gpt2" if family == "gpt2" else "bert"]
+    limits = {name: longest for name in axes if getattr(config, name, None) is not None}
+    limits["num_hidden_layers"] = 1000 if family == "albert" else len(shapes)
+    for name, limit in limits.items():
         size = getattr(config, name)
         if not isinstance(size, int) or not 1 <= size <= limit:
             raise ValueError(

@@ -24,7 +24,7 @@ from hooks.adapters.huggingface.folder import (
     shards,
 )
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
-from hooks.adapters.huggingface.weights import Row, rows, to_ours
+from hooks.adapters.huggingface.weights import Row, from_hf_weights, rows
 from hooks.checks import checks_types
 from hooks.files import reading, shortened
 from hooks.model.architectures import make_model
@@ -48,6 +48,13 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     no dropout, also in training. `model.tokenizer` is the folder's tokenizer, or None for an object in memory;
     `model.parity` is the `ParityReport` of the check, or None without it.
 
+    >>> import hooks, transformers
+    >>> sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16, "vocab_size": 20}
+    >>> gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    >>> model = hooks.from_huggingface(gpt2)
+    >>> model.cfg.block, model.parity.ok
+    ('pre_ln', True)
+
     Args:
         model_or_path: A model object of `transformers` (its weights are copied), a folder with `config.json`,
             `*.safetensors` and a tokenizer, or a name on the hub. Only a name uses the network.
@@ -64,73 +71,79 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     Source: `transformers` 5, whose modules define the architectures. Differs: `GPT2Model`, which has no unembedding,
     gets its embedding as one, as in `GPT2LMHeadModel`; a padding token's vector has a gradient like any other.
     """
-    theirs, ignored, location = find_model(model_or_path)
-    architecture = architecture_named(type(theirs).__name__, "model_or_path")
-    ours = _converted(theirs, architecture, location)
-    table = rows(architecture, ours.cfg)
-    left_out = tuple(sorted({*_left_over(theirs, table), *_harmless(ignored, f"a {architecture.name}")}))
-    report = compare(ours, theirs, architecture, left_out=left_out) if check else None
-    if report is not None and not report.ok:
-        raise ValueError(
-            f"the loaded model differs from the Hugging Face model by more than {TOLERANCE:g}, and is refused. "
-            f"Has the {architecture.name} been changed?\n{report}"
-        )
-    ours.tokenizer = find_tokenizer(location) if with_tokenizer and location is not None else None
-    ours.parity = report  # type: ignore[assignment]
-    return ours
+    hf_model, unused_names, location = find_model(model_or_path)
+    architecture = architecture_named(type(hf_model).__name__, "model_or_path")
+    model = _convert(hf_model, architecture, location)
+    # Every weight is used, or known to have no effect
+    unused = _unused_weights(hf_model, rows(architecture, model.cfg))
+    _check_harmless(unused, "this model")
+    _check_harmless(unused_names, f"a {architecture.name}")
+    model.parity = None  # type: ignore[assignment]
+    if check:
+        left_out = tuple(sorted({*unused, *unused_names}))
+        report = compare(model, hf_model, architecture, left_out=left_out)
+        if not report.ok:
+            raise ValueError(
+                f"the loaded model differs from the Hugging Face model by more than {TOLERANCE:g}, and is refused. "
+                f"Has the {architecture.name} been changed?\n{report}"
+            )
+        model.parity = report  # type: ignore[assignment]
+    model.tokenizer = find_tokenizer(location) if with_tokenizer and location is not None else None
+    return model
 
 
-def _converted(theirs: Any, architecture: Architecture, location: str | Path | None) -> TransformerStack:
-    weights = dict(theirs.named_parameters(remove_duplicate=False))
+def _convert(hf_model: Any, architecture: Architecture, location: str | Path | None) -> TransformerStack:
+    weights = dict(hf_model.named_parameters(remove_duplicate=False))
     first = next(iter(weights.values()))
     if first.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"model_or_path holds {first.dtype} weights; call .float() on it first.")
-    pooler = getattr(theirs.base_model, "pooler", None) is not None
-    read_out = theirs.get_output_embeddings()  # tied if it shares the embedding's tensor, whatever the config says
-    tied = read_out is not None and read_out.weight is theirs.get_input_embeddings().weight
+    pooler = getattr(hf_model.base_model, "pooler", None) is not None
+    # Tied if the read-out shares the embedding's tensor, whatever the config says
+    read_out = hf_model.get_output_embeddings()
+    tied = read_out is not None and read_out.weight is hf_model.get_input_embeddings().weight
     try:
-        cfg = config_of(theirs.config, architecture, tied=tied, pooler=pooler)
+        cfg = config_of(hf_model.config, architecture, tied=tied, pooler=pooler)
     except ValueError as error:
         raise ValueError(f"the config of {'the model' if location is None else location}: {error}") from error
-    ours = make_model(cfg).to(dtype=first.dtype, device=first.device)
-    _copy_weights(ours, weights, rows(architecture, cfg))
-    return ours.eval()
+    model = make_model(cfg).to(dtype=first.dtype, device=first.device)
+    _copy_weights(model, weights, rows(architecture, cfg))
+    return model.eval()
 
 
-def _copy_weights(ours: TransformerStack, theirs: Mapping[str, Tensor], table: list[Row]) -> None:
-    own = dict(ours.named_parameters())
+def _copy_weights(model: TransformerStack, hf_weights: Mapping[str, Tensor], table: list[Row]) -> None:
+    parameters = dict(model.named_parameters())
+    # Check all shapes before anything is copied
     for row in table:
-        if row.theirs not in theirs:
-            raise ValueError(f"the weights do not fit the config: {row.theirs} is missing.")
-        shapes = [own[name].shape for name in row.ours]
-        wanted = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        wanted = wanted[::-1] if row.transposed else wanted
-        if theirs[row.theirs].shape != wanted:
+        if row.hf_name not in hf_weights:
+            raise ValueError(f"the weights do not fit the config: {row.hf_name} is missing.")
+        shapes = [parameters[name].shape for name in row.names]
+        expected = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+        expected = expected[::-1] if row.transposed else expected
+        shape = hf_weights[row.hf_name].shape
+        if shape != expected:
             raise ValueError(
-                f"the weights do not fit the config: {row.theirs} is {tuple(theirs[row.theirs].shape)}, "
-                f"by the config {tuple(wanted)}."
+                f"the weights do not fit the config: {row.hf_name} is {tuple(shape)}, by the config {tuple(expected)}."
             )
     with torch.no_grad():
-        for name, tensor in to_ours(theirs, table).items():
-            own.pop(name).copy_(tensor)
-        if "unembed.bias" in own:  # an untied GPT-2 has no such bias
-            own.pop("unembed.bias").zero_()
-    if own:
-        raise ValueError(f"no weight of theirs corresponds to {', '.join(own)}.")
+        for name, tensor in from_hf_weights(hf_weights, table).items():
+            parameters.pop(name).copy_(tensor)
+        if "unembed.bias" in parameters:  # an untied GPT-2 has no such bias
+            parameters.pop("unembed.bias").zero_()
+    if parameters:
+        raise ValueError(f"no weight of the Hugging Face model corresponds to {', '.join(parameters)}.")
 
 
-def _left_over(theirs: Any, table: list[Row]) -> list[str]:
+def _unused_weights(hf_model: Any, table: list[Row]) -> list[str]:
     """Weights of a model that no row names."""
-    parameters = dict(theirs.named_parameters(remove_duplicate=False))
-    used = {id(parameters[row.theirs]) for row in table}
-    return _harmless([name for name, parameter in theirs.named_parameters() if id(parameter) not in used], "this model")
+    parameters = dict(hf_model.named_parameters(remove_duplicate=False))
+    used = {id(parameters[row.hf_name]) for row in table}
+    return [name for name, parameter in hf_model.named_parameters() if id(parameter) not in used]
 
 
-def _harmless(names: list[str], where: str) -> list[str]:
+def _check_harmless(names: list[str], description: str) -> None:
     for name in sorted(names):
         if not HARMLESS.search(name):
-            raise ValueError(f"the weights do not fit the config: {name} has no place in {where}.")
-    return names
+            raise ValueError(f"the weights do not fit the config: {name} has no place in {description}.")
 
 
 def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
@@ -191,32 +204,44 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
         with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
             values, _ = transformers.PretrainedConfig.get_config_dict(location, local_files_only=local_files_only)
             names = values.get("architectures")
-            name = names[0] if isinstance(names, list) and names else names or None
-            architecture = architecture_named(name, str(location))
+            if isinstance(names, list):
+                names = names[0] if names else None
+            architecture = architecture_named(names or None, str(location))
             check_settings(values, architecture, location)
-            make = getattr(transformers, architecture.name)
+            model_class = getattr(transformers, architecture.name)
             with reading(location, "a folder with the config of a Hugging Face model"):
-                config = make.config_class.from_dict(safe_settings(values, make.config_class))
+                config = model_class.config_class.from_dict(safe_settings(values, model_class.config_class))
             config.dtype = None  # the dtype of the stored weights, whatever the config says
             _check_weights(location, config, architecture.family, local_files_only)
-            more = {"config": config, "local_files_only": local_files_only, "output_loading_info": True, **_EAGER}
-            settings = {**more, "use_safetensors": True, "ignore_mismatched_sizes": True, "dtype": "auto"}
+            settings = {
+                "config": config,
+                "local_files_only": local_files_only,
+                "output_loading_info": True,
+                "use_safetensors": True,
+                "ignore_mismatched_sizes": True,
+                "dtype": "auto",
+                **_EAGER,
+            }
             with reading(location, "a folder with a Hugging Face model"):
-                model, info = make.from_pretrained(location, **settings)
+                model, info = model_class.from_pretrained(location, **settings)
+            # A model without a head may have been saved without its pooler
             missing = sorted(info["missing_keys"])
             if architecture.head == "none" and missing and all(name.startswith("pooler.") for name in missing):
-                model, info = make.from_pretrained(location, add_pooling_layer=False, **settings)
+                model, info = model_class.from_pretrained(location, add_pooling_layer=False, **settings)
     except SafetensorError as error:
         raise ValueError(f"the weights in {location} cannot be read ({error}). Is a file cut short?") from None
     except StrictDataclassError as error:
         raise ValueError(f"the config.json in {location} cannot be read: {shortened(str(error))}") from None
     for name in sorted(info["missing_keys"]):
         raise ValueError(f"the weights in {location} do not fit its config: {name} is missing.")
-    for name, found, wanted in sorted(info["mismatched_keys"]):
+    for name, shape, expected in sorted(info["mismatched_keys"]):
         raise ValueError(
-            f"the weights in {location} do not fit its config: {name} is {tuple(found)}, by the config {tuple(wanted)}."
+            f"the weights in {location} do not fit its config: {name} is {tuple(shape)}, by the config "
+            f"{tuple(expected)}."
         )
-    return model.float() if model.dtype in (torch.float16, torch.bfloat16) else model, sorted(info["unexpected_keys"])
+    if model.dtype in (torch.float16, torch.bfloat16):
+        model = model.float()
+    return model, sorted(info["unexpected_keys"])
 
 
 def _check_weights(location: str | Path, config: Any, family: str, local: bool) -> None:

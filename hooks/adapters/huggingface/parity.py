@@ -64,42 +64,45 @@ class ParityReport:
 
 @torch.no_grad()
 def compare(
-    ours: TransformerStack, theirs: Any, architecture: Architecture, *, left_out: tuple[str, ...] = (), seed: int = 0
+    model: TransformerStack, hf_model: Any, architecture: Architecture, *, left_out: tuple[str, ...] = (), seed: int = 0
 ) -> ParityReport:
-    """Run both on the same random texts, in evaluation mode, theirs with eager attention.
+    """Run both on the same random texts, in evaluation mode, the Hugging Face model with eager attention.
 
     Args:
-        ours: The loaded model, in evaluation mode.
-        theirs: The Hugging Face model. Its mode and attention implementation are restored.
+        model: The loaded model, in evaluation mode.
+        hf_model: The Hugging Face model. Its mode and attention implementation are restored.
         architecture: Its class.
         left_out: Names of weights for the report.
         seed: Seed of the texts.
     """
-    inputs, mask = _texts(ours.cfg, seed, ours.W_E.device)
-    layers = range(ours.cfg.n_layers)
+    inputs, mask = _texts(model.cfg, seed, model.W_E.device)
+    layers = range(model.cfg.n_layers)
     # the hook point of what Hugging Face calls the last hidden state
-    last = f"blocks.{layers[-1]}.hook_resid_post" if ours.ln_final is None else "ln_final.hook_normalized"
+    last = f"blocks.{layers[-1]}.hook_resid_post" if model.ln_final is None else "ln_final.hook_normalized"
     names = [*(f"blocks.{layer}.hook_resid_pre" for layer in layers), last]
-    tokens, more = inputs["input_ids"], {name: value for name, value in inputs.items() if name != "input_ids"}
-    logits, cache = cast(Any, ours).run_with_cache(tokens, mask, **more, names_filter=names)
-    with _as_reference(theirs):
-        expected = theirs(attention_mask=mask.long(), **inputs, output_hidden_states=True)
-        pooled = None
-        if isinstance(ours, Encoder) and ours.pooler is not None:
-            pooled = theirs.base_model(attention_mask=mask.long(), **inputs).pooler_output
+    tokens = inputs["input_ids"]
+    further_inputs = {name: ids for name, ids in inputs.items() if name != "input_ids"}
+    logits, cache = cast(Any, model).run_with_cache(tokens, mask, **further_inputs, names_filter=names)
+    with _as_reference(hf_model):
+        hf_output = hf_model(attention_mask=mask.long(), **inputs, output_hidden_states=True)
+        hf_pooled = None
+        if isinstance(model, Encoder) and model.pooler is not None:
+            hf_pooled = hf_model.base_model(attention_mask=mask.long(), **inputs).pooler_output
     hidden = [cache[name] for name in names]
-    found, wanted = logits, getattr(expected, "prediction_logits", None)  # prediction_logits: BertForPreTraining
+    # Without a head the last hidden states are compared
     if architecture.head == "none":
-        found, wanted = hidden[-1], expected[0]
-    elif wanted is None:
-        wanted = expected.logits
+        output, expected = hidden[-1], hf_output[0]
+    else:
+        output = logits
+        hf_logits = getattr(hf_output, "prediction_logits", None)  # BertForPreTraining
+        expected = hf_output.logits if hf_logits is None else hf_logits
     return ParityReport(
         architecture=architecture.name,
         n_tokens=int(mask.sum()),
-        logits=_distance(found[mask], wanted[mask]),
-        largest_logit=float(wanted[mask].abs().max()),
-        hidden=tuple(_distance(a[mask], b[mask]) for a, b in zip(hidden, expected.hidden_states, strict=True)),
-        pooled=None if pooled is None else _distance(cast(Encoder, ours).pool(hidden[-1]), pooled),
+        logits=_distance(output[mask], expected[mask]),
+        largest_logit=float(expected[mask].abs().max()),
+        hidden=tuple(_distance(a[mask], b[mask]) for a, b in zip(hidden, hf_output.hidden_states, strict=True)),
+        pooled=None if hf_pooled is None else _distance(cast(Encoder, model).pool(hidden[-1]), hf_pooled),
         left_out=left_out,
         versions={"transformers": transformers.__version__, "torch": str(torch.__version__)},
     )
@@ -111,9 +114,10 @@ def _texts(cfg: TransformerConfig, seed: int, device: Any) -> tuple[dict[str, Te
     inputs = {"input_ids": torch.randint(cfg.d_vocab, (TEXTS, pos), generator=generator)}
     if isinstance(cfg, EncoderConfig) and cfg.n_token_types:
         inputs["token_type_ids"] = torch.randint(cfg.n_token_types, (TEXTS, pos), generator=generator)
-    lengths = torch.tensor([pos, *(max(1, pos * part // TEXTS) for part in range(1, TEXTS))])
+    shorter = [max(1, pos * index // TEXTS) for index in range(1, TEXTS)]
+    lengths = torch.tensor([pos, *shorter])
     mask = torch.arange(pos) < lengths[:, None]
-    return {name: value.to(device) for name, value in inputs.items()}, mask.to(device)
+    return {name: ids.to(device) for name, ids in inputs.items()}, mask.to(device)
 
 
 def _distance(a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"]) -> float:
@@ -121,13 +125,13 @@ def _distance(a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"]) -> float:
 
 
 @contextmanager
-def _as_reference(theirs: Any) -> Iterator[None]:
+def _as_reference(hf_model: Any) -> Iterator[None]:
     """Evaluation mode and eager attention within the context."""
-    modes = {module: module.training for module in theirs.modules()}
-    config = cast(Any, theirs.config)
+    modes = {module: module.training for module in hf_model.modules()}
+    config = cast(Any, hf_model.config)
     attention = config._attn_implementation
     try:
-        theirs.eval()
+        hf_model.eval()
         config._attn_implementation = "eager"
         yield
     finally:

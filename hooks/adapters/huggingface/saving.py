@@ -12,7 +12,7 @@ import transformers
 from hooks.adapters.huggingface.configs import architecture_of, settings_for
 from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
-from hooks.adapters.huggingface.weights import rows, to_theirs
+from hooks.adapters.huggingface.weights import rows, to_hf_weights
 from hooks.checks import checks_types
 from hooks.model.encoder import EncoderConfig
 from hooks.model.transformer import TransformerStack
@@ -45,12 +45,12 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
         raise ValueError(f"tokenizer is a {type(tokenizer).__name__}; only one of transformers can be written.")
     if tokenizer is None and hasattr(model.tokenizer, "save_pretrained"):
         tokenizer = model.tokenizer
-    theirs = _converted(model, tokenizer)
+    hf_model = _convert(model, tokenizer)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         with quiet():
-            theirs.save_pretrained(temporary, safe_serialization=True)
+            hf_model.save_pretrained(temporary, safe_serialization=True)
             if tokenizer is not None:
                 tokenizer.save_pretrained(temporary)
         for path in temporary.iterdir():
@@ -63,32 +63,32 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
         raise
 
 
-def _converted(model: TransformerStack, tokenizer: Any) -> Any:
+def _convert(model: TransformerStack, tokenizer: Any) -> Any:
     """The model as an object of `transformers`, compared with the original."""
     cfg = model.cfg
     architecture = architecture_of(cfg)
-    ours = dict(model.named_parameters())
-    if not isinstance(cfg, EncoderConfig) and not cfg.tied_embedding and ours["unembed.bias"].any():
+    parameters = dict(model.named_parameters())
+    if not isinstance(cfg, EncoderConfig) and not cfg.tied_embedding and parameters["unembed.bias"].any():
         raise ValueError(
             "the model does not fit Hugging Face's GPT2LMHeadModel: its read-out has a bias (b_U) that is not zero, "
             "and GPT2LMHeadModel has none. Train with tied_embedding=True, or set the bias to zero."
         )
-    make = getattr(transformers, architecture.name)
+    model_class = getattr(transformers, architecture.name)
     pooling = {"add_pooling_layer": model.cfg.pooler} if architecture.head == "none" else {}  # type: ignore[attr-defined]
     ids = {name: getattr(tokenizer, name, None) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    special = {name: value for name, value in ids.items() if value is not None}
+    special_ids = {name: token for name, token in ids.items() if token is not None}
     with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
-        config = make.config_class(**{**settings_for(cfg), **special})
-        theirs = make(config, **pooling).to(next(iter(ours.values())))
-    weights = dict(theirs.named_parameters(remove_duplicate=False))
+        config = model_class.config_class(**{**settings_for(cfg), **special_ids})
+        hf_model = model_class(config, **pooling).to(next(iter(parameters.values())))
+    weights = dict(hf_model.named_parameters(remove_duplicate=False))
     with torch.no_grad():
         for parameter in weights.values():
             parameter.zero_()  # a next-sentence head, and a bias that an untied head does not use
-        for name, tensor in to_theirs(ours, rows(architecture, cfg)).items():
+        for name, tensor in to_hf_weights(parameters, rows(architecture, cfg)).items():
             weights[name].copy_(tensor)
-    report = compare(model, theirs.eval(), architecture)
+    report = compare(model, hf_model.eval(), architecture)
     if not report.ok:
         raise ValueError(
             f"converted to a {architecture.name}, the model's logits differ by more than {TOLERANCE:g}:\n{report}"
         )
-    return theirs
+    return hf_model

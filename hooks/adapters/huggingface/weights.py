@@ -16,13 +16,13 @@ from hooks.model.encoder import EncoderConfig
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor of theirs, and the tensors of ours that it joins along the output axis."""
+    """One tensor of a Hugging Face model, and the tensors of our model that it joins along the output axis."""
 
-    theirs: str
-    ours: tuple[str, ...]
-    """Several if theirs joins several matrices (GPT-2's queries, keys and values)."""
+    hf_name: str
+    names: tuple[str, ...]
+    """Several if the tensor joins several matrices (GPT-2's queries, keys and values)."""
     transposed: bool = False
-    """True if theirs is (input, output), as in GPT-2's Conv1D; ours are (output, input)."""
+    """True if the tensor is (input, output), as in GPT-2's Conv1D; ours are (output, input)."""
 
 
 def rows(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
@@ -33,29 +33,30 @@ def rows(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
     return table
 
 
-def to_ours(theirs: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Tensor]:
-    """Our weights (or gradients) from theirs, as views."""
-    found: dict[str, Tensor] = {}
+def from_hf_weights(hf_weights: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Tensor]:
+    """Our weights (or gradients) from Hugging Face's, as views."""
+    weights: dict[str, Tensor] = {}
     for row in table:
-        tensor = theirs[row.theirs].T if row.transposed else theirs[row.theirs]
-        found |= zip(row.ours, tensor.chunk(len(row.ours)), strict=True)
-    return found
+        tensor = hf_weights[row.hf_name]
+        tensor = tensor.T if row.transposed else tensor
+        weights |= zip(row.names, tensor.chunk(len(row.names)), strict=True)
+    return weights
 
 
-def to_theirs(ours: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Tensor]:
-    """Their weights (or gradients) from ours."""
-    found = {}
+def to_hf_weights(weights: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Tensor]:
+    """Hugging Face's weights (or gradients) from ours."""
+    hf_weights: dict[str, Tensor] = {}
     for row in table:
-        tensor = torch.cat([ours[name] for name in row.ours])
-        found[row.theirs] = tensor.T.contiguous() if row.transposed else tensor
-    return found
+        tensor = torch.cat([weights[name] for name in row.names])
+        hf_weights[row.hf_name] = tensor.T.contiguous() if row.transposed else tensor
+    return hf_weights
 
 
-def _both(theirs: str, *ours: str, transposed: bool = False) -> list[Row]:
+def _affine(hf_name: str, *names: str, transposed: bool = False) -> list[Row]:
     """Rows for weight and bias of one affine map."""
     return [
-        Row(f"{theirs}.weight", tuple(f"{name}.weight" for name in ours), transposed),
-        Row(f"{theirs}.bias", tuple(f"{name}.bias" for name in ours)),
+        Row(f"{hf_name}.weight", tuple(f"{name}.weight" for name in names), transposed),
+        Row(f"{hf_name}.bias", tuple(f"{name}.bias" for name in names)),
     ]
 
 
@@ -63,28 +64,28 @@ def _gpt2(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
     prefix = architecture.prefix
     table = [Row(f"{prefix}wte.weight", ("embed.weight",)), Row(f"{prefix}wpe.weight", ("positions.weight",))]
     for layer in range(cfg.n_layers):
-        at, block = f"{prefix}h.{layer}", f"weights.{layer}"
+        hf_layer, block = f"{prefix}h.{layer}", f"weights.{layer}"
         inputs = [f"{block}.attention.{name}" for name in "qkv"]
-        table += _both(f"{at}.ln_1", f"{block}.norm_1")
-        table += _both(f"{at}.attn.c_attn", *inputs, transposed=True)
-        table += _both(f"{at}.attn.c_proj", f"{block}.attention.o", transposed=True)
-        table += _both(f"{at}.ln_2", f"{block}.norm_2")
-        table += _both(f"{at}.mlp.c_fc", f"{block}.mlp.w_in", transposed=True)
-        table += _both(f"{at}.mlp.c_proj", f"{block}.mlp.w_out", transposed=True)
-    table += _both(f"{prefix}ln_f", "norm_final")
+        table += _affine(f"{hf_layer}.ln_1", f"{block}.norm_1")
+        table += _affine(f"{hf_layer}.attn.c_attn", *inputs, transposed=True)
+        table += _affine(f"{hf_layer}.attn.c_proj", f"{block}.attention.o", transposed=True)
+        table += _affine(f"{hf_layer}.ln_2", f"{block}.norm_2")
+        table += _affine(f"{hf_layer}.mlp.c_fc", f"{block}.mlp.w_in", transposed=True)
+        table += _affine(f"{hf_layer}.mlp.c_proj", f"{block}.mlp.w_out", transposed=True)
+    table += _affine(f"{prefix}ln_f", "norm_final")
     return table if cfg.tied_embedding else [*table, Row("lm_head.weight", ("unembed.weight",))]
 
 
 def _encoder_inputs(architecture: Architecture, cfg: EncoderConfig) -> list[Row]:
-    at = f"{architecture.prefix}embeddings"
+    embeddings = f"{architecture.prefix}embeddings"
     table = [
-        Row(f"{at}.word_embeddings.weight", ("embed.weight",)),
-        Row(f"{at}.position_embeddings.weight", ("positions.weight",)),
-        Row(f"{at}.token_type_embeddings.weight", ("token_types.weight",)),
-        *_both(f"{at}.LayerNorm", "norm_embed"),
+        Row(f"{embeddings}.word_embeddings.weight", ("embed.weight",)),
+        Row(f"{embeddings}.position_embeddings.weight", ("positions.weight",)),
+        Row(f"{embeddings}.token_type_embeddings.weight", ("token_types.weight",)),
+        *_affine(f"{embeddings}.LayerNorm", "norm_embed"),
     ]
     if cfg.d_embedding:
-        table += _both(f"{architecture.prefix}encoder.embedding_hidden_mapping_in", "embed_up")
+        table += _affine(f"{architecture.prefix}encoder.embedding_hidden_mapping_in", "embed_up")
     return table
 
 
@@ -113,28 +114,28 @@ _ALBERT_LAYER = {
 def _encoder_layers(architecture: Architecture, cfg: EncoderConfig) -> list[Row]:
     encoder = f"{architecture.prefix}encoder"
     if architecture.family == "albert":
-        blocks, parts = [f"{encoder}.albert_layer_groups.0.albert_layers.0"], _ALBERT_LAYER
+        hf_blocks, names = [f"{encoder}.albert_layer_groups.0.albert_layers.0"], _ALBERT_LAYER
     else:
-        blocks, parts = [f"{encoder}.layer.{layer}" for layer in range(cfg.n_layers)], _BERT_LAYER
-    return [
-        row
-        for index, block in enumerate(blocks)
-        for theirs, ours in parts.items()
-        for row in _both(f"{block}.{theirs}", f"weights.{index}.{ours}")
-    ]
+        hf_blocks, names = [f"{encoder}.layer.{layer}" for layer in range(cfg.n_layers)], _BERT_LAYER
+    table = []
+    for index, hf_block in enumerate(hf_blocks):
+        for hf_name, name in names.items():
+            table += _affine(f"{hf_block}.{hf_name}", f"weights.{index}.{name}")
+    return table
 
 
 def _head(architecture: Architecture, cfg: EncoderConfig) -> list[Row]:
-    bert, table = architecture.family == "bert", []
+    is_bert, table = architecture.family == "bert", []
     if cfg.pooler:
-        table += _both(f"{architecture.prefix}pooler{'.dense' if bert else ''}", "pooler")
+        pooler = "pooler.dense" if is_bert else "pooler"
+        table += _affine(f"{architecture.prefix}{pooler}", "pooler")
     if cfg.head == "linear":
-        table += _both("classifier", "unembed")
+        table += _affine("classifier", "unembed")
     if cfg.head == "masked_lm":
-        at = "cls.predictions" if bert else "predictions"
-        before = f"{at}.transform" if bert else at
-        table += [*_both(f"{before}.dense", "unembed.dense"), *_both(f"{before}.LayerNorm", "unembed.norm")]
-        table += [Row(f"{at}.decoder.bias", ("unembed.bias",))]
+        head = "cls.predictions" if is_bert else "predictions"
+        transform = f"{head}.transform" if is_bert else head
+        table += [*_affine(f"{transform}.dense", "unembed.dense"), *_affine(f"{transform}.LayerNorm", "unembed.norm")]
+        table.append(Row(f"{head}.decoder.bias", ("unembed.bias",)))
         if not cfg.tied_embedding:
-            table += [Row(f"{at}.decoder.weight", ("unembed.rows",))]
+            table.append(Row(f"{head}.decoder.weight", ("unembed.rows",)))
     return table

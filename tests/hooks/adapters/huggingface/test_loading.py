@@ -17,7 +17,7 @@ from hooks import Encoder, Transformer, from_huggingface, verify
 from hooks.adapters.huggingface.configs import ARCHITECTURES, config_of
 from hooks.adapters.huggingface.loading import HARMLESS
 from hooks.adapters.huggingface.parity import TOLERANCE, ParityReport
-from hooks.adapters.huggingface.weights import rows, to_ours, to_theirs
+from hooks.adapters.huggingface.weights import from_hf_weights, rows, to_hf_weights
 from hooks.model.presets import albert_encoder, bert_encoder, gpt
 
 VOCAB, POS = 23, 12
@@ -201,7 +201,7 @@ def test_gradients_of_every_weight(name, dtype, tolerance):
         (logits[real].logsumexp(-1) - logits[real][:, 2]).mean().backward()
     known = dict(reference.named_parameters(remove_duplicate=False))
     gradients = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in known.items()}
-    expected = to_ours(gradients, rows(ARCHITECTURES[name], model.cfg))
+    expected = from_hf_weights(gradients, rows(ARCHITECTURES[name], model.cfg))
     assert set(expected) == {key for key, _ in model.named_parameters()}
     unused = {"pooler.weight", "pooler.bias"} | ({"unembed.bias"} if name == "GPT2LMHeadModel" else set())
     for key, parameter in model.named_parameters():
@@ -395,8 +395,8 @@ def test_any_sizes(name, heads, width, layers, types, seed):
     assert model.parity.logits < 1e-8
     table = rows(ARCHITECTURES[name], model.cfg)
     ours = dict(model.named_parameters())
-    there = to_theirs(ours, table)
+    there = to_hf_weights(ours, table)
     known = dict(reference.named_parameters(remove_duplicate=False))
     assert all(torch.equal(known[key], tensor) for key, tensor in there.items())
-    back = to_ours(there, table)
+    back = from_hf_weights(there, table)
     assert all(torch.equal(ours[key], tensor) for key, tensor in back.items())
