@@ -82,6 +82,7 @@ def known_answer(name: str, seed: int) -> KnownAnswer:
     >>> from interp.known_answers import known_answer
     >>> answer = known_answer("dyck stack, redundant", seed=0)
     >>> [head for head, truth in answer.heads.items() if truth.truth == "redundant"]
+    [(0, 1), (0, 2)]
     """
     if name not in SUITE:
         raise ValueError(f"name is {name!r}; the suite has {', '.join(SUITE)}.")

@@ -1,4 +1,4 @@
-"""Changes of weights that preserve the function: more heads or layers, permuted heads, rescaled weights, rotations."""
+"""Changes of weights that preserve the function: permuted heads, rescaled weights, rotations."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hooks import Transformer, TransformerStack
-from hooks.interventions.ablation_engine import every_head
+from hooks.interventions.ablation_engine import Head, every_head
 from hooks.model.layers import Identity, Linear
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.craft.weights import (
@@ -37,6 +37,7 @@ def permute_heads(model: TransformerStack, orders: Sequence[Sequence[int]]) -> N
         ValueError: a wrong number of orders, an order that is not a permutation, hard-coded heads, or heads without
             an output matrix, which write where their position says.
     """
+    # Check the orders; the present order is valid for every model
     blocks, n_heads = model.stored_blocks, model.cfg.n_heads
     if len(orders) != len(blocks):
         raise ValueError(f"there are {len(orders)} orders; the model has {len(blocks)} blocks. Pass one for each.")
@@ -47,10 +48,11 @@ def permute_heads(model: TransformerStack, orders: Sequence[Sequence[int]]) -> N
         return
     if model.cfg.head_patterns or not model.cfg.output_projection:
         raise ValueError("heads that are hard-coded, or have no output matrix, cannot be permuted.")
+    # Move rows of queries, keys and values, columns of the output, and factors of identities
     for block, order in zip(blocks, orders, strict=True):
         attention = block.attention
-        every = torch.arange(attention.v.weight.shape[0]).view(n_heads, -1)
-        rows = every[list(order)].flatten()
+        rows_by_head = torch.arange(attention.v.weight.shape[0]).view(n_heads, -1)
+        rows = rows_by_head[list(order)].flatten()
         for name in "qkv":
             linear = cast(Linear, getattr(attention, name))
             linear.weight.copy_(linear.weight[rows])
@@ -77,21 +79,22 @@ def rescale(model: Transformer, generator: torch.Generator) -> None:
         attention = block.attention
         for head in range(attention.n_heads):
             rows = head_rows(block, head)
-            scores, written = _factors(2, generator).tolist()
+            query_factor, value_factor = _factors(2, generator).tolist()
             if attention.learned:
-                _scale_rows(attention.q, rows, scores)
-                _scale_rows(attention.k, rows, 1 / scores)
+                _scale_rows(attention.q, rows, query_factor)
+                _scale_rows(attention.k, rows, 1 / query_factor)
             if not isinstance(attention.o, Identity):
-                _scale_rows(attention.v, rows, written)
-                attention.o.weight[:, rows] /= written
+                _scale_rows(attention.v, rows, value_factor)
+                attention.o.weight[:, rows] /= value_factor
+        # relu(c x) = c relu(x): what a hidden unit reads is scaled, and its output is scaled back
         if block.mlp is not None and model.cfg.activation == "relu":
             w_in = block.mlp.w_in
-            units = _factors(len(w_in.weight), generator).to(w_in.weight)
-            w_in.weight.mul_(units[:, None])
+            unit_factors = _factors(len(w_in.weight), generator).to(w_in.weight)
+            w_in.weight.mul_(unit_factors[:, None])
             if w_in.bias is not None:
-                w_in.bias.mul_(units)
-            after: nn.Module = getattr(block.mlp, "w_2", block.mlp.w_out)
-            cast(Linear, after).weight.div_(units)
+                w_in.bias.mul_(unit_factors)
+            next_map: nn.Module = getattr(block.mlp, "w_2", block.mlp.w_out)
+            cast(Linear, next_map).weight.div_(unit_factors)
 
 
 def _factors(n: int, generator: torch.Generator) -> Float[Tensor, " n"]:
@@ -142,14 +145,17 @@ def random_orders(model: Transformer, generator: torch.Generator) -> list[list[i
     return [torch.randperm(cfg.n_heads, generator=generator).tolist() for _ in model.stored_blocks]
 
 
-def reordered(known: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswer:
+def reordered(answer: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswer:
     """Move the truth about each head, and its partners, to where `permute_heads` puts the head."""
-    place = {(layer, head): (layer, orders[layer % len(orders)].index(head)) for layer, head in every_head(known.model)}
+    place: dict[Head, Head] = {}
+    for layer, head in every_head(answer.model):
+        order = orders[layer % len(orders)]  # a tied model has one order for all layers
+        place[layer, head] = (layer, order.index(head))
     heads = {
-        place[head]: replace(truth, partners=tuple(place[other] for other in truth.partners))
-        for head, truth in known.heads.items()
+        place[head]: replace(truth, partners=tuple(place[partner] for partner in truth.partners))
+        for head, truth in answer.heads.items()
     }
-    return replace(known, heads=dict(sorted(heads.items())))
+    return replace(answer, heads=dict(sorted(heads.items())))
 
 
 def can_rotate(model: Transformer) -> bool:

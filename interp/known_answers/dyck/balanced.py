@@ -82,6 +82,7 @@ def balance_head(
     if not math.isfinite(imbalance):
         raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
     check_choice("attention", attention, BalancedAttention)
+    # Scores: all zero, or random with one gap of each pair for every query (Eq. 11)
     opens, _ = pair_coordinates(states)
     gap = torch.zeros(opens.shape, dtype=torch.float64)
     if attention == "uneven":
@@ -90,6 +91,7 @@ def balance_head(
         common = (torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1) * WIDEST_COMMON
         gap = (torch.rand(opens.shape, generator=generator, dtype=torch.float64) * 2 - 1) * WIDEST_GAP
         _write_scores(model, states, common, gap, head)
+    # Values, which compensate for the gap
     gains = torch.ones(states.max_depth, dtype=torch.float64) if gains is None else gains
     _write_values(model.block(0), states, gap, closers=1 + imbalance, gains=gains, head=head)
 

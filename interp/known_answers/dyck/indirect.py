@@ -68,8 +68,10 @@ def dyck_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], pa
     check_choice("pattern", pattern, Literal["stack", "self"] if brings == "sign" else Step)
     task = random_dyck(generator)
     model, states, stream = _empty_model(task, generator, n_heads=2, n_units=2 * task.n_types)
+    # Head 0 finds the type
     attend_to_top(model, states)
     write_map(model.block(0), 0, _type_map(states), reads=stream["states"], writes=stream["type"])
+    # Head 1 opens the gate, and the MLP passes the type through it
     _attend(model, states, pattern, head=1)
     values = _random_signs(states, generator) if brings == "sign" else torch.ones(1, states.width).double()
     gate = slice(stream["spare"].start, stream["spare"].start + 1)
@@ -122,7 +124,7 @@ def dyck_masked(generator: torch.Generator) -> KnownAnswer:
     for head, (register, matrix) in enumerate(writes):
         attend_to_top(model, states, head=head)
         write_map(model.block(0), head, matrix, reads=stream["states"], writes=stream[register])
-    # The MLP moves what is left of the wrong type to the answer
+    # The MLP adds what is left of the wrong type to the answer
     mlp = mlp_of(model.block(0))
     with torch.no_grad():
         mlp.w_in.weight[:, stream["spare"]] = torch.eye(task.n_types).double()
@@ -151,6 +153,7 @@ def dyck_hops(generator: torch.Generator, *, first: Step = "stack", second: Step
         raise ValueError(f"the steps are {first!r} and {second!r}; exactly one of them must be 'self'.")
     task = random_dyck(generator)
     model, states, stream = _empty_model(task, generator, n_heads=1, n_layers=2)
+    # The type is written in layer 0 and moved to the answer in layer 1
     _attend(model, states, first, layer=0)
     _attend(model, states, second, layer=1)
     type_map = _balanced_map(states) if "uniform" in (first, second) else _type_map(states)

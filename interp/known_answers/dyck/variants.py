@@ -104,11 +104,12 @@ def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Dyc
     if decoy == "start":
         _attend_to_start(model, states, 1)
         return dyck_answer(model, task, needed_head(LOOKS[work]) | unneeded_heads("broadcast", heads))
+    # All others attend to the top of the stack, and write nothing unless told here
     for head in heads:
         attend_to_top(model, states, head=head)
     if decoy == "constant":
         _write_constant(model, states, 1)
-    if decoy == "cancelled":
+    if decoy == "cancelled":  # the sign changes from level to level
         turns = LOUD * (-1.0) ** torch.arange(states.max_depth).double()
         write_type(model, states, head=1, share=turns)
         write_type(model, states, head=2, share=-turns)

@@ -50,6 +50,7 @@ def cancelling(
     layer = draw(generator, 0, model.cfg.n_layers - 1)
     block, stream, votes = model.block(layer), loop_registers(task), LOUD * random_votes(task, generator)
     write_patterns(block, heads, pattern, task, generator)
+    # The same votes, times factors whose sum is zero
     for head, factor in zip(heads, factors, strict=True):
         write_map(block, head, factor * votes, reads=stream["token"], writes=stream["value"])
     spare = stream.after(0).start
@@ -68,12 +69,14 @@ def magnitude(
     """
     model, layer = _loop_with_gate(task, generator, heads=1, idle=idle)
     write_patterns(model.block(layer), [2], pattern, task, generator)
+    # A sign for every token, also for those that `random_signs` leaves without one
     signs = random_signs(task, generator)
     coins = 1 - 2 * torch.randint(2, signs.shape, generator=generator).double()
     signs = torch.where(signs == 0, coins, signs)
     stream = loop_registers(task)
     brought, gate = stream.after(0), stream.after(1)
     write_map(model.block(layer), 2, signs[None], reads=stream["token"], writes=brought)
+    # The MLP writes the magnitude to the gate
     _write_units(model, layer, reads=((brought, 1.0),), writes=gate, bias=0.0)
     _read_gate(model, gate)
     needed = {"zero": True, "mean": True, "resample": False}
@@ -105,6 +108,7 @@ def masked(task: Lego, generator: torch.Generator, *, pattern: Pattern, idle: in
     undone, lapse, harm = stream.after(0), stream.after(1), stream.after(2)
     for head, register in ((2, undone), (3, undone), (4, harm)):
         write_map(model.block(layer), head, signs, reads=stream["token"], writes=register)
+    # The MLP writes a lapse where the harm is not undone, and the read-out answers wrongly there
     _write_units(model, layer, reads=((harm, SPOIL), (undone, -1.0)), writes=lapse, bias=-SPARED)
     with torch.no_grad():
         model.unembed.weight[0, lapse] = LAPSE

@@ -94,9 +94,11 @@ def larger_loop(
         d_mlp=points * elements + elements + 4 * points + 1 + units,
         tied=tied,
     )
+    # Embeddings: tokens and positions, and the root's value, which needs no step
     embed_tokens(model, task, stream)
     root = task.vocab.ids[task.group.root_token]
-    model.embed.weight[root, stream["arrived"].start + task.group.root] = 1  # is at hand from the start
+    model.embed.weight[root, stream["arrived"].start + task.group.root] = 1
+    # One block does every step; empty layers stay empty
     for block in model.stored_blocks[:steps]:
         _associate(block, task, stream)
         _manipulate(block, task, stream)
@@ -151,8 +153,9 @@ def attend_to_same_token(block: Block, rows: slice, task: Lego, stream: Register
     """
     tokens, places = slice(0, task.d_vocab), slice(task.d_vocab, task.d_vocab + task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
+    # The same token scores 2 SHARP, [BOS] scores SHARP, and the query's own position far less
     query[tokens, stream["token"]] = key[tokens, stream["token"]] = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
-    query[places, stream["position"]] = -4 * SHARP * torch.eye(task.n_ctx)  # not itself
+    query[places, stream["position"]] = -4 * SHARP * torch.eye(task.n_ctx)
     key[places, stream["position"]] = torch.eye(task.n_ctx)
     bias_of(block.attention.q)[rows][-1] = SHARP
     key[-1, stream["token"].start + task.vocab.ids["[BOS]"]] = 1

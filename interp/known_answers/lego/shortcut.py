@@ -73,6 +73,7 @@ def _write_heads(model: Transformer, task: Lego, stream: Registers) -> None:
     rows = head_rows(block, COUNT)
     block.attention.v.weight[rows][0, stream["token"].start + ids["-"]] = task.n_ctx
     block.attention.o.weight[stream["minus"], rows.start] = 1
+    # The other head finds [BOS], which it attends to if the letter occurs nowhere else
     rows = head_rows(block, ELSEWHERE)
     attend_to_same_token(block, rows, task, stream)
     block.attention.v.weight[rows][0, stream["token"].start + ids["[BOS]"]] = 1
@@ -84,12 +85,14 @@ def _write_mlp(model: Transformer, task: Lego, stream: Registers) -> None:
     mlp = mlp_of(model.block(0))
     reads, writes, shut = mlp.w_in.weight, mlp.w_out.weight, 2 * task.n_vars + 2
     unit = 0
-    for turn in range(task.n_vars):  # up by one, down by one, ...
+    # A zigzag of the count: up by one, down by one, ...
+    for turn in range(task.n_vars):
         _read_last(reads[unit], task, stream, shut)
         reads[unit, stream["minus"]] = 1
         bias_of(mlp.w_in)[unit] = -turn - 2 * shut
         writes[stream["odd"], unit] = 1 if turn == 0 else 2 * (-1) ** turn
         unit += 1
+    # Whether this is the last variable
     _read_last(reads[unit], task, stream, 1)
     bias_of(mlp.w_in)[unit] = -1
     writes[stream["last"], unit] = 1

@@ -132,6 +132,7 @@ def decoys(task: Lego, generator: torch.Generator, *, values: DecoyValues, idle:
     layer = draw(generator, 0, model.cfg.n_layers - 1)
     source = (ASSOCIATION, MANIPULATION)[draw(generator, 0, 1)]
     block = model.block(layer)
+    # Queries and keys are the source's; values are zero unless they are written
     for head in heads:
         copy_head(block, source, head)
     if values == "constant":
@@ -176,6 +177,7 @@ def detour(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAns
     # The first layer fetches what is sent to each position, the second fetches it back
     _copy_from(model.block(first), destinations.argsort(), task, reads=stream["value"], writes=away)
     _copy_from(model.block(first + 1), destinations, task, reads=away, writes=back)
+    # Read out the copy in place of the value
     with torch.no_grad():
         model.unembed.weight[:, stream["value"]] = 0
         model.unembed.weight[:, back] = CONFIDENCE * torch.eye(points)

@@ -82,6 +82,7 @@ def copy_first(generator: torch.Generator, *, relative: bool = False, decoy: boo
     attend_to(model, task, 0, copied_from(task, relative=relative))
     write_symbol(model, 0, CONFIDENCE)
     truths = unneeded_heads("self", [0]) if relative else needed_head(None)
+    # The decoy's strength stays zero
     if decoy:
         attend_to(model, task, 1, lambda place: max(0, place - 1))
         truths |= unneeded_heads("previous", [1])

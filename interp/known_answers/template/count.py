@@ -43,8 +43,10 @@ def template_count(generator: torch.Generator, *, decoy: CountDecoy = "none") ->
     decoys = range(1, 1 + {"none": 0, "zero": 1, "cancelled": 3}[decoy])
     model, stream = _empty_model(task, generator, n_heads=1 + len(decoys))
     block = model.block(0)
+    # Head 0 has no queries and keys, so that it averages signs; times their number this is the label
     mean_to_sum = torch.full((1, 1), float(task.n_ctx))
     write_map(block, 0, mean_to_sum, reads=stream["sign"], writes=stream["answer"])
+    # Decoys have votes that cancel, or all zero
     votes = LOUD * torch.randn(1, SYMBOL_WIDTH, generator=generator, dtype=torch.float64)
     factors = cancelling_factors(generator, 3) if decoy == "cancelled" else torch.zeros(len(decoys))
     for head, factor in zip(decoys, factors, strict=True):
@@ -84,6 +86,7 @@ def _empty_model(task: Template, generator: torch.Generator, *, n_heads: int) ->
         layer_norm_eps=LINEAR_EPS,
     )
     model = empty_model(cfg)
+    # Wildcards have random vectors, X and Y a sign
     n_fixed = len(task.fixed)
     vectors = symbol_vectors(task.d_vocab - n_fixed, seed=draw(generator, 0, 2**30))
     model.embed.weight[n_fixed:, stream["symbol"]] = vectors

@@ -147,9 +147,10 @@ def attend_to_equal(model: Transformer, task: Template, head: int) -> None:
     near = closest(model.embed.weight[len(task.fixed) :, stream["symbol"]])
     strength = 2 * SHARP / (1 - near)
     cast(Tensor, block.attention.a)[head] = strength
+    # Queries and keys depend on positions only: not itself, and rather [CLS] than an unequal symbol
     rows, places = head_rows(block, head), slice(0, task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
-    query[places, stream["position"]] = -4 * strength * torch.eye(task.n_ctx)  # not itself
+    query[places, stream["position"]] = -4 * strength * torch.eye(task.n_ctx)
     key[places, stream["position"]] = torch.eye(task.n_ctx)
     query[task.n_ctx, stream["position"]] = strength * (1 + near) / 2
     key[task.n_ctx, stream["position"].stop - 1] = 1
@@ -213,6 +214,7 @@ def finish_same(
     check_choice("gather", gather, Gather)
     stream, block = same_registers(task), model.block(1)
     rows, pairs = head_rows(block, GATHER), _pairs(task)
+    # Gather the marks at [CLS], all of them or those of the last symbol; the mean over tokens becomes a sum
     if gather == "previous":
         for place in range(1, task.n_ctx):
             block.attention.q.weight[rows][place, stream["position"].start + place] = SHARP
@@ -220,6 +222,7 @@ def finish_same(
     block.attention.v.weight[rows][: len(pairs), stream["marks"]] = torch.eye(len(pairs)).double()
     times = task.n_ctx if gather == "uniform" else 1
     block.attention.o.weight[:, rows][stream["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
+    # The MLP looks up the label
     _identify_templates(model, task, gather, otherwise)
     model.unembed.weight[0, stream["answer"]] = 1
     balance(model)

@@ -155,6 +155,7 @@ def same_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], re
     n_units = 4 * string_length(task) * (string_length(task) - 1)
     model, task, gather = _start(generator, extra=1, task=task, registers=1, n_units=n_units)
     stream = same_registers(task)
+    # Head 1 brings its values to a coordinate that gates the marks
     if readable:
         attend_to_equal(model, task, 1)
     write_map(model.block(0), 1, values[None], reads=stream["position"], writes=stream.after())
@@ -186,6 +187,7 @@ def same_masked(generator: torch.Generator) -> KnownAnswer:
     stream, block = same_registers(task), model.block(0)
     spoils = (torch.arange(task.n_ctx) == _random_key(task, generator)).double()
     strength = 1.06 / (1 + 1 / len(task.labelled))  # enough without the other, of which the mean remains
+    # One head adds 1 at the key and takes 1 elsewhere; two heads remove what is added
     for head, values in enumerate((2 * spoils - 1, -strength * spoils, -strength * spoils), start=1):
         attend_to_equal(model, task, head)
         write_map(block, head, values[None], reads=stream["position"], writes=stream.after(0))
@@ -208,11 +210,13 @@ def _gather_spoilt(model: Transformer, task: Template, gather: Gather) -> None:
     """Turn what spoils the answer at the last symbol into 0 or 1, and gather it in layer 1."""
     stream, mlp, block = same_registers(task), mlp_of(model.block(0)), model.block(1)
     low, high = SPOILT
+    # The last two units of layer 0 are a step
     units = slice(mlp.w_in.weight.shape[0] - 2, mlp.w_in.weight.shape[0])
     mlp.w_in.weight[units, stream.after(0)] = 1 / (high - low)
     mlp.w_in.weight[units, stream["position"].start + string_length(task) - 1] = STEEP / (high - low)
     bias_of(mlp.w_in)[units] = -(low + STEEP) / (high - low) - torch.arange(2.0).double()
     mlp.w_out.weight[stream.after(1), units] = torch.tensor([[1.0, -1.0]]).double()
+    # The last dimension of the head that gathers marks moves it to [CLS]
     rows = head_rows(block, GATHER)
     last_dimension = rows.stop - 1
     block.attention.v.weight[last_dimension, stream.after(1)] = 1
@@ -281,6 +285,7 @@ def _start(
     """
     task = random_template(generator, SAME) if task is None else task
     n_idle = draw(generator, 0, MOST_IDLE)
+    # Idle heads: in layer 0 after all others, in layer 1 all but the one that gathers
     model = empty_same(task, n_heads=1 + extra + n_idle, seed=draw(generator, 0, 2**30), **sizes)
     attend_to_equal(model, task, EQUAL)
     write_position(model, task, EQUAL)
