@@ -20,7 +20,7 @@ CASES = (
 further saving is in the last layer and the unembedding at positions that are not read, and in calls of hooks, which
 count less the more arithmetic a call has. So where all positions are read, half is what can be promised."""
 D_VOCAB = 50
-THEIR_NAMES = {
+PEER_NAMES = {
     "weights": "blocks",
     "attention": "attn",
     "norm_1": "ln1",
@@ -40,12 +40,12 @@ def comparisons() -> Iterator[Result]:
         bridge = bridge_of(model)
         tokens = torch.randint(D_VOCAB, (batch, pos), generator=torch.Generator().manual_seed(0))
         places = {"at every fifth position": torch.arange(1, pos, 5), "everywhere": None}
-        for bar, (what, read_at) in zip(bars, places.items(), strict=True):
-            ours = partial(each_head, model, tokens, read_at)
-            theirs = partial(loop, bridge, tokens, read_at)
-            name = f"zero {n_layers} x {n_heads} heads, {batch} x {pos} tokens, read {what}"
+        for bar, (place, read_at) in zip(bars, places.items(), strict=True):
+            unmyopic = partial(each_head, model, tokens, read_at)
+            peer = partial(loop, bridge, tokens, read_at)
+            name = f"zero {n_layers} x {n_heads} heads, {batch} x {pos} tokens, read {place}"
             check = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
-            yield compare(name, ours, theirs, bar=bar, check=check)
+            yield compare(name, unmyopic, peer, bar=bar, check=check)
 
 
 def bridge_of(model: Transformer) -> TransformerBridge:
@@ -66,7 +66,7 @@ def bridge_of(model: Transformer) -> TransformerBridge:
         )
     )
     weights = {
-        ".".join(THEIR_NAMES.get(part, part) for part in name.split(".")): weight
+        ".".join(PEER_NAMES.get(module, module) for module in name.split(".")): weight
         for name, weight in model.state_dict().items()
     }
     bridge.load_state_dict(weights, strict=True)

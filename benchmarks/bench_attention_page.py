@@ -20,14 +20,14 @@ LONG, MEGABYTES = 1000, 15.0
 SCRIPT = """<script>(async () => {
   while (!performance.getEntriesByType("paint").length) await new Promise((done) => setTimeout(done, 20));
   const last = Math.max(...performance.getEntriesByType("paint").map((entry) => entry.startTime));
-  document.body.append(Object.assign(document.createElement("pre"), { id: "found", textContent: last }));
+  document.body.append(Object.assign(document.createElement("pre"), { id: "last-paint", textContent: last }));
 })();</script></body>"""
 
 
 def comparisons() -> Iterator[Result]:
-    long = len(page_of(LONG).html.encode()) / 1e6
+    megabytes = len(page_of(LONG).html.encode()) / 1e6
     name = f"file of {HEADS} heads x {LONG:,} tokens"
-    yield Result(name=name, figures=f"{long:.1f} MB", bar=MEGABYTES, passes=long <= MEGABYTES)
+    yield Result(name=name, figures=f"{megabytes:.1f} MB", bar=MEGABYTES, passes=megabytes <= MEGABYTES)
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         return
@@ -35,8 +35,8 @@ def comparisons() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         path.write_text(page.html.replace("</body>", SCRIPT))
-        taken = tuple(painted(browser, path, Path(folder) / f"profile{index}") for index in range(ROUNDS))
-    yield seconds(f"first paint of {HEADS} heads x {LENGTH} tokens", taken, bar=BAR)
+        times = [first_paint(browser, path, Path(folder) / f"profile{index}") for index in range(ROUNDS)]
+    yield seconds(f"first paint of {HEADS} heads x {LENGTH} tokens", times, bar=BAR)
 
 
 def page_of(length: int) -> AttentionPage:
@@ -51,10 +51,11 @@ def page_of(length: int) -> AttentionPage:
     return canvas_page([example], heads=names, labels=[""] * HEADS, columns=12, title="attention")
 
 
-def painted(browser: str, path: Path, profile: Path) -> float:
+def first_paint(browser: str, path: Path, profile: Path) -> float:
+    """Seconds until the page is painted."""
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command = [browser, *flags, "--virtual-time-budget=20000", f"--user-data-dir={profile}", "--dump-dom"]
-    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, check=True)
-    found = re.search(r'<pre id="found">([\d.]+)</pre>', done.stdout)
-    assert found is not None
-    return float(found.group(1)) / 1e3
+    process = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, check=True)
+    match = re.search(r'<pre id="last-paint">([\d.]+)</pre>', process.stdout)
+    assert match is not None
+    return float(match.group(1)) / 1e3

@@ -26,14 +26,14 @@ def comparisons() -> Iterator[Result]:
     config = interp.config_for(task, n_layers=6, n_heads=8, d_model=128)
     model = Transformer(config).eval()
     batch = task.sample(N, generator=torch.Generator().manual_seed(0), split="test")
-    for what, readable in (("nothing readable", False), ("every head readable", True)):
+    for content, readable in (("nothing readable", False), ("every head readable", True)):
         if readable:
             look_at_equal_tokens(model)
-        ours = partial(interp.audit, model, task, n=N, at_chance=True)
+        unmyopic = partial(interp.audit, model, task, n=N, at_chance=True)
         labels = {label for row in interp.classify_heads(model, task, n=64).label for label in row}
         assert ("unclassified" not in labels) == readable, labels
-        theirs = partial(forward_passes, model, batch.tokens, PASSES * 6 * 8)
-        yield compare(f"audit of 6 x 8 heads, width 128, {N} sequences, {what}", ours, theirs, bar=2.5, rounds=5)
+        peer = partial(forward_passes, model, batch.tokens, PASSES * 6 * 8)
+        yield compare(f"audit of 6 x 8 heads, width 128, {N} sequences, {content}", unmyopic, peer, bar=2.5, rounds=5)
 
 
 def look_at_equal_tokens(model: Transformer) -> None:
@@ -46,5 +46,5 @@ def look_at_equal_tokens(model: Transformer) -> None:
 def forward_passes(model: Transformer, tokens: torch.Tensor, passes: int) -> None:
     """Forward passes without hooks, in batches of 64, the fastest size."""
     for _ in range(passes):
-        for part in tokens.split(64):
-            model(part)
+        for batch in tokens.split(64):
+            model(batch)

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,7 +15,7 @@ from unittest.mock import patch
 import torch
 
 import interp
-from benchmarks.timing import Result, ratio, seconds
+from benchmarks.timing import Result, elapsed, ratio, seconds
 from hooks import make_model
 from interp.cli.demo_run import demo_specs
 from interp.training import TrainingRun
@@ -26,34 +27,31 @@ ROUNDS = 3
 
 def comparisons() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
-        run = without = trained(Path(folder) / "without", 0)
-        whole, rest = [], []
+        run = without_snapshots = trained(Path(folder) / "without", 0)
+        training_times, times_without_saving = [], []
         for index in range(ROUNDS):
-            saving: list[float] = []
-            with patch.object(RunFolder, "save_snapshot", timed(RunFolder.save_snapshot, saving)):
+            saving_times: list[float] = []
+            with patch.object(RunFolder, "save_snapshot", timed(RunFolder.save_snapshot, saving_times)):
                 start = time.perf_counter()
                 run = trained(Path(folder) / str(index), MANY)
-            whole.append(time.perf_counter() - start)
-            rest.append(whole[-1] - sum(saving))
-            assert len(saving) == len(run.snapshots) == MANY
-            ours, theirs = run.model.state_dict(), without.model.state_dict()
-            assert all(torch.equal(ours[name], value) for name, value in theirs.items())
-        yield ratio(f"training with {MANY} snapshots, without the time of saving", whole, rest, bar=1.03)
-        chosen = [run.snapshots[round(index * (MANY - 1) / (FEW - 1))] for index in range(FEW)]
-        start = time.perf_counter()
-        for verb in (interp.probe, interp.audit):
-            interp.over_training(run, verb, steps=chosen, n_jobs=2)
-        taken = time.perf_counter() - start
-        yield seconds(f"probe and audit of {FEW} snapshots, two processes", [taken], bar=180.0)
+            training_times.append(time.perf_counter() - start)
+            times_without_saving.append(training_times[-1] - sum(saving_times))
+            assert len(saving_times) == len(run.snapshots) == MANY
+            weights, expected = run.model.state_dict(), without_snapshots.model.state_dict()
+            assert all(torch.equal(weights[name], value) for name, value in expected.items())
+        name = f"training with {MANY} snapshots, without the time of saving"
+        yield ratio(name, training_times, times_without_saving, bar=1.03)
+        steps = [run.snapshots[round(index * (MANY - 1) / (FEW - 1))] for index in range(FEW)]
+        verbs = (interp.probe, interp.audit)
+        analysis_time = sum(elapsed(partial(interp.over_training, run, verb, steps=steps, n_jobs=2)) for verb in verbs)
+        yield seconds(f"probe and audit of {FEW} snapshots, two processes", [analysis_time], bar=180.0)
 
 
-def timed(save: Callable[..., None], taken: list[float]) -> Callable[..., None]:
+def timed(save: Callable[..., None], times: list[float]) -> Callable[..., None]:
     """A function that adds the time of each call to a list."""
 
     def run(*args: Any) -> None:
-        start = time.perf_counter()
-        save(*args)
-        taken.append(time.perf_counter() - start)
+        times.append(elapsed(partial(save, *args)))
 
     return run
 

@@ -110,13 +110,13 @@ def comparisons() -> Iterator[Result]:
     for task in (Dyck(), Dyck(n_types=3, max_depth=6)):
         model = Transformer(interp.config_for(task, "dyck_minimal", init="fan_in"))
 
-        def whole(model: Transformer = model, task: Dyck = task) -> np.ndarray:
+        def unmyopic(model: Transformer = model, task: Dyck = task) -> np.ndarray:
             """Includes the bounded form, the share of a decision and the average of the released code."""
             return interp.balance_violation(model, task).ratio
 
         name = f"balance violation, {task.n_types} types to depth {task.max_depth}"
         check = partial(np.testing.assert_allclose, rtol=1e-8)
-        yield compare(name, whole, partial(by_query, model, task), bar=0.5, rounds=11, check=check)
+        yield compare(name, unmyopic, partial(by_query, model, task), bar=0.5, rounds=11, check=check)
 
 
 def _check(task: Dyck, generator: torch.Generator, rng: random.Random) -> None:
@@ -124,9 +124,9 @@ def _check(task: Dyck, generator: torch.Generator, rng: random.Random) -> None:
     n = 2000
     batch = task.sample(n, generator=generator)
     tokens, depths, _ = plain_batch(task, n, rng)
-    for mine, other in (
+    for unmyopic, peer in (
         ((batch.tokens >= FIRST).double().sum(1), (tokens >= FIRST).double().sum(1)),
         (batch.depth.double().mean(1), depths[:, : task.n_ctx].double().mean(1)),
     ):
-        error = float(((mine.var() + other.var()) / n).sqrt())
-        assert abs(float(mine.mean() - other.mean())) <= 5 * error
+        error = float(((unmyopic.var() + peer.var()) / n).sqrt())
+        assert abs(float(unmyopic.mean() - peer.mean())) <= 5 * error

@@ -26,8 +26,8 @@ def comparisons() -> Iterator[Result]:
         tokens = torch.randint(cfg.d_vocab, (batch, pos), generator=torch.Generator().manual_seed(0))
         name = f"forward pass, {n_layers} layers x {width} wide, {batch} x {pos} tokens, against plain torch"
         check = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
-        theirs = partial(plain, weights, tokens, cfg)
-        yield compare(name, partial(model, tokens), theirs, bar=bar, rounds=101, check=check)
+        peer = partial(plain, weights, tokens, cfg)
+        yield compare(name, partial(model, tokens), peer, bar=bar, rounds=101, check=check)
 
 
 def plain(w: dict[str, Tensor], tokens: Tensor, cfg: TransformerConfig) -> Tensor:
@@ -39,7 +39,7 @@ def plain(w: dict[str, Tensor], tokens: Tensor, cfg: TransformerConfig) -> Tenso
         block = f"weights.{layer}"
         y = layer_norm(w, f"{block}.norm_1", x, eps)
         inputs = (linear(w, f"{block}.attention.{name}", y) for name in "qkv")
-        q, k, v = (each.view(batch, pos, heads, -1).transpose(1, 2) for each in inputs)
+        q, k, v = (heads_input.view(batch, pos, heads, -1).transpose(1, 2) for heads_input in inputs)
         pattern = F.softmax((q @ k.transpose(-2, -1)) / scale, dim=-1)
         z = (pattern @ v).transpose(1, 2).contiguous().view(batch, pos, -1)
         x = x + linear(w, f"{block}.attention.o", z)

@@ -18,7 +18,7 @@ from interp.tasks import Lego
 from interp.tasks.base import AttentionKind
 
 PROMPTS = 32
-THEIR_NAMES = {"previous": "previous_token_head", "association": "duplicate_token_head"}
+PEER_NAMES = {"previous": "previous_token_head", "association": "duplicate_token_head"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,28 +36,28 @@ def comparisons() -> Iterator[Result]:
     task = CausalLego(n_vars=8)
     cfg = interp.config_for(
         task, n_layers=4, n_heads=4, d_model=64, n_ctx=task.n_ctx + 1
-    )  # theirs needs one more position
+    )  # the detector needs one more position
     model = Transformer(cfg).eval()
     batch = task.sample(PROMPTS, generator=torch.Generator().manual_seed(0))
     kinds = tuple(relations_of(task, batch))
 
-    def ours() -> np.ndarray:
+    def unmyopic() -> np.ndarray:
         return measure(model, task, batch, kinds).score
 
-    def theirs() -> dict[str, Tensor]:
+    def peer() -> dict[str, Tensor]:
         return {
             kind: torch.stack([detect_head(model, prompt[None], name) for prompt in batch.tokens])  # pyright: ignore
-            for kind, name in THEIR_NAMES.items()
+            for kind, name in PEER_NAMES.items()
         }
 
-    scores, detected = ours(), theirs()
-    for kind, found in detected.items():
+    scores, detected = unmyopic(), peer()
+    for kind, peer_scores in detected.items():
         allowed = visible_keys(cfg, batch.tokens)
         related = relations_of(task, batch, [kind])[kind] & allowed
         mass = mass_of(scores[..., kinds.index(kind)], related.double().numpy(), allowed.double().numpy())
-        np.testing.assert_allclose(mass, found.numpy(), atol=1e-6, rtol=0)
-    name = f"head scores, {PROMPTS} prompts, {len(kinds)} kinds against {len(THEIR_NAMES)} of TransformerLens"
-    yield compare(name, ours, theirs, bar=0.10, rounds=11)
+        np.testing.assert_allclose(mass, peer_scores.numpy(), atol=1e-6, rtol=0)
+    name = f"head scores, {PROMPTS} prompts, {len(kinds)} kinds against {len(PEER_NAMES)} of TransformerLens"
+    yield compare(name, unmyopic, peer, bar=0.10, rounds=11)
 
 
 def mass_of(score: np.ndarray, related: np.ndarray, allowed: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Hugging Face models: our forward pass and GPT-2 training step, against theirs."""
+"""Hugging Face models: our forward pass and GPT-2 training step, against Hugging Face's."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,24 +24,24 @@ BATCH = 16
 def comparisons() -> Iterator[Result]:
     for name in ("GPT-2", "BERT", "ALBERT"):
         for layers, width, heads, batch, pos in SIZES:
-            theirs = huggingface(name, layers, width, heads, attn_implementation="eager").eval()
-            ours = from_huggingface(theirs)
+            peer = huggingface(name, layers, width, heads, attn_implementation="eager").eval()
+            unmyopic = from_huggingface(peer)
             tokens = torch.randint(VOCAB, (batch, pos), generator=torch.Generator().manual_seed(0))
             yield compare(
                 f"forward, {name} {layers} x {width}, {batch} x {pos} tokens, against eager",
-                partial(forward, ours, tokens),
-                partial(forward, theirs, tokens),
+                partial(forward, unmyopic, tokens),
+                partial(forward, peer, tokens),
                 bar=1.0,
             )
     for name, bar, settings in (
         ("with default settings", 1 / 1.2, {}),
         ("without dropout", 1.0, dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)),
     ):
-        theirs = huggingface("GPT-2", TRAINED["n_layers"], TRAINED["d_model"], TRAINED["n_heads"], **settings)
+        peer = huggingface("GPT-2", TRAINED["n_layers"], TRAINED["d_model"], TRAINED["n_heads"], **settings)
         yield compare(
             f"training step, GPT-2, 2048 tokens, against theirs {name}",
-            our_step(),
-            their_step(theirs),
+            unmyopic_step(),
+            peer_step(peer),
             bar=bar,
             rounds=15,
         )
@@ -51,9 +51,15 @@ def huggingface(name: str, layers: int, width: int, heads: int, **settings: Any)
     """A Hugging Face model with random weights."""
     if name == "GPT-2":
         config = transformers.GPT2Config(
-            vocab_size=VOCAB, n_embd=width, n_layer=layers, n_head=heads, n_positions=128,
-            bos_token_id=None, eos_token_id=None, **settings,
-        )  # fmt: skip
+            vocab_size=VOCAB,
+            n_embd=width,
+            n_layer=layers,
+            n_head=heads,
+            n_positions=128,
+            bos_token_id=None,
+            eos_token_id=None,
+            **settings,
+        )
         return transformers.GPT2LMHeadModel(config)
     sizes: dict[str, Any] = {
         "vocab_size": VOCAB,
@@ -87,7 +93,7 @@ def training_step(model: Any, task: Text, loss_of: Callable[[Batch], Tensor]) ->
     return step
 
 
-def our_step() -> Callable[[], None]:
+def unmyopic_step() -> Callable[[], None]:
     """The training step of `interp.train`."""
     task = Text(n_ctx=128, vocab_size=VOCAB)
     sizes: dict[str, Any] = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, **TRAINED}
@@ -95,7 +101,7 @@ def our_step() -> Callable[[], None]:
     return training_step(model, task, lambda batch: task.loss(model(batch.tokens, **batch.model_inputs()), batch))
 
 
-def their_step(model: Any) -> Callable[[], None]:
+def peer_step(model: Any) -> Callable[[], None]:
     """The same step on their model, with their loss."""
     task = Text(n_ctx=128, vocab_size=VOCAB)
     return training_step(model, task, lambda batch: model(input_ids=batch.tokens, labels=batch.tokens).loss)

@@ -30,10 +30,10 @@ def _compare(templates: str, n: int) -> Result:
     tokens = task.sample(n, generator=torch.Generator().manual_seed(0)).tokens.numpy()
     kernel = interp.theory.TransformerKernel(n_draws=DRAWS)
 
-    def ours() -> np.ndarray:
+    def unmyopic() -> np.ndarray:
         return kernel.attention(tokens)
 
-    def theirs() -> np.ndarray:
+    def peer() -> np.ndarray:
         """Eq. 3: dense features of every draw, sum of their products."""
         _, pos = tokens.shape
         words = int(tokens.max()) + 1
@@ -53,4 +53,4 @@ def _compare(templates: str, n: int) -> Result:
 
     name = f"kernel of {n} strings of {tokens.shape[1]} tokens, {DRAWS} draws"
     check = partial(np.testing.assert_allclose, rtol=1e-10)
-    return compare(name, ours, theirs, bar=BARS[n], rounds=ROUNDS, check=check)
+    return compare(name, unmyopic, peer, bar=BARS[n], rounds=ROUNDS, check=check)

@@ -1,4 +1,4 @@
-"""Peak memory of verbs beyond that of the imports, each in a fresh process: `python -m benchmarks.bench_memory`."""
+"""Peak memory of verbs beyond that of the imports, each in a fresh process."""
 
 import subprocess
 import sys
@@ -32,11 +32,11 @@ TOKENS = 4096
 def comparisons() -> Iterator[Result]:
     for verb, bar in BARS.items():
         size = SIZES[verb]
-        grown = measured(verb, size)
-        yield Result(name=f"{verb}, {size:,}", figures=f"{grown:,.0f} MB", bar=bar, passes=grown <= bar)
+        megabytes = memory_of(verb, size)
+        yield Result(name=f"{verb}, {size:,}", figures=f"{megabytes:,.0f} MB", bar=bar, passes=megabytes <= bar)
 
 
-def measured(verb: str, size: int) -> float:
+def memory_of(verb: str, size: int) -> float:
     """Megabytes that a verb adds to the peak memory of a new process."""
     command = [sys.executable, "-m", "benchmarks.bench_memory", verb, str(size)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -89,24 +89,25 @@ def prepared(verb: str, size: int) -> Callable[[], object]:
         return interp.attention_variation(models, lego, n_sampled=n, n_baseline=10, resamples=10)
 
     lego, dyck = Lego(n_vars=6), Dyck(length=TOKENS - 2)
+
+    def evaluate(n: int) -> object:
+        return interp.evaluate(model(lego, 2), lego, n=n)
+
+    def ablate(n: int) -> object:
+        return interp.ablate_heads(model(lego, 1), lego, n=n)
+
     calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "probe": (lambda: probe(lego, 200), lambda: probe(lego, size)),
         "classify_heads": (lambda: classify(Dyck(length=8), 8), lambda: classify(dyck, size)),
         "attention page": (lambda: page(8), lambda: page(size)),
-        "evaluate": (lambda: interp.evaluate(model(lego, 2), lego, n=8),
-                     lambda: interp.evaluate(model(lego, 2), lego, n=size)),
-        "ablate_heads": (lambda: interp.ablate_heads(model(lego, 1), lego, n=8),
-                         lambda: interp.ablate_heads(model(lego, 1), lego, n=size)),
+        "evaluate": (lambda: evaluate(8), lambda: evaluate(size)),
+        "ablate_heads": (lambda: ablate(8), lambda: ablate(size)),
         "attention_variation": (lambda: vary(2), lambda: vary(size)),
-    }  # fmt: skip
-    small, large = calls[verb]
-    small()
-    return large
+    }
+    small_call, large_call = calls[verb]
+    small_call()
+    return large_call
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        print(run(sys.argv[1], int(sys.argv[2])))
-    else:
-        for result in comparisons():
-            print(result, flush=True)
+    print(run(sys.argv[1], int(sys.argv[2])))

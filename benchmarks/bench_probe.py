@@ -45,30 +45,30 @@ def comparisons() -> Iterator[Result]:
 
 
 def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
-    def ours() -> np.ndarray:
+    def unmyopic() -> np.ndarray:
         classifier = fit(inputs[:, TRAIN], labels[:, None, TRAIN], CLASSES)
         return classifier.accuracy(inputs[:, TEST], labels[:, None, TEST])[:, 0].numpy()
 
-    def theirs() -> np.ndarray:
+    def peer() -> np.ndarray:
         x, y = inputs.numpy(), labels.numpy()
         return np.array([logistic().fit(a[TRAIN], b[TRAIN]).score(a[TEST], b[TEST]) for a, b in zip(x, y, strict=True)])
 
-    gap = ours() - theirs()
+    gap = unmyopic() - peer()
     name = f"probe map, {model}, gap {np.abs(gap).mean():.4f} (ours {gap.mean():+.4f})"
-    return compare(name, ours, theirs, bar=0.20, rounds=5)
+    return compare(name, unmyopic, peer, bar=0.20, rounds=5)
 
 
 def relabellings(inputs: torch.Tensor) -> Result:
-    one = inputs[-1:]
+    site = inputs[-1:]
     controls = torch.randint(CLASSES, (DRAWS, N), generator=torch.Generator().manual_seed(1))
 
-    def ours() -> np.ndarray:
-        classifier = fit(one[:, TRAIN], controls[None, :, TRAIN], CLASSES)
-        return classifier.accuracy(one[:, TEST], controls[None, :, TEST])[0].numpy()
+    def unmyopic() -> np.ndarray:
+        classifier = fit(site[:, TRAIN], controls[None, :, TRAIN], CLASSES)
+        return classifier.accuracy(site[:, TEST], controls[None, :, TEST])[0].numpy()
 
-    def theirs() -> np.ndarray:
-        x = one[0].numpy()
+    def peer() -> np.ndarray:
+        x = site[0].numpy()
         return np.array([logistic().fit(x[TRAIN], y[TRAIN]).score(x[TEST], y[TEST]) for y in controls.numpy()])
 
-    gap = abs(ours().mean() - theirs().mean())
-    return compare(f"{DRAWS} control relabellings, gap of means {gap:.4f}", ours, theirs, bar=0.05, rounds=5)
+    gap = abs(unmyopic().mean() - peer().mean())
+    return compare(f"{DRAWS} control relabellings, gap of means {gap:.4f}", unmyopic, peer, bar=0.05, rounds=5)

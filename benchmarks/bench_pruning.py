@@ -29,23 +29,24 @@ def comparisons() -> Iterator[Result]:
 
     bits = np.array(list(product([0.0, 1.0], repeat=CANDIDATES // 2)))
 
-    def ours() -> np.ndarray:
+    def unmyopic() -> np.ndarray:
         return nearest_subsets(candidates[:FEW], targets[:FEW]).error.numpy()
 
-    def theirs() -> np.ndarray:
+    def peer() -> np.ndarray:
         errors = []
         for row, target in zip(candidates[:FEW].numpy(), targets[:FEW].numpy(), strict=True):
-            left, right = bits @ row[: CANDIDATES // 2], np.sort(bits @ row[CANDIDATES // 2 :])
-            at = np.searchsorted(right, target - left).clip(1, len(right) - 1)
-            gaps = [np.abs(right[index] + left - target).min() for index in (at - 1, at)]
+            first_sums = bits @ row[: CANDIDATES // 2]
+            second_sums = np.sort(bits @ row[CANDIDATES // 2 :])
+            above = np.searchsorted(second_sums, target - first_sums).clip(1, len(second_sums) - 1)
+            gaps = [np.abs(second_sums[index] + first_sums - target).min() for index in (above - 1, above)]
             errors.append(min(gaps))
         return np.array(errors)
 
     name = f"subset sums, {FEW} weights, against a loop that keeps no masks"
-    yield compare(name, ours, theirs, bar=1.0, rounds=11, check=partial(np.testing.assert_allclose, atol=1e-12))
+    yield compare(name, unmyopic, peer, bar=1.0, rounds=11, check=partial(np.testing.assert_allclose, atol=1e-12))
     target = Transformer(
         TransformerConfig(d_vocab=8, d_model=8, n_heads=1, d_mlp=16, block="dyck", activation="relu", n_ctx=32)
     )
     seeds = count()
-    taken = time_in_turn([lambda: prune_to_transformer(target, rescale=True, seed=next(seeds))], rounds=3)
-    yield seconds("two layers of width 8 pruned from eight random layers", *taken, bar=60.0)
+    times = time_in_turn([lambda: prune_to_transformer(target, rescale=True, seed=next(seeds))], rounds=3)
+    yield seconds("two layers of width 8 pruned from eight random layers", *times, bar=60.0)

@@ -7,22 +7,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import interp
-from benchmarks.timing import Result, ratio, seconds
+from benchmarks.timing import Result, elapsed, ratio, seconds
 from interp.cli.demo_run import demo_specs
 from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
 
-JOBS, ROUNDS, THERE = 16, 3, 1000
+JOBS, ROUNDS, TRAINED = 16, 3, 1000
 PLANNED = """
 import resource, time
 from benchmarks.bench_sweep import grid
@@ -48,44 +48,42 @@ def grid(n: int, steps: int = 20) -> Sweep:
 
 def comparisons() -> Iterator[Result]:
     models = grid(JOBS)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         with local_cluster() as cluster:
             address = cluster.scheduler_address
             interp.sweep(grid(2, steps=1), folder / "warm", scheduler=address)
             interp.sweep(grid(2, steps=1), folder / "warmer", n_jobs=2)
-            there, here = [], []
+            cluster_times, process_times = [], []
             for index in range(ROUNDS):
-                start = time.perf_counter()
-                interp.sweep(models, folder / f"cluster {index}", scheduler=address)
-                there.append(time.perf_counter() - start)
-                start = time.perf_counter()
-                interp.sweep(models, folder / f"processes {index}", n_jobs=2)
-                here.append(time.perf_counter() - start)
+                sweep = partial(interp.sweep, models, folder / f"cluster {index}", scheduler=address)
+                cluster_times.append(elapsed(sweep))
+                process_times.append(elapsed(partial(interp.sweep, models, folder / f"processes {index}", n_jobs=2)))
             for key in models.keys:
                 files = [RunFolder(folder / f"{kind} 0" / key).model_path for kind in ("cluster", "processes")]
                 assert files[0].read_bytes() == files[1].read_bytes()
-        yield ratio(f"{JOBS} models on a Dask cluster of 2, against 2 processes", there, here, bar=1.15)
-        many, first = grid(THERE), folder / "processes 0" / models.keys[0]
-        for key in many.keys:
-            shutil.copytree(first, folder / "there" / key)
-        taken = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            again = grid(THERE)
-            assert interp.sweep(again, folder / "there").status.count("trained") == THERE
-            assert len(SweepRuns(grid=again, folder=folder / "there").table()) == THERE
-            taken.append(time.perf_counter() - start)
-        yield seconds(f"{THERE} models that are there, skipped and listed", taken, bar=2.0)
-        done = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
-        planned, gigabytes = map(float, done.stdout.split())
+        name = f"{JOBS} models on a Dask cluster of 2, against 2 processes"
+        yield ratio(name, cluster_times, process_times, bar=1.15)
+        for key in grid(TRAINED).keys:
+            shutil.copytree(folder / "processes 0" / models.keys[0], folder / "trained" / key)
+        times = [elapsed(partial(skip_and_list, folder / "trained")) for _ in range(ROUNDS)]
+        yield seconds(f"{TRAINED} models that are there, skipped and listed", times, bar=2.0)
+        process = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
+        planning_time, gigabytes = map(float, process.stdout.split())
         assert gigabytes < 1, f"planning took {gigabytes:.2f} GB"
-        yield seconds(f"100,000 models planned, keyed and listed ({gigabytes:.2f} GB)", [planned], bar=60.0)
+        yield seconds(f"100,000 models planned, keyed and listed ({gigabytes:.2f} GB)", [planning_time], bar=60.0)
         if torch.cuda.is_available():
             for n, bar in ((16, 0.35), (64, 0.15)):
                 yield stacked(folder / f"cuda {n}", n, "cuda", bar)
         else:
             yield stacked(folder / "cpu", JOBS, "cpu", None)
+
+
+def skip_and_list(folder: Path) -> None:
+    """A sweep over models that are trained already, and its table."""
+    models = grid(TRAINED)
+    assert interp.sweep(models, folder).status.count("trained") == TRAINED
+    assert len(SweepRuns(grid=models, folder=folder).table()) == TRAINED
 
 
 def local_cluster() -> Any:
@@ -98,10 +96,11 @@ def local_cluster() -> Any:
 
 def stacked(folder: Path, n: int, device: str, bar: float | None) -> Result:
     """Models trained as one against one after another."""
-    models, together, alone = grid(n), [], []
+    models = grid(n)
+    times: dict[bool, list[float]] = {True: [], False: []}
     for index in range(ROUNDS):
-        for kind, taken in ((True, together), (False, alone)):
-            start = time.perf_counter()
-            interp.sweep(models, folder / f"{kind} {index}", n_jobs=1, device=device, stacked=kind)
-            taken.append(time.perf_counter() - start)
-    return ratio(f"{n} models stacked on {device}, against one after another", together, alone, bar=bar)
+        for stack in times:
+            path = folder / f"{stack} {index}"
+            sweep = partial(interp.sweep, models, path, n_jobs=1, device=device, stacked=stack)
+            times[stack].append(elapsed(sweep))
+    return ratio(f"{n} models stacked on {device}, against one after another", times[True], times[False], bar=bar)

@@ -49,9 +49,10 @@ class PlainNetwork(nn.Module):
 def comparisons() -> Iterator[Result]:
     for name in ("aba_abb", "programs", "distribution_of_three"):
         task = Template(templates=name, train=1024)
-        ours = partial(task.sample, STRINGS, generator=torch.Generator().manual_seed(0))  # includes labels and targets
-        theirs = partial(plain_strings, task, STRINGS, random.Random(0))
-        yield compare(f"template, {STRINGS} strings of {name}", ours, theirs, bar=0.2, rounds=11)
+        # Ours includes labels and targets
+        unmyopic = partial(task.sample, STRINGS, generator=torch.Generator().manual_seed(0))
+        peer = partial(plain_strings, task, STRINGS, random.Random(0))
+        yield compare(f"template, {STRINGS} strings of {name}", unmyopic, peer, bar=0.2, rounds=11)
     task = Template(train=1024)
     cfg = FullyConnectedConfig(d_vocab=task.d_vocab, n_ctx=task.n_ctx, width=256)
     network, plain = FullyConnected(cfg), PlainNetwork(cfg)

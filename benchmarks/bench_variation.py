@@ -30,11 +30,11 @@ def comparisons() -> Iterator[Result]:
         prefix = task.staircase(repeat=repeat)
         tokens = task.read(prefix).tokens
 
-        def ours(prefix=prefix) -> np.ndarray:
+        def unmyopic(prefix=prefix) -> np.ndarray:
             """Includes intervals, entropy and all baselines."""
             return interp.attention_variation(models, task, prefixes=prefix).variation
 
-        def theirs(tokens=tokens) -> np.ndarray:
+        def peer(tokens=tokens) -> np.ndarray:
             caches = [model.run_with_cache(tokens, names_filter=names)[1] for model in models]
             means = []
             for name in names:
@@ -44,7 +44,7 @@ def comparisons() -> Iterator[Result]:
             return np.array(means)
 
         name = f"variation, {MODELS} models, {tokens.shape[1]} tokens, all baselines"
-        yield compare(name, ours, theirs, bar=1.50, rounds=11, check=CLOSE)  # dominated by the models
+        yield compare(name, unmyopic, peer, bar=1.50, rounds=11, check=CLOSE)  # dominated by the models
     for count, length in ((60, 17), (60, 512), (MANY, TOKENS)):
         patterns = _random_patterns(count, length)
 
@@ -52,16 +52,16 @@ def comparisons() -> Iterator[Result]:
             return pair_distances(patterns)[0]
 
         def loops(patterns=patterns) -> np.ndarray:
-            found = np.zeros((len(patterns), len(patterns)))
+            distances = np.zeros((len(patterns), len(patterns)))
             for i, a in enumerate(patterns[:, 0]):
                 for j, b in enumerate(patterns[:i, 0]):
-                    found[i, j] = found[j, i] = (a - b).square().sum().item()
-            return found
+                    distances[i, j] = distances[j, i] = (a - b).square().sum().item()
+            return distances
 
         yield compare(f"all pairs of {count} models, {length} tokens", gram, loops, bar=0.50, rounds=5, check=CLOSE)
     patterns = _random_patterns(MANY, TOKENS)
-    taken = time_in_turn([partial(pair_distances, patterns)], rounds=5)
-    yield seconds(f"all pairs of {MANY} models, {TOKENS} tokens, one layer", *taken, bar=2.0)
+    times = time_in_turn([partial(pair_distances, patterns)], rounds=5)
+    yield seconds(f"all pairs of {MANY} models, {TOKENS} tokens, one layer", *times, bar=2.0)
 
 
 def _random_patterns(models: int, length: int) -> Tensor:

@@ -56,9 +56,18 @@ def draw(generator: torch.Generator, *values: int) -> int:
 def committee(generator: torch.Generator, *, n_heads: int = 5) -> TransformerStack:
     """A random model of two layers."""
     config = TransformerConfig(
-        d_vocab=2 * LEVELS, d_vocab_out=2, d_model=4, d_head=1, n_heads=n_heads, n_layers=2, n_ctx=1, block="no_norm",
-        d_mlp=2, activation="relu", positions="none",
-    )  # fmt: skip
+        d_vocab=2 * LEVELS,
+        d_vocab_out=2,
+        d_model=4,
+        d_head=1,
+        n_heads=n_heads,
+        n_layers=2,
+        n_ctx=1,
+        block="no_norm",
+        d_mlp=2,
+        activation="relu",
+        positions="none",
+    )
     model = Transformer(config).double().eval()
     for parameter in model.parameters():
         parameter.zero_()
@@ -69,11 +78,11 @@ def committee(generator: torch.Generator, *, n_heads: int = 5) -> TransformerSta
     model.unembed.weight[:, VOTE] = torch.tensor([-1.0, 1.0])
     for layer, block in enumerate(model.stored_blocks):
         for head in range(n_heads):
-            read, write, weight = BIT, VOTE, draw(generator, -3, -2, -1, 0, 0, 1, 1, 2, 3, 4)
+            source, write, weight = BIT, VOTE, draw(generator, -3, -2, -1, 0, 0, 1, 1, 2, 3, 4)
             if draw(generator, 0, 1):
-                read, write = (BIT, SUM) if layer == 0 else (LIMITED, VOTE)
+                source, write = (BIT, SUM) if layer == 0 else (LIMITED, VOTE)
                 weight = draw(generator, -1, 0, 1, 1, 2) if layer == 0 else draw(generator, -2, 1, 2, 3)
-            block.attention.v.weight[head, read] = 1
+            block.attention.v.weight[head, source] = 1
             block.attention.o.weight[write, head] = weight
     _limit(model.stored_blocks[0].mlp)
     return model
@@ -109,7 +118,7 @@ def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) 
     total = score.total.double().numpy().sum(0)
     clean = score.right.double().numpy().sum(0) / total
     threshold = 0.2 * (clean - task.chances)
-    alone = main.removed([(head,) for head in main.heads]).sum(0) / total
-    needed = [head for head, row in zip(main.heads, alone, strict=True) if (row > threshold).any()]
-    outcomes = [index for index, one in enumerate(threshold) if one > 0]
+    accuracy_drops = main.removed([(head,) for head in main.heads]).sum(0) / total
+    needed = [head for head, row in zip(main.heads, accuracy_drops, strict=True) if (row > threshold).any()]
+    outcomes = [index for index, drop in enumerate(threshold) if drop > 0]
     return find_sets(search, needed, outcomes, threshold[outcomes], most_exact=most_exact)

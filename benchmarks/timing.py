@@ -1,7 +1,8 @@
 """Benchmark results: a ratio, a time or a speed, each with its bar."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,33 +24,48 @@ class Result:
         return f"{self.name:<58} {self.figures}, {bar}"
 
 
-def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], *, bar: float | None = None) -> Result:
-    """Median of ours over theirs with its quartiles, paired by round; passes at or below the bar."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+def ratio(name: str, unmyopic: Sequence[float], peer: Sequence[float], *, bar: float | None = None) -> Result:
+    """Median of our times over the peer's with its quartiles, paired by round; passes at or below the bar."""
+    ratios = [a / b for a, b in zip(unmyopic, peer, strict=True)]
     low, _, high = statistics.quantiles(ratios, n=4)
-    middle, mine, other = map(statistics.median, (ratios, ours, theirs))
-    figures = f"ours {1e3 * mine:8.2f} ms, theirs {1e3 * other:8.2f} ms, ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
-    return Result(name=name, figures=figures, bar=bar, passes=bar is None or middle <= bar)
+    median = statistics.median(ratios)
+    milliseconds = f"unmyopic {1e3 * statistics.median(unmyopic):8.2f} ms, peer {1e3 * statistics.median(peer):8.2f} ms"
+    figures = f"{milliseconds}, ratio {median:.3f} [{low:.3f}, {high:.3f}]"
+    return Result(name=name, figures=figures, bar=bar, passes=bar is None or median <= bar)
 
 
-def seconds(name: str, taken: Sequence[float], *, bar: float) -> Result:
+def seconds(name: str, times: Sequence[float], *, bar: float) -> Result:
     """Median time; passes at or below the bar."""
-    middle = statistics.median(taken)
-    return Result(name=name, figures=f"{middle:.2f} s, worst {max(taken):.2f} s", bar=bar, passes=middle <= bar)
+    median = statistics.median(times)
+    return Result(name=name, figures=f"{median:.2f} s, worst {max(times):.2f} s", bar=bar, passes=median <= bar)
 
 
 def speed(name: str, call: Callable[[], object], *, n: int, bar: float, rounds: int = 11) -> Result:
     """Median number of items per second of a call that makes n, without a warm-up; passes at or above the bar."""
-    per_second = [n / taken for taken in time_in_turn([call], rounds=rounds)[0]]
-    middle = statistics.median(per_second)
-    figures = f"{middle:,.0f}/s, worst {min(per_second):,.0f}/s"
-    return Result(name=name, figures=figures, bar=bar, passes=middle >= bar)
+    per_second = [n / duration for duration in time_in_turn([call], rounds=rounds)[0]]
+    median = statistics.median(per_second)
+    figures = f"{median:,.0f}/s, worst {min(per_second):,.0f}/s"
+    return Result(name=name, figures=figures, bar=bar, passes=median >= bar)
+
+
+def elapsed(call: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def cpu_time(call: Callable[[], object]) -> float:
+    """Seconds of CPU that a call takes in this process."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
 
 
 def compare(
     name: str,
-    ours: Callable[[], Any],
-    theirs: Callable[[], Any],
+    unmyopic: Callable[[], Any],
+    peer: Callable[[], Any],
     *,
     bar: float,
     rounds: int = 21,
@@ -59,19 +75,13 @@ def compare(
 
     Args:
         name: What is compared.
-        ours: Our implementation.
-        theirs: What a user would write with a peer.
+        unmyopic: Our implementation.
+        peer: What a user would write with a peer.
         bar: Largest median ratio that passes.
         rounds: Number of times each is run.
         check: Called with both results of the warm-up; raises if they differ.
     """
-    warm_up = ours(), theirs()
+    warm_up = unmyopic(), peer()
     if check is not None:
         check(*warm_up)
-    return ratio(name, *time_in_turn([ours, theirs], rounds=rounds), bar=bar)
-
-
-def print_all(results: Iterable[Result]) -> None:
-    """Print each result as soon as it is measured."""
-    for result in results:
-        print(result, flush=True)
+    return ratio(name, *time_in_turn([unmyopic, peer], rounds=rounds), bar=bar)
