@@ -75,7 +75,7 @@ def show_attention(
             tokens=tuple(task.vocab.words(examples.tokens[row])),
             patterns=found[row],
             relations={name: relation[row].numpy() for name, relation in relations.items()},
-            other=None if others is None else others[row],
+            other_patterns=None if others is None else others[row],
         )
         for row in range(len(examples))
     ]

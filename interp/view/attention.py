@@ -22,8 +22,8 @@ SMALL, MEDIUM, LARGE = 72, 88, 112
 """Pixels of a thumbnail with more than `MANY` heads, next to findings, and without."""
 MANY = 64
 MOST_MAPS = 12
-CELLS = 11_000_000
-"""Most attention weights on a page: more are thinned. A byte each, in base64: 15 MB if nothing can be compressed."""
+MOST_WEIGHTS = 11_000_000
+"""Attention weights on a page; more are thinned. A byte each, in base64: 15 MB if nothing can be compressed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,13 @@ class Example:
     tokens: tuple[str, ...]
     patterns: Float[np.ndarray, "head query key"]
     relations: Mapping[str, Bool[np.ndarray, "query key"]] = field(default_factory=dict)
-    other: Float[np.ndarray, "head query key"] | None = None
+    other_patterns: Float[np.ndarray, "head query key"] | None = None
     """Patterns of another model, shown next to these with the difference."""
+
+    @property
+    def patterns_by_model(self) -> list[Float[np.ndarray, "head query key"]]:
+        """The patterns of one model, or of two."""
+        return [self.patterns] if self.other_patterns is None else [self.patterns, self.other_patterns]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +92,13 @@ class AttentionPage:
             raise ValueError(f"{len(chosen)} heads; a chart shows at most {MOST_MAPS}.")
         if not 0 <= example < len(self.examples):
             raise ValueError(f"example is {example}; this page has {len(self.examples)}, from 0.")
-        one, maps = self.examples[example], {}
+        sequence = self.examples[example]
+        maps = {}
         for head in chosen:
-            at = self.heads.index(head)
-            maps[f"head {head}"] = one.patterns[at]
-            if one.other is not None:
-                maps[f"head {head}, other model"] = one.other[at]
-        return pattern_maps(maps, tokens=list(one.tokens), title=f"attention, example {example + 1}", whole=True)
+            for suffix, patterns in zip(("", ", other model"), sequence.patterns_by_model, strict=False):
+                maps[f"head {head}{suffix}"] = patterns[self.heads.index(head)]
+        title = f"attention, example {example + 1}"
+        return pattern_maps(maps, tokens=list(sequence.tokens), title=title, full_tokens=True)
 
     def save(self, path: str | Path) -> Path:
         """Write the page, atomically."""
@@ -118,11 +123,11 @@ def canvas_page(
     """A page with a grid of heads, and a panel with the chosen one, which can be saved as SVG or printed to PDF.
 
     The pointer or arrow keys show query, key and weight. Weights are stored as their square root in one byte each,
-    compressed: within 0.004 of the true weight. With more than `CELLS` weights, one cell is a block of tokens and
-    has its largest weight, which a line below it explains.
+    compressed: within 0.004 of the true weight. With more than `MOST_WEIGHTS` weights, one cell is a block of tokens
+    with its largest weight, which a line below it explains.
 
     Args:
-        examples: Sequences to choose from, all with the same relations, and all or none with `other`.
+        examples: Sequences to choose from, all with the same relations, and all or none with `other_patterns`.
         heads: Name of each head.
         labels: Label after each name, or an empty string.
         columns: Heads per row of the grid.
@@ -136,15 +141,18 @@ def canvas_page(
     _check(examples, heads, labels)
     if findings and len(findings) != len(heads):
         raise ValueError(f"findings has {len(findings)} entries for {len(heads)} heads; give one each, or none.")
-    two = examples[0].other is not None
-    budget = CELLS / (len(examples) * len(heads) * (1 + two))
+    models = ["model", "other model"][: len(examples[0].patterns_by_model)]
+    # the side of a pattern that fits, if all have the same
+    weights_per_pattern = MOST_WEIGHTS / (len(examples) * len(heads) * len(models))
+    most_cells = max(1, isqrt(int(weights_per_pattern)))
+    thumbnail = MEDIUM if findings else LARGE
     meta = {
         "heads": [{"name": name, "label": label} for name, label in zip(heads, labels, strict=True)],
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
         "columns": columns,
-        "models": ["model", "other model"] if two else ["model"],
-        "thumb": SMALL if len(heads) > MANY else MEDIUM if findings else LARGE,
-        "examples": [_shown(one, ceil(len(one.tokens) / max(1, isqrt(int(budget))))) for one in examples],
+        "models": models,
+        "thumb": SMALL if len(heads) > MANY else thumbnail,
+        "examples": [_page_data(example, ceil(len(example.tokens) / most_cells)) for example in examples],
     }
     script = resource("attention.js")
     html = render("attention.html.jinja", title=title, identity=identity, meta=meta, script=script)
@@ -153,16 +161,16 @@ def canvas_page(
     )
 
 
-def _shown(one: Example, block: int) -> dict[str, Any]:
-    """An example as the page reads it."""
-    patterns = [one.patterns] if one.other is None else [one.patterns, one.other]
-    roots = [np.sqrt(thinned(maps.clip(0, 1), block)) for maps in patterns]
+def _page_data(example: Example, block: int) -> dict[str, Any]:
+    """An example as the script of the page reads it, with one cell for each block of tokens."""
+    roots = [np.sqrt(thinned(patterns.clip(0, 1), block)) for patterns in example.patterns_by_model]
+    relations = {name: thinned(relation, block) for name, relation in example.relations.items()}
     return {
-        "tokens": list(one.tokens),
+        "tokens": list(example.tokens),
         "block": block,
-        "side": -(-len(one.tokens) // block),
-        "patterns": [_pack(np.rint(255 * root).astype(np.uint8)) for root in roots],
-        "relations": {name: _pack(thinned(map_, block).astype(np.uint8)) for name, map_ in one.relations.items()},
+        "side": ceil(len(example.tokens) / block),
+        "patterns": [_pack(np.rint(255 * root)) for root in roots],
+        "relations": {name: _pack(relation) for name, relation in relations.items()},
     }
 
 
@@ -196,9 +204,10 @@ def circuitsvis_page(
         example.patterns, list(example.tokens), attention_head_names=list(heads), mask_upper_tri=causal
     )
     # the arguments come after the bundle; a token such as </script> must not end the script
-    bundle, call, arguments = rendered.local_src.rpartition("CircuitsVis.render(")
-    end = arguments.rindex("</script>")
-    body = bundle + call + arguments[:end].replace("<", "\\u003c") + arguments[end:]
+    bundle, call, rest_of_script = rendered.local_src.rpartition("CircuitsVis.render(")
+    end = rest_of_script.rindex("</script>")
+    arguments = rest_of_script[:end].replace("<", "\\u003c")
+    body = bundle + call + arguments + rest_of_script[end:]
     html = render("circuitsvis.html.jinja", title=title, identity=identity, viewer=Markup(body))
     return AttentionPage(html=html, viewer="circuitsvis", examples=(example,), heads=tuple(heads))
 
@@ -206,17 +215,19 @@ def circuitsvis_page(
 def _check(examples: Sequence[Example], heads: Sequence[str], labels: Sequence[str]) -> None:
     if not examples:
         raise ValueError("examples is empty; show at least one sequence.")
-    for one in examples:
-        n = len(one.tokens)
-        for name, maps in (("patterns", one.patterns), ("other", one.other)):
-            if maps is not None and (maps.shape != (len(heads), n, n) or len(labels) != len(heads)):
+    for example in examples:
+        n = len(example.tokens)
+        for name, patterns in zip(("patterns", "other_patterns"), example.patterns_by_model, strict=False):
+            if patterns.shape != (len(heads), n, n) or len(labels) != len(heads):
                 raise ValueError(
-                    f"{name} is {maps.shape} for {len(heads)} heads, {len(labels)} labels and {n} tokens; "
+                    f"{name} is {patterns.shape} for {len(heads)} heads, {len(labels)} labels and {n} tokens; "
                     f"it must be (head, query, key)."
                 )
-    if len({one.other is None for one in examples}) > 1:
+    if len({len(example.patterns_by_model) for example in examples}) > 1:
         raise ValueError("some examples have patterns of another model and some do not; give all or none.")
 
 
 def _pack(values: np.ndarray) -> str:
-    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
+    """Values from 0 to 255, one byte each, compressed, as text."""
+    content = np.ascontiguousarray(values.astype(np.uint8)).tobytes()
+    return base64.b64encode(zlib.compress(content, 9)).decode()

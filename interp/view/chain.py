@@ -29,28 +29,34 @@ def chain_svg(
     Source: the style of LEGO (arXiv:2206.04301) Figure 1.
     """
     width = STEP * (len(variables) + 1)
-    steps = zip(variables, operations, values, answers or [""] * len(variables), strict=True)
-    words = [f"{o} {n} = {v}" + (f" (model: {a})" if answers else "") for n, o, v, a in steps]
-    parts = [
+    # the chain in words, for screen readers
+    words = [root]
+    for index, (name, operation, value) in enumerate(zip(variables, operations, values, strict=True)):
+        answer = f" (model: {answers[index]})" if answers else ""
+        words.append(f"{operation} {name} = {value}{answer}")
+    elements = [
         f'<svg class="chain" viewBox="0 0 {width} 128" width="{width}" role="img" '
-        f'aria-label="Chain: {escape("; ".join([root, *words]))}">'
+        f'aria-label="Chain: {escape("; ".join(words))}">'
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
         _node(STEP // 2, root, "#eee", "#555"),
     ]
     for index, (name, operation, value) in enumerate(zip(variables, operations, values, strict=True)):
+        # an arrow from the node before, the node, and its value
         x = STEP // 2 + STEP * (index + 1)
-        parts.append(
+        elements.append(
             f'<line x1="{x - STEP + NODE + 2}" y1="{TOP}" x2="{x - NODE - 4}" y2="{TOP}" stroke="#555" '
             f'marker-end="url(#tip)"/>'
             f'<text x="{x - STEP / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
         )
-        colour = "#fff" if not answers else (RIGHT if answers[index] == value else WRONG)
-        parts.append(_node(x, name, colour, "#111"))
-        parts.append(f'<text x="{x}" y="{TOP + 40}" class="value">{escape(name)} = {escape(value)}</text>')
+        colour = "#fff"
         if answers:
-            parts.append(f'<text x="{x}" y="{TOP + 58}" class="answer">model: {escape(answers[index])}</text>')
-    return Markup("".join(parts) + "</svg>")
+            colour = RIGHT if answers[index] == value else WRONG
+        elements.append(_node(x, name, colour, "#111"))
+        elements.append(f'<text x="{x}" y="{TOP + 40}" class="value">{escape(name)} = {escape(value)}</text>')
+        if answers:
+            elements.append(f'<text x="{x}" y="{TOP + 58}" class="answer">model: {escape(answers[index])}</text>')
+    return Markup("".join(elements) + "</svg>")
 
 
 def _node(x: int, name: str, fill: str, stroke: str) -> str:

@@ -123,22 +123,26 @@ def scaling_curves(
     if behind is not None:
         colours |= {name: "#999999" for name in dict.fromkeys(behind[series]) if name not in colours}
     colour = colour_by("series", colours)
-    short = {x: "x", y: "y", series: "series", "low": "low", "high": "high"}  # a dot in a name would be read as a path
-    ours = pd.DataFrame({new: table[old] for old, new in short.items()})
-    sizes = sorted({*ours["x"], *(() if behind is None else behind[x])})
-    axis = alt.Axis(format="~g", grid=False, values=sizes, labelOverlap=True)
+    # names without a dot, which would be read as a path
+    short = {x: "x", y: "y", series: "series", "low": "low", "high": "high"}
+    points = pd.DataFrame({new: table[old] for old, new in short.items()})
+    sizes = set(points["x"])
+    if behind is not None:
+        sizes |= set(behind[x])
+    axis = alt.Axis(format="~g", grid=False, values=sorted(sizes), labelOverlap=True)
     across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", base=2), axis=axis)
     up = alt.Scale(type="log", clamp=True) if log_y else alt.Scale(zero=True)
     if log_y:
-        ours[["y", "low", "high"]] = ours[["y", "low", "high"]].clip(lower=LOWEST)
-    base = alt.Chart(ours)
+        points[["y", "low", "high"]] = points[["y", "low", "high"]].clip(lower=LOWEST)
+    base = alt.Chart(points)
     tooltip = [alt.Tooltip("series:N", title=series), alt.Tooltip("x:Q", title=x)]
     tooltip += [alt.Tooltip("y:Q", title=y, format=".4g"), *numbers("low", "high", digits=".4g")]
     layers: list[Any] = []
     if behind is not None:
-        theirs = pd.DataFrame({short[old]: behind[old] for old in (x, y, series)})
-        theirs = theirs.assign(y=theirs["y"].clip(lower=LOWEST)) if log_y else theirs
-        pale = alt.Chart(theirs).mark_line(strokeDash=[5, 4], opacity=0.55, strokeWidth=1.5)
+        reference = pd.DataFrame({short[old]: behind[old] for old in (x, y, series)})
+        if log_y:
+            reference = reference.assign(y=reference["y"].clip(lower=LOWEST))
+        pale = alt.Chart(reference).mark_line(strokeDash=[5, 4], opacity=0.55, strokeWidth=1.5)
         layers.append(pale.encode(across, alt.Y("y:Q", title=y, scale=up), colour, tooltip=tooltip[:2]))
     if rule is not None:
         layers.append(base.mark_rule(strokeDash=[2, 3], color=GREY).encode(y=alt.YDatum(rule, scale=up)))
@@ -227,8 +231,8 @@ def heatmaps(
             layers.append(text)
         size = {"width": max(90, 34 * len(x)), "height": max(60, 26 * len(values))}
         charts.append(alt.layer(*layers).properties(title=name, **size))
-    together = alt.vconcat if len(x) > MOST_COLUMNS else alt.hconcat
-    return together(*charts, title=title).resolve_scale(color="shared")
+    concatenate = alt.vconcat if len(x) > MOST_COLUMNS else alt.hconcat
+    return concatenate(*charts, title=title).resolve_scale(color="shared")
 
 
 def head_maps(
@@ -249,7 +253,7 @@ def pattern_maps(
     tokens: Sequence[str],
     title: str,
     columns: int = 4,
-    whole: bool = False,
+    full_tokens: bool = False,
 ) -> alt.TopLevelMixin:
     """Small attention maps in a grid: queries are rows, keys are columns, dark cells have large weights.
 
@@ -257,23 +261,25 @@ def pattern_maps(
         maps: Name and pattern of each.
         tokens: The token at each position.
         columns: Maps per row.
-        whole: Write tokens out, in larger maps; else those of one character.
+        full_tokens: Write tokens out, in larger maps; else those of one character.
     """
-    parts = []
+    tables = []
     for name, values in maps.items():
         query, key = np.indices(values.shape).reshape(2, -1)
-        parts.append(pd.DataFrame({"query": query, "key": key, "weight": values.ravel().round(4), "map": name}))
-    table = pd.concat(parts)
+        tables.append(pd.DataFrame({"query": query, "key": key, "weight": values.ravel().round(4), "map": name}))
+    table = pd.concat(tables)
     table = table[table["weight"] > MIN_WEIGHT]
     positions = list(range(len(tokens)))
-    names = json.dumps([token if whole or len(token) == 1 else "·" for token in tokens])
+    names = json.dumps([token if full_tokens or len(token) == 1 else "·" for token in tokens])
     axis = {"labelExpr": f"{names}[datum.value]", "ticks": False, "title": None}
-    side = 14 * len(positions) if whole else 150
+    side = 14 * len(positions) if full_tokens else 150
     chart = (
         alt.Chart(table)
         .mark_rect()
         .encode(
-            alt.X("key:O", axis=alt.Axis(**axis, labelAngle=270 if whole else 0), scale=alt.Scale(domain=positions)),
+            alt.X(
+                "key:O", axis=alt.Axis(**axis, labelAngle=270 if full_tokens else 0), scale=alt.Scale(domain=positions)
+            ),
             alt.Y("query:O", axis=alt.Axis(**axis), scale=alt.Scale(domain=positions)),
             alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
             tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
@@ -296,4 +302,4 @@ def drawable(spec: Any) -> Any:
         return _NOT_DRAWN.sub("\N{REPLACEMENT CHARACTER}", spec)
     if isinstance(spec, Mapping):
         return {drawable(name): drawable(value) for name, value in spec.items()}
-    return [drawable(one) for one in spec] if isinstance(spec, list | tuple) else spec
+    return [drawable(entry) for entry in spec] if isinstance(spec, list | tuple) else spec

@@ -9,14 +9,15 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from interp.view.charts import COLOURS, chart_svg
+from interp.view.charts import chart_svg
 from interp.view.html import scrolling
 
 DARK = {"#0b6e8a": "#3fa9c9", "#5b4b8a": "#a596dd", "#8d6a4f": "#c79f80", "#2e4057": "#8ba6c6", "#9a031e": "#ef6a80"}
 DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f"}
 """Colours of `charts.COLOURS` that are hard to see on a dark page, and their replacements there."""
+# in the SVG text of Vega
 _ROLES = re.compile(r' role="[^"]*"| aria-roledescription="[^"]*"')
-_UNSEEN = re.compile(r'<path(?=[^>]*(?: d="M0,0h0v0h0Z"| display="none"))[^>]*/>')
+_INVISIBLE = re.compile(r'<path(?=[^>]*(?: d="M0,0h0v0h0Z"| display="none"))[^>]*/>')
 _DECIMALS = re.compile(r"\d+\.\d{3,}")
 _NUMBERS = re.compile(r' (?:d|transform|x2|y2|width|height|viewBox)="[^"]*"')
 _LABEL = re.compile(r'(?: aria-roledescription="([^"]*)")? aria-label="([^"]*)"')
@@ -55,23 +56,29 @@ def chart_html(chart: Any) -> str:
 
 def image(svg: str) -> Markup:
     """A chart's SVG as one image: shorter, with a text alternative, and with ids that no other chart has."""
-    text, svg = _alternative(svg), _own_ids(svg)
+    text = _text_alternative(svg)
+    svg = _with_unique_ids(svg)
     svg = _LABEL.sub(_tip, svg)
-    svg = _UNSEEN.sub("", _ROLES.sub("", svg))
+    svg = _INVISIBLE.sub("", _ROLES.sub("", svg))
     svg = svg.replace(' font-family="sans-serif"', "").replace(' opacity="1"', "").replace(' aria-hidden="true"', "")
-    svg = _NUMBERS.sub(lambda found: _DECIMALS.sub(lambda number: f"{float(number[0]):.2f}", found[0]), svg)
+    svg = _NUMBERS.sub(_with_two_decimals, svg)
     return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{escape(text)}" font-family="sans-serif" ', 1))
 
 
-def _own_ids(svg: str) -> str:
+def _with_two_decimals(attribute: re.Match[str]) -> str:
+    return _DECIMALS.sub(lambda number: f"{float(number[0]):.2f}", attribute[0])
+
+
+def _with_unique_ids(svg: str) -> str:
     """Replace ids, which count all charts of the process, by a digest of the chart and a number."""
-    ids = {old: f"id-{at}" for at, old in enumerate(dict.fromkeys(re.findall(r' id="([^"]*)"', svg)))}
-    svg = _REFERENCE.sub(lambda found: found[1] + ids.get(found[2], found[2]) + found[3], svg)
-    name = hashlib.sha256(svg.encode()).hexdigest()[:8]
-    return _REFERENCE.sub(lambda found: f"{found[1]}c{name}-{found[2]}{found[3]}", svg)
+    old_ids = dict.fromkeys(re.findall(r' id="([^"]*)"', svg))
+    ids = {old: f"id-{index}" for index, old in enumerate(old_ids)}
+    svg = _REFERENCE.sub(lambda match: match[1] + ids.get(match[2], match[2]) + match[3], svg)
+    digest = hashlib.sha256(svg.encode()).hexdigest()[:8]
+    return _REFERENCE.sub(lambda match: f"{match[1]}c{digest}-{match[2]}{match[3]}", svg)
 
 
-def _alternative(svg: str) -> str:
+def _text_alternative(svg: str) -> str:
     """Titles, axes and legends of a chart in words, and its number of marks."""
     titles: dict[str, None] = {}
     scales: dict[str, None] = {}
@@ -87,18 +94,18 @@ def _alternative(svg: str) -> str:
     return ". ".join(["Chart", *list(titles)[::-1][:6], *list(scales)[:8], f"{marks} marks"])
 
 
-def _tip(found: re.Match[str]) -> str:
+def _tip(match: re.Match[str]) -> str:
     """The values of a mark; labels of axes, legends and titles are in the text alternative."""
-    kind, label = found[1], found[2]
-    return "" if kind else f' data-tip="{_LONG.sub(lambda number: f"{float(number[0]):.4g}", label)}"'
+    kind, label = match[1], match[2]
+    if kind:
+        return ""
+    values = _LONG.sub(lambda number: f"{float(number[0]):.4g}", label)
+    return f' data-tip="{values}"'
 
 
 def dark_rules() -> Markup:
     """Style rules that replace colours of charts on a dark page."""
-    where = ".chart:not(.pale, .inked)"
-    known = {*COLOURS, "#1c2330"}
-    return Markup("").join(
-        Markup('{2} [fill="{0}"] {{ fill: {1}; }} {2} [stroke="{0}"] {{ stroke: {1}; }}\n').format(old, new, where)
-        for old, new in DARK.items()
-        if old in known
-    )
+    rule = Markup('{2} [fill="{0}"] {{ fill: {1}; }} {2} [stroke="{0}"] {{ stroke: {1}; }}\n')
+    selector = ".chart:not(.pale, .inked)"
+    rules = [rule.format(colour, dark_colour, selector) for colour, dark_colour in DARK.items()]
+    return Markup("").join(rules)

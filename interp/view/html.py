@@ -26,7 +26,8 @@ class PageIdentity:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """Name and value of the fields that are known."""
-        return [(field.name, value) for field in fields(self) if (value := getattr(self, field.name))]
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [(name, value) for name, value in values.items() if value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +60,9 @@ def render(
         values: Variables of the template.
     """
     facts = identity.facts if identity else []
-    frame = {"title": title, "lead": lead, "facts": facts, "contents": contents, "style": resource("page.css")}
-    return _environment().get_template(template).render(**frame, **values)
+    style = resource("page.css")
+    page = _environment().get_template(template)
+    return page.render(title=title, lead=lead, facts=facts, contents=contents, style=style, **values)
 
 
 def scrolling(html: Markup | str, *, label: str) -> Markup:

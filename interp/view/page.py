@@ -55,34 +55,34 @@ def write_page(
     """
     if not sections:
         raise ValueError("sections is empty; a page needs at least one.")
-    parts = [
-        {
-            "section": section,
-            "anchor": section.anchor or f"section-{index}",
-            "paragraphs": [part for part in section.text.split("\n\n") if part.strip()],
-            "figures": [chart_figure(chart) for chart in _charts(section)],
-            "tables": [*([("", section.table)] if section.table else []), *section.tables],
-        }
-        for index, section in enumerate(sections, start=1)
-    ]
-    contents = [
-        Entry(anchor=part["anchor"], name=section.short or section.title, under=section.under)
-        for part, section in zip(parts, sections, strict=True)
-    ]
-    drawn = any(part["figures"] for part in parts)
+    contents, entries = [], []
+    for index, section in enumerate(sections, start=1):
+        anchor = section.anchor or f"section-{index}"
+        contents.append(Entry(anchor=anchor, name=section.short or section.title, under=section.under))
+        entries.append(_template_values(section, anchor))
+    has_charts = any(entry["figures"] for entry in entries)
     html = render(
         "page.html.jinja",
         title=title,
         lead=lead,
         identity=identity,
         contents=contents,
-        parts=parts,
-        script=resource("page.js") if drawn else None,
+        sections=entries,
+        script=resource("page.js") if has_charts else None,
         dark=dark_rules(),
     )
     write_text(path, html)
     return Path(path)
 
 
-def _charts(section: Section) -> list[Any]:
-    return [*([section.chart] if section.chart is not None else []), *section.charts]
+def _template_values(section: Section, anchor: str) -> dict[str, Any]:
+    """A section as the template of the page reads it."""
+    charts = [] if section.chart is None else [section.chart]
+    tables = [("", section.table)] if section.table else []
+    return {
+        "section": section,
+        "anchor": anchor,
+        "paragraphs": [paragraph for paragraph in section.text.split("\n\n") if paragraph.strip()],
+        "figures": [chart_figure(chart) for chart in (*charts, *section.charts)],
+        "tables": [*tables, *section.tables],
+    }

@@ -16,11 +16,12 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
         zero: Start both axes at zero.
     """
     scale = alt.Scale(zero=zero, nice=True)
-    short = {name: f"c{index}" for index, name in enumerate(table.columns)}  # a dot in a name would be read as a path
-    tooltip = [
-        alt.Tooltip(f"{short[name]}:{'Q' if pd.api.types.is_float_dtype(table[name]) else 'N'}", title=name)
-        for name in table.columns
-    ]
+    # names without a dot, which would be read as a path
+    short = {name: f"c{index}" for index, name in enumerate(table.columns)}
+    tooltip = []
+    for name in table.columns:
+        kind = "Q" if pd.api.types.is_float_dtype(table[name]) else "N"
+        tooltip.append(alt.Tooltip(f"{short[name]}:{kind}", title=name))
     points = alt.Chart(table.rename(columns=short)).mark_point(filled=True, size=60, opacity=0.8)
     return points.encode(
         alt.X(f"{short[x]}:Q", title=x, scale=scale),
@@ -42,8 +43,8 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
     order = list(dict.fromkeys(table[x]))
     across = alt.X(f"{x}:N", sort=order, title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.25))
     charts: list[Any] = []
-    for name, part in table.groupby(panel, sort=False):
-        base = alt.Chart(part).encode(across, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
+    for name, panel_table in table.groupby(panel, sort=False):
+        base = alt.Chart(panel_table).encode(across, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
         thin = base.mark_line(opacity=0.45, strokeWidth=1.2, point=alt.OverlayMarkDef(size=22, opacity=0.6)).encode(
             detail=f"{line}:N", color=alt.value(COLOURS[0]), tooltip=[f"{line}:N", f"{x}:N", *numbers(y)]
         )

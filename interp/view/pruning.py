@@ -1,4 +1,4 @@
-"""Charts of errors over several powers of ten: by layer, by cost, and of two networks that share a matrix."""
+"""Charts of pruned networks: errors over several powers of ten, and two networks that share a matrix."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,18 +19,18 @@ def _log_axis(kind: Any, column: str, *, title: str | None, **axis: Any) -> Any:
 
 
 def error_growth(
-    found: Float[np.ndarray, " layer"], bound: Float[np.ndarray, " layer"], *, layers: Sequence[str], title: str
+    error: Float[np.ndarray, " layer"], bound: Float[np.ndarray, " layer"], *, layers: Sequence[str], title: str
 ) -> alt.TopLevelMixin:
     """Error after each layer and its upper bound, on a logarithmic axis.
 
     Args:
-        found: Largest error found after each layer.
+        error: Largest error found after each layer.
         bound: Its upper bound.
         layers: Name of each layer.
     """
     names = [f"{index} {name}" for index, name in enumerate(layers)]
-    which = [FOUND] * len(names) + [BOUND] * len(names)
-    table = pd.DataFrame({"layer": names * 2, "error": [*found, *bound], "which": which})
+    kinds = [FOUND] * len(names) + [BOUND] * len(names)
+    table = pd.DataFrame({"layer": names * 2, "error": [*error, *bound], "which": kinds})
     return (
         alt.Chart(table[table["error"] > 0])
         .mark_line(point=True)
@@ -77,13 +77,14 @@ def shared_matrix(
         patterns: Of its head, in either network; None if it belongs to no head.
         tokens: The tokens of those patterns.
     """
-    compared = [
-        {"matrix": name, "what": what, "value": value}
-        for what, values in differences.items()
+    # left: a point for each matrix and comparison
+    rows = [
+        {"matrix": name, "what": comparison, "value": value}
+        for comparison, values in differences.items()
         for name, value in zip(names, values, strict=True)
     ]
-    left = (
-        alt.Chart(pd.DataFrame(compared))
+    distances = (
+        alt.Chart(pd.DataFrame(rows))
         .mark_point(filled=True, size=45)
         .encode(
             _log_axis(alt.X, "value", title="logits", tickCount=5, labelOverlap="greedy"),
@@ -93,13 +94,14 @@ def shared_matrix(
         )
         .properties(title=title, width=WIDTH, height=max(60, 14 * len(names)))
     )
+    # right: the singular values, and the patterns
     networks = ["in a", "in b"]
     spectra = [
         {"network": name, "index": index, "value": value}
         for name, row in zip(networks, singular_values, strict=True)
         for index, value in enumerate(row)
     ]
-    right: list[Any] = [
+    charts: list[Any] = [
         alt.Chart(pd.DataFrame(spectra))
         .mark_line(opacity=0.8)
         .encode(
@@ -113,5 +115,5 @@ def shared_matrix(
     ]
     if patterns is not None:
         maps = {f"pattern {name}": pattern for name, pattern in zip(networks, patterns, strict=True)}
-        right.append(pattern_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
-    return alt.hconcat(left, alt.vconcat(*right)).resolve_scale(color="independent", strokeDash="independent")
+        charts.append(pattern_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
+    return alt.hconcat(distances, alt.vconcat(*charts)).resolve_scale(color="independent", strokeDash="independent")

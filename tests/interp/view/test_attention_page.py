@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from browser import faults
 
-from interp.view.attention import CELLS, Example, canvas_page, circuitsvis_page, thinned
+from interp.view.attention import MOST_WEIGHTS, Example, canvas_page, circuitsvis_page, thinned
 from interp.view.html import PageIdentity
 
 IDENTITY = PageIdentity(task="brackets <2>", seed="7")
@@ -99,7 +99,9 @@ def test_heads_are_chosen_with_the_keyboard(browser, tmp_path):
 
 def two_models():
     one, _ = page_of(2)
-    pair = Example(tokens=one.tokens, patterns=one.patterns, relations=one.relations, other=patterns(2, 6, seed=1))
+    pair = Example(
+        tokens=one.tokens, patterns=one.patterns, relations=one.relations, other_patterns=patterns(2, 6, seed=1)
+    )
     return pair, canvas_page([pair], heads=["0.0", "0.1"], labels=["", "keeps"], columns=2, title="two")
 
 
@@ -149,7 +151,7 @@ def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
     maps = np.arange(50.0).reshape(2, 5, 5)
     np.testing.assert_array_equal(thinned(maps, 2)[0], [[6, 8, 9], [16, 18, 19], [21, 23, 24]])
     assert thinned(maps, 1) is maps
-    monkeypatch.setattr("interp.view.attention.CELLS", 2 * 3 * 3)
+    monkeypatch.setattr("interp.view.attention.MOST_WEIGHTS", 2 * 3 * 3)
     tokens = ["a", "b", "c", "d", "e"]
     one = Example(tokens=tuple(tokens), patterns=patterns(2, 5), relations={"diagonal": np.eye(5, dtype=bool)})
     html = canvas_page([one], heads=["0", "1"], labels=["", ""], columns=2, title="t").html
@@ -161,8 +163,8 @@ def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
 
 def test_the_size_of_a_page_is_bounded(monkeypatch):
     """Also if nothing can be compressed; the largest page is then 15 MB."""
-    assert 4 / 3 * CELLS < 15e6
-    monkeypatch.setattr("interp.view.attention.CELLS", 100_000)
+    assert 4 / 3 * MOST_WEIGHTS < 15e6
+    monkeypatch.setattr("interp.view.attention.MOST_WEIGHTS", 100_000)
     bare, example = (
         Example(tokens=("a",) * n, patterns=np.random.default_rng(0).random((4, n, n)) ** 2) for n in (1, 158)
     )
@@ -173,7 +175,7 @@ def test_the_size_of_a_page_is_bounded(monkeypatch):
 
 @pytest.mark.browser
 def test_a_thinned_page_says_so(browser, tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.view.attention.CELLS", 4 * 3 * 3)
+    monkeypatch.setattr("interp.view.attention.MOST_WEIGHTS", 4 * 3 * 3)
     one, page = page_of(4, ["a", "b", "c", "d", "e"])
     page = browser.open(page.save(tmp_path / "page.html"))
     page.until("document.body.dataset.drawn")
@@ -194,7 +196,7 @@ def test_patterns_of_another_model_must_fit():
         canvas_page([pair, alone], **names)
     mine = np.zeros((2, 5, 5))
     with pytest.raises(ValueError, match=r"patterns is \(2, 5, 5\) for 2 heads"):
-        canvas_page([Example(tokens=pair.tokens, patterns=mine, other=mine)], **names)
+        canvas_page([Example(tokens=pair.tokens, patterns=mine, other_patterns=mine)], **names)
 
 
 @pytest.mark.browser
