@@ -16,8 +16,9 @@ def content_key(description: Any, *, length: int = 20) -> str:
         description: Plain values, as in JSON.
         length: Number of hexadecimal digits, at most 64.
 
-    >>> content_key({"task": "lego", "seed": 0}) == content_key({"seed": 0, "task": "lego"})
-    True
+    Example:
+        >>> content_key({"task": "lego", "seed": 0}) == content_key({"seed": 0, "task": "lego"})
+        True
     """
     canonical = json.dumps(description, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]

@@ -165,6 +165,14 @@ def supported_verbs(model: AnyModel) -> SupportedVerbs:
 
     Raises:
         ValueError: neither a `hooks.Transformer`, nor a TransformerLens bridge, nor a `HookedRootModule`.
+
+    Example:
+        >>> import hooks, interp
+        >>> model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))
+        >>> print(interp.supported_verbs(model))
+        evaluate                works
+        probe                   works
+        ...
     """
     if isinstance(model, TransformerStack):
         return SupportedVerbs(dict.fromkeys(VERBS, ""))

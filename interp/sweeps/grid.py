@@ -11,7 +11,7 @@ from hooks.files import shortened
 from interp.sweeps.spec import ModelSpec
 from interp.training.configs import config_for
 
-PARTS = ("task", "config", "settings")
+SECTIONS = ("task", "config", "settings")
 FROM_TASK = ("d_vocab", "d_vocab_out", "n_ctx", "attention")
 """Fields of a config that follow from the task."""
 SEED = "seed"
@@ -46,24 +46,27 @@ class Sweep:
                     f"vary[{name!r}] is {shortened(repr(values))}; give a list of values, or names: values."
                 )
         for name in self.vary:
-            before = [other for other in self.vary if name.startswith(f"{other}.")]
-            if before:
-                raise ValueError(f"vary has {before[0]!r} and {name!r}, which is a part of it; give one of them.")
+            wholes = [prefix for prefix in self.vary if name.startswith(f"{prefix}.")]
+            if wholes:
+                raise ValueError(f"vary has {wholes[0]!r} and {name!r}, which is a part of it; give one of them.")
         for name, values in self._values.items():
             labels = [label for label, _ in values]
             if double := next((label for label in labels if labels.count(label) > 1), None):
                 raise ValueError(f"vary[{name!r}] has {double!r} twice, or values that look the same; give them names.")
-        keys = self.keys  # which makes every specification, so that what does not fit is found now
+        keys = self.keys  # makes every specification, so that values that do not fit raise an error here
         if len(set(keys)) < len(keys):
             double = next(key for key in keys if keys.count(key) > 1)
-            one, two = [str(self.labels(i)) for i, key in enumerate(keys) if key == double][:2]
-            raise ValueError(f"two models of the sweep are the same: {one} and {two}; give each value once.")
+            first, second = [str(self.labels(index)) for index, key in enumerate(keys) if key == double][:2]
+            raise ValueError(f"two models of the sweep are the same: {first} and {second}; give each value once.")
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of what varies, as tables have them: the last part of each name if that is unique; `seed` is last."""
         short = [name.rsplit(".", 1)[-1] for name in self._names]
-        return tuple(one if short.count(one) == 1 else name for name, one in zip(self._names, short, strict=True))
+        unique = [short.count(last) == 1 for last in short]
+        return tuple(
+            last if is_unique else name for name, last, is_unique in zip(self._names, short, unique, strict=True)
+        )
 
     @property
     def combined(self) -> list[str]:
@@ -85,19 +88,16 @@ class Sweep:
         """A model of the sweep; seeds vary fastest."""
         if not 0 <= index < len(self):
             raise IndexError(f"index is {index}; the sweep has {len(self)} models.")
-        at = dict(zip(self._names, self._positions(index), strict=True))
-        chosen = tuple((name, at[name]) for name in self._names if name.split(".")[0] in PARTS)
+        positions = dict(zip(self._names, self._positions(index), strict=True))
+        chosen = tuple((name, positions[name]) for name in self._names if name != SEED)
         task, config, settings = self._parts(chosen)
-        seed = self._values[SEED][at[SEED]][1]
-        return ModelSpec(
-            task=task, config=config, settings=settings, seed=seed, pretrained=self.base.pretrained,
-            symbols=self.base.symbols,
-        )  # fmt: skip
+        _, seed = self._values[SEED][positions[SEED]]
+        return replace(self.base, task=task, config=config, settings=settings, seed=seed)
 
     def labels(self, index: int) -> dict[str, Any]:
         """What a model of the sweep is, by column."""
-        positions = zip(self.columns, self._names, self._positions(index), strict=True)
-        return {column: self._values[name][at][0] for column, name, at in positions}
+        columns = zip(self.columns, self._names, self._positions(index), strict=True)
+        return {column: self._values[name][position][0] for column, name, position in columns}
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -105,57 +105,65 @@ class Sweep:
 
     @cached_property
     def _values(self) -> dict[str, list[tuple[Any, Any]]]:
-        """Label and value, by name."""
-        found = {}
+        """Labels and values, by name."""
+        pairs_by_name = {}
         for name in self._names:
             values = self.vary.get(name, [self.base.seed])
-            pairs = values.items() if isinstance(values, Mapping) else [(_label(one), one) for one in values]
-            found[name] = list(pairs)
-        return found
+            if isinstance(values, Mapping):
+                pairs_by_name[name] = list(values.items())
+            else:
+                pairs_by_name[name] = [(_label(value), value) for value in values]
+        return pairs_by_name
 
     def _positions(self, index: int) -> list[int]:
-        found = []
+        """Position among the values of each name."""
+        positions = []
         for values in reversed(self._values.values()):
-            index, at = divmod(index, len(values))
-            found.append(at)
-        return found[::-1]
+            index, position = divmod(index, len(values))
+            positions.append(position)
+        return positions[::-1]
 
     @cached_property
     def _parts(self) -> Any:
         return lru_cache(maxsize=4096)(self._make_parts)  # the seeds of a combination share them
 
     def _make_parts(self, chosen: tuple[tuple[str, int], ...]) -> tuple[Any, Any, Any]:
-        parts: dict[str, Any] = {name: getattr(self.base, name) for name in PARTS}
-        for part in PARTS:
-            for name, at in chosen:
-                if name.split(".")[0] == part:
-                    label, value = self._values[name][at]
-                    try:
-                        path = name.split(".")[1:]
-                        changed = _with_defaults if part == "task" and len(path) == 1 else _changed
-                        parts[part] = changed(parts[part], path, value)
-                    except (TypeError, ValueError) as error:
-                        raise ValueError(f"vary has {name} = {label}: {error}") from error
-            if part == "task" and parts["task"] != self.base.task:
-                parts["config"] = _fitted(parts["config"], parts["task"])
-        return parts["task"], parts["config"], parts["settings"]
+        """Task, config and settings with these values: name and position of each."""
+        values: dict[str, Any] = {section: getattr(self.base, section) for section in SECTIONS}
+        for section in SECTIONS:
+            for name, position in chosen:
+                if name.split(".")[0] == section:
+                    values[section] = self._changed_section(values[section], name, position)
+            if section == "task" and values["task"] != self.base.task:
+                values["config"] = _fitted(values["config"], values["task"])
+        return values["task"], values["config"], values["settings"]
+
+    def _changed_section(self, section: Any, name: str, position: int) -> Any:
+        """A task, config or settings with one of the values of a name."""
+        label, value = self._values[name][position]
+        section_name, *path = name.split(".")
+        change = _with_defaults if section_name == "task" and len(path) == 1 else _changed
+        try:
+            return change(section, path, value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"vary has {name} = {label}: {error}") from error
 
     def _check_name(self, name: str) -> None:
-        if name == SEED or name in PARTS:
+        if name == SEED or name in SECTIONS:
             return
-        part, _, rest = name.partition(".")
-        if part not in PARTS or not rest:
+        section, _, path = name.partition(".")
+        if section not in SECTIONS or not path:
             raise ValueError(
                 f"vary has {name!r}; give seed, task, config, settings, or a field of one, such as settings.steps."
             )
-        one = getattr(self.base, part)
-        for field in rest.split("."):
-            known = [each.name for each in fields(one)] if is_dataclass(one) else []
-            if field not in known:
-                near = get_close_matches(field, known, n=1)
+        owner = getattr(self.base, section)
+        for field_name in path.split("."):
+            field_names = [field.name for field in fields(owner)] if is_dataclass(owner) else []
+            if field_name not in field_names:
+                near = get_close_matches(field_name, field_names, n=1)
                 hint = f" Did you mean {near[0]}?" if near else ""
-                raise ValueError(f"vary has {name!r}, but {type(one).__name__} has no field {field!r}.{hint}")
-            one = getattr(one, field)
+                raise ValueError(f"vary has {name!r}, but {type(owner).__name__} has no field {field_name!r}.{hint}")
+            owner = getattr(owner, field_name)
 
 
 def _label(value: Any) -> Any:
@@ -163,26 +171,27 @@ def _label(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) or value is None else shortened(str(value))
 
 
-def _changed(one: Any, path: Sequence[str], value: Any) -> Any:
+def _changed(owner: Any, path: Sequence[str], value: Any) -> Any:
+    """A dataclass with another value of a field, which may be a field of a field."""
     if not path:
         return value
-    return replace(one, **{path[0]: _changed(getattr(one, path[0]), path[1:], value)})
+    return replace(owner, **{path[0]: _changed(getattr(owner, path[0]), path[1:], value)})
 
 
-def _with_defaults(one: Any, path: Sequence[str], value: Any) -> Any:
-    """As `_changed`, but fields at a default that depends on the changed field get its new default."""
+def _with_defaults(owner: Any, path: Sequence[str], value: Any) -> Any:
+    """As `_changed`, but fields at a default that depends on the changed field get its new value."""
     (name,) = path
-    own = {each.name: getattr(one, each.name) for each in fields(one) if each.init}
+    values = {field.name: getattr(owner, field.name) for field in fields(owner) if field.init}
     try:
-        plain = type(one)(**{name: own[name]})
-    except (TypeError, ValueError):  # other fields have no default
-        return _changed(one, path, value)
-    given = {field: values for field, values in own.items() if values != getattr(plain, field)}
-    return type(one)(**{**given, name: value})
+        default = type(owner)(**{name: values[name]})
+    except (TypeError, ValueError):  # some fields have no default
+        return _changed(owner, path, value)
+    explicit = {field: current for field, current in values.items() if current != getattr(default, field)}
+    return type(owner)(**{**explicit, name: value})
 
 
 def _fitted(config: Any, task: Any) -> Any:
     """A config with the vocabulary, length and attention of a task."""
-    wanted = config_for(task)
-    known = {each.name for each in fields(config)}
-    return replace(config, **{name: getattr(wanted, name) for name in FROM_TASK if name in known})
+    task_config = config_for(task)
+    config_fields = {field.name for field in fields(config)}
+    return replace(config, **{name: getattr(task_config, name) for name in FROM_TASK if name in config_fields})

@@ -68,6 +68,14 @@ def sweep(
         ValueError: an unavailable device; `stacked` for models that cannot be, or on a cluster; a pretrained model that
             cannot be trained, or that workers cannot read.
         LostWorkers: processes are killed again and again, or the scheduler is gone; the same call resumes.
+
+    Example:
+        >>> import interp
+        >>> task, settings = interp.tasks.Lego(n_vars=2), interp.TrainSettings(steps=2, n_eval=20)
+        >>> config = interp.config_for(task, n_layers=1, d_model=16)
+        >>> base = interp.sweeps.ModelSpec(task=task, config=config, settings=settings, seed=0)
+        >>> interp.sweep(interp.sweeps.Sweep(base, {"seed": [0, 1]}), "runs", n_jobs=1).status
+        ['trained', 'trained']
     """
     check_number("n_jobs", n_jobs, whole=True, above=0)
     if device is not None:
@@ -82,6 +90,8 @@ def sweep(
     }
     if not missing:
         return runs
+
+    # Pretrained models first; then stacks, in this process; then the others, in processes or on a cluster
     _train_sources(grid, runs.folder, device, shared_folder=scheduler is None or shared_folder)
     specs = {path: grid[index] for path, index in missing.items()}
     accelerated = scheduler is None and device is not None and not device.startswith("cpu")
@@ -106,8 +116,8 @@ def sweep(
         for stack in stacks:
             train_stacked(stack, device=device, fresh=fresh, on_outcome=report_stacked)
         longest_first = dict(sorted(separate.items(), key=lambda pair: -pair[1].work))
-        where = {"device": device, "scheduler": scheduler, "shared_folder": shared_folder}
-        for path, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **where):
+        placement = {"device": device, "scheduler": scheduler, "shared_folder": shared_folder}
+        for path, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **placement):
             report(path, error)
     return runs
 
@@ -154,8 +164,8 @@ class SweepRuns:
     @property
     def status(self) -> list[str]:
         """How far each model is: trained, running, failed, interrupted or missing."""
-        there = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
-        return [status_of(self.folder / key) if key in there else "missing" for key in self.grid.keys]
+        run_folders = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        return [status_of(self.folder / key) if key in run_folders else "missing" for key in self.grid.keys]
 
     def name(self, index: int) -> str:
         """What a model is, in words."""
@@ -170,28 +180,22 @@ class SweepRuns:
         """One row per model: what varies, how far it is, the error if it failed, and its key."""
         import pandas as pd
 
-        status = self.status
-        rows = [
-            {
-                **self.grid.labels(index),
-                "status": one,
-                "error": failure_of(self.folder / key) if one == "failed" else "",
-                "key": key,
-            }
-            for index, (one, key) in enumerate(zip(status, self.grid.keys, strict=True))
-        ]
+        rows = []
+        for index, (status, key) in enumerate(zip(self.status, self.grid.keys, strict=True)):
+            error = failure_of(self.folder / key) if status == "failed" else ""
+            rows.append({**self.grid.labels(index), "status": status, "error": error, "key": key})
         return pd.DataFrame(rows)
 
     def __len__(self) -> int:
         return len(self.grid)
 
-    def select(self, **where: Any) -> list[TrainingRun]:
+    def select(self, **labels: Any) -> list[TrainingRun]:
         """The trained runs in which columns have given values: `select(learning_rate=1e-3)`; all without arguments.
 
         Raises:
             ValueError: an unknown column, or no trained model.
         """
-        return [self._run(index) for index in self._trained(where)]
+        return [self._run(index) for index in self._trained(labels)]
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per trained model and outcome: what varies, validation accuracy with its interval, steps, seconds."""
@@ -218,9 +222,14 @@ class SweepRuns:
         seeds = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
         chance = self._files(self._trained({})[0]).read_manifest()["chance"]
         return curves(
-            table.assign(models=names), x="step", y="accuracy", series="target", panel="models" if by else None,
-            rule=chance, title=f"mean over n = {seeds} seeds, 95 % interval",
-        )  # fmt: skip
+            table.assign(models=names),
+            x="step",
+            y="accuracy",
+            series="target",
+            panel="models" if by else None,
+            rule=chance,
+            title=f"mean over n = {seeds} seeds, 95 % interval",
+        )
 
     def apply(self, verb: Verb, *, n_jobs: int = 1, fresh: bool = False, **options: Any) -> "SweepTable":
         """Apply a verb to every trained model; each table is stored in the folder of its run and made once.
@@ -269,40 +278,44 @@ class SweepRuns:
     def _run(self, index: int) -> TrainingRun:
         files, task = self._files(index), self.grid[index].task
         run = TrainingRun.with_task(
-            task, model=files.load_model(), history=tuple(files.read_metrics()), manifest=files.read_manifest(),
+            task,
+            model=files.load_model(),
+            history=tuple(files.read_metrics()),
+            manifest=files.read_manifest(),
             folder=files.path,
-        )  # fmt: skip
+        )
         run.model.tokenizer = task.vocab
         return run
 
-    def _trained(self, where: Mapping[str, Any]) -> list[int]:
-        for name in where:
+    def _trained(self, labels: Mapping[str, Any]) -> list[int]:
+        """Indices of the trained models that have these labels."""
+        for name in labels:
             if name not in self.grid.columns:
                 raise ValueError(f"the sweep has no column {name!r}; it has {', '.join(self.grid.columns)}.")
-        found = [
+        indices = [
             index
             for index, status in enumerate(self.status)
-            if status == "trained" and all(self.grid.labels(index)[name] == value for name, value in where.items())
+            if status == "trained" and labels.items() <= self.grid.labels(index).items()
         ]
-        if not found:
-            of = f" with {in_words(where)}" if where else ""
-            raise ValueError(f"no model{of} is trained in {self.folder}; see table() for how far they are.")
-        return found
+        if not indices:
+            described = f" with {in_words(labels)}" if labels else ""
+            raise ValueError(f"no model{described} is trained in {self.folder}; see table() for how far they are.")
+        return indices
 
     def _frame(self, *, last: bool) -> "pd.DataFrame":
+        """Metrics of every trained model: of the last evaluation, or of all."""
         import pandas as pd
 
-        parts: list[Any] = []
+        frames: list[Any] = []
         for index in self._trained({}):
             files = self._files(index)
             history = files.read_metrics()
-            run = TrainingRun(model=None, history=tuple(history[-1:] if last else history),
-                              manifest=files.read_manifest())  # fmt: skip
-            frame: Any = run.to_dataframe()
+            records = tuple(history[-1:] if last else history)
+            run = TrainingRun(model=None, history=records, manifest=files.read_manifest())
             labels = self.grid.labels(index)
-            frame = frame.assign(seconds=run.seconds).assign(**labels)
-            parts.append(frame[[*labels, *(name for name in frame if name not in labels)]])
-        return pd.concat(parts, ignore_index=True)
+            frame: Any = run.to_dataframe().assign(seconds=run.seconds).assign(**labels)
+            frames.append(frame[[*labels, *(name for name in frame if name not in labels)]])
+        return pd.concat(frames, ignore_index=True)
 
     def __str__(self) -> str:
         status = self.status
@@ -311,8 +324,8 @@ class SweepRuns:
             by = [*self.grid.combined, "target"]
             table = over_seeds(self.to_dataframe(), by, "accuracy", within=(0.0, 1.0))
             lines += _printed(table, by)
-        for index, one in enumerate(status):
-            if one == "failed":
+        for index, model_status in enumerate(status):
+            if model_status == "failed":
                 lines.append(f"failed: {self.name(index)}: {failure_of(self._files(index).path)}")
         return "\n".join(lines)
 

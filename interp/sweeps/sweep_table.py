@@ -38,8 +38,8 @@ class SweepTable(VerbTable):
         names = [*(name for name in self.varies if name != SEED), *by]
         table: Any = self.to_dataframe()
         if table.duplicated([*names, SEED]).any():
-            rest = [name for name in self.columns if name not in (*self.varies, *by, value)]
-            raise ValueError(f"one seed has several rows; give by= columns that distinguish them: {', '.join(rest)}.")
+            distinguishing = ", ".join(name for name in self.columns if name not in (*self.varies, *by, value))
+            raise ValueError(f"one seed has several rows; give by= columns that distinguish them: {distinguishing}.")
         return over_seeds(table, names, value)
 
     def __str__(self) -> str:
@@ -68,12 +68,13 @@ def over_seeds(
     """
     import pandas as pd
 
+    groups = table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]
     rows = []
-    for label, part in table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]:
-        values = part[value].to_numpy(dtype=float)
+    for label, group in groups:
+        values = group[value].to_numpy(dtype=float)
         values = values[np.isfinite(values)]
         mean = float(values.mean()) if len(values) else np.nan
-        half = float(t_half_width(values[:, None])[0]) if len(values) > 1 else np.nan
-        ends = np.clip([mean - half, mean + half], *within)
-        rows.append((*label, mean, *map(float, ends), len(values)))
+        half_width = float(t_half_width(values[:, None])[0]) if len(values) > 1 else np.nan
+        low, high = np.clip([mean - half_width, mean + half_width], *within)
+        rows.append((*label, mean, float(low), float(high), len(values)))
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n"])

@@ -56,6 +56,12 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     Raises:
         ValueError: an unknown family, a Dyck family for another task, `hardcode` or `hybrid` for a task without
             markers, a preset without token types for a task with next sentences, or an invalid config.
+
+    Example:
+        >>> import interp
+        >>> cfg = interp.config_for(interp.tasks.Lego(n_vars=3), "gpt", n_layers=2)
+        >>> cfg.n_layers, cfg.attention
+        (2, 'bidirectional')
     """
     Task.require(task, IS_A_TASK)
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}

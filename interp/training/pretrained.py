@@ -48,6 +48,13 @@ def pretrained(
             `interp.training.token_rows.rows_of`.
         FileNotFoundError, ConnectionError: as `hooks.from_huggingface`.
 
+    Example:
+        >>> import hooks, interp
+        >>> long, short = interp.tasks.Lego(n_vars=4), interp.tasks.Lego(n_vars=2)
+        >>> source = hooks.make_model(interp.config_for(long, n_layers=1, d_model=16), seed=0)
+        >>> interp.pretrained(short, source, tokenizer=long.vocab).cfg.n_ctx == short.n_ctx
+        True
+
     Source: LEGO (arXiv:2206.04301) Figure 6, BERT pretrained. Differs: unused rows and positions are dropped. Token
     types are kept; all tokens are of the first type.
     """

@@ -65,6 +65,12 @@ class TrainSettings:
 
     Raises:
         ValueError: a number out of range, an unknown choice, or incompatible settings.
+
+    Example:
+        >>> import interp
+        >>> settings = interp.TrainSettings(steps=100, warmup_steps=10, learning_rate=0.5)
+        >>> [settings.learning_rate_at(step) for step in (0, 9, 50)]
+        [0.05, 0.5, 0.5]
     """
 
     steps: int = 700

@@ -77,6 +77,14 @@ def train(
     Raises:
         ValueError: an inconsistent task, a model or settings that do not fit it, an unavailable device, a folder with
             another run or in which another process trains (`FolderInUse`), or a loss that is not finite.
+
+    Example:
+        >>> import hooks, interp
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> model = hooks.make_model(interp.config_for(task, n_layers=1, d_model=16), seed=0)
+        >>> run = interp.train(model, task, interp.TrainSettings(steps=2, n_eval=20), seed=0)
+        >>> run.history[-1]["steps_done"]
+        2
     """
     settings = settings_or_default(settings, task)
     torch_device = None if device is None else check_device(device)
