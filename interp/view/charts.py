@@ -273,14 +273,14 @@ def pattern_maps(
     names = json.dumps([token if full_tokens or len(token) == 1 else "·" for token in tokens])
     axis = {"labelExpr": f"{names}[datum.value]", "ticks": False, "title": None}
     side = 14 * len(positions) if full_tokens else 150
+    angle = 270 if full_tokens else 0
+    scale = alt.Scale(domain=positions)
     chart = (
         alt.Chart(table)
         .mark_rect()
         .encode(
-            alt.X(
-                "key:O", axis=alt.Axis(**axis, labelAngle=270 if full_tokens else 0), scale=alt.Scale(domain=positions)
-            ),
-            alt.Y("query:O", axis=alt.Axis(**axis), scale=alt.Scale(domain=positions)),
+            alt.X("key:O", axis=alt.Axis(**axis, labelAngle=angle), scale=scale),
+            alt.Y("query:O", axis=alt.Axis(**axis), scale=scale),
             alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
             tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
         )

@@ -24,8 +24,8 @@ def test_another_model_is_shown_beside(tiny):
     alone = [interp.show_attention(model, tiny, examples=2) for model in (first, second)]
     for row in range(2):
         np.testing.assert_array_equal(page.examples[row].patterns, alone[0].examples[row].patterns)
-        np.testing.assert_array_equal(page.examples[row].other, alone[1].examples[row].patterns)
-    assert alone[0].examples[0].other is None
+        np.testing.assert_array_equal(page.examples[row].other_patterns, alone[1].examples[row].patterns)
+    assert alone[0].examples[0].other_patterns is None
 
 
 def test_models_of_other_shapes_are_refused(tiny):

@@ -119,7 +119,7 @@ def test_two_models_and_their_difference(browser, tmp_path):
         page.press(key)
     first, *numbers = page.run("document.getElementById('tip').textContent").split("\n")
     assert first == f'0.0: query 1 "{NASTY[1]}" -> key 2 "{NASTY[2]}"'
-    wanted = pair.patterns[0, 1, 2], pair.other[0, 1, 2]
+    wanted = pair.patterns[0, 1, 2], pair.other_patterns[0, 1, 2]
     assert [float(text.split(": ")[1]) for text in numbers] == pytest.approx(
         [*wanted, wanted[1] - wanted[0]], abs=0.008
     )
