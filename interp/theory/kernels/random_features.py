@@ -126,16 +126,18 @@ class TransformerKernel(Kernel):
         total = np.zeros((len(x_ids), len(y_ids)))
         for pattern in self._patterns(ids):
             x_pattern, y_pattern = pattern[:, : len(x_ids)], pattern[:, -len(y_ids) :]
+            # Pairs of positions i of x and j of y contribute where their tokens are equal, and gamma^2 where i is j
             for i, j in product(range(x_ids.shape[1]), repeat=2):
                 equal = x_ids[:, i, None] == y_ids[:, j]
-                strings, others = equal.nonzero()
+                x_index, y_index = equal.nonzero()
                 if i == j:
                     total += (equal + self.gamma**2) * (x_pattern[i] @ y_pattern[j].T)
-                elif len(strings) > equal.size / FEW:
+                elif len(x_index) > equal.size / FEW:
                     total += equal * (x_pattern[i] @ y_pattern[j].T)
                 else:
-                    products = np.einsum("hr,hr->h", x_pattern[i][strings], y_pattern[j][others])
-                    total[strings, others] += products
+                    # Few pairs of strings have equal tokens here: compute only those
+                    products = np.einsum("hr,hr->h", x_pattern[i][x_index], y_pattern[j][y_index])
+                    total[x_index, y_index] += products
         return total / self.n_draws
 
     def hidden(
@@ -151,6 +153,7 @@ class TransformerKernel(Kernel):
     def _patterns(self, ids: Int[np.ndarray, "string pos"]) -> Iterator[Float[np.ndarray, "pos string draw"]]:
         """s of every string, one block of draws at a time. Rows of zeta and p do not depend on the number of rows."""
         for first in range(0, self.n_draws, BLOCK):
+            # Draws of the embeddings of tokens and positions, then softmax over positions
             zeta = self._normal_draws("token", int(ids.max()) + 1, first)
             p = self._normal_draws("position", ids.shape[1], first)
             scores = self.beta * (zeta[ids.T] + self.gamma * p[:, None])[..., : self.n_draws - first]

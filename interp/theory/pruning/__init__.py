@@ -1,4 +1,8 @@
-"""Pruning random networks to given functions (the strong lottery ticket of Theorem 3), and pruning trained models."""
+"""Pruning random networks to given functions (the strong lottery ticket of Theorem 3), and pruning trained models.
+
+`transformers` and `matrices` prune random networks, `shared_matrix` two of them that share a matrix; `curve` prunes a
+trained model further and further.
+"""
 
 import lazy_loader
 

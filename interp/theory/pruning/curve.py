@@ -214,13 +214,13 @@ def pruning_curve(
     table = np.full((5, len(points), max(map(len, points.values()))), np.nan)
     for row, curve_points in enumerate(points.values()):
         table[:, row, : len(curve_points)] = _measures(curve_points, total, inputs)
-    kept, accuracy, low, high, loss = table
+    fraction_kept, accuracy, low, high, loss = table
     _, clean, _, _, clean_loss = _measures([whole_model], total, inputs)[:, 0].tolist()
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     return PruningCurve(
         by=tuple(points),
         size=np.array([criteria[name].size if name in criteria else n_heads for name in points]),
-        kept=kept,
+        kept=fraction_kept,
         accuracy=Interval(value=accuracy, low=low, high=high, n=len(np.unique(inputs))),
         loss=loss,
         clean=clean,

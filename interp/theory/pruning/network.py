@@ -43,14 +43,10 @@ class Layout:
         return slice(self.width + 1, 2 * self.width + 1)
 
     @property
-    def mirrored(self) -> slice:
-        """Minus the norm's input, so that its mean is zero at any width."""
-        return slice(2 * self.width + 1, 3 * self.width + 1)
-
-    @property
     def written(self) -> slice:
-        """Rows that attention writes to: `normed` and `mirrored`."""
-        return slice(self.normed.start, self.mirrored.stop)
+        """Rows that attention writes to: those of `normed`, then minus the same, so that the norm's input has mean zero
+        at any width."""
+        return slice(self.width + 1, 3 * self.width + 1)
 
     @property
     def d_model(self) -> int:
@@ -126,6 +122,7 @@ def scale_of(network: Transformer) -> float:
 def check_network(network: Transformer, cfg: TransformerConfig, candidates: int) -> None:
     """Raise ValueError if a random network is too small for a target of this config, or of another shape."""
     layout = layout_of(cfg, candidates)
+    # Sizes that must not be smaller
     least_sizes = {
         "n_layers": LAYERS_PER_LAYER * cfg.n_layers,
         "d_model": 3 * cfg.d_model + 1,
@@ -140,6 +137,7 @@ def check_network(network: Transformer, cfg: TransformerConfig, candidates: int)
                 f"the random network has {name} {size}; with {candidates} candidates per weight this target needs "
                 f"{least}. Make a larger one with random_network(target.cfg, candidates={candidates})."
             )
+    # Settings that must be the target's
     equal_settings = {name: getattr(cfg, name) for name in ("d_vocab", "d_vocab_out", "n_heads", "attention")}
     equal_settings["block"] = "extended"
     equal_settings["positions"] = "none" if cfg.positions == "none" else "learned"
@@ -161,6 +159,7 @@ def copy_embeddings(network: Transformer, target: Transformer) -> None:
     """Copy the target's embeddings and unembedding into a pruned network, as the theorem does."""
     width = target.cfg.d_model
     embed, positions, unembed = cast(Any, (network.embed, network.positions, network.unembed))
+    # The stream, then the coordinate that is 1, then zeros
     embed.weight.zero_()
     embed.weight[:, :width] = target.W_E
     embed.weight[:, width] = 1
@@ -210,10 +209,12 @@ def masks_of(network: nn.Module) -> dict[str, Tensor]:
 def trimmed(network: Transformer) -> Transformer:
     """The same function in float64 without dead hidden units; errors are measured on this copy."""
     small = copy.deepcopy(network)
+    # Make the masks permanent
     for module in linears(small).values():
         if prune.is_pruned(module):
             prune.remove(module, "weight")
         module.weight.requires_grad_(False)
+    # A hidden unit is dead if no weight enters or none leaves it
     for block in random_layers(small):
         mlp = block.mlp
         assert mlp is not None

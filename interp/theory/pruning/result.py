@@ -60,7 +60,7 @@ class PruningResult(Result):
     @property
     def fraction_kept(self) -> float:
         """Fraction of all random weights that is kept."""
-        return sum(kept for kept, _ in self.weights.values()) / sum(size for _, size in self.weights.values())
+        return sum(n_kept for n_kept, _ in self.weights.values()) / sum(size for _, size in self.weights.values())
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per random layer."""

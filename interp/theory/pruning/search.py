@@ -55,10 +55,12 @@ def climb_on_ball(
     inputs = _project_onto_ball(starts.detach(), radius)
     largest = []
     for step in range(steps + 1):
+        # Distances at the inputs, and their gradient
         inputs.requires_grad_(True)
         distance = distances(inputs)
         largest.append(distance.detach().amax(0))
         (slope,) = torch.autograd.grad(distance[:, -1].sum(), inputs)
+        # One step along the normalised gradient, back onto the ball
         length = radius * FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
         direction = slope / slope.flatten(1).norm(dim=1).clamp_min(1e-30).view(-1, *[1] * (inputs.ndim - 1))
         inputs = _project_onto_ball(inputs.detach() + length * direction, radius)
@@ -94,6 +96,7 @@ def worst_tokens(
 
     Only the `climbers` sequences with the largest difference are changed.
     """
+    # Start from the sequences with the largest difference
     differences = difference(tokens)
     order = differences.argsort(descending=True)[:climbers]
     sequences, best = tokens[order].clone(), differences[order].clone()

@@ -198,6 +198,7 @@ def indistinguishable(
         for name in names_in_half:
             rows[name] = comparison | _compare_matrices(pair, name) | _compare_patterns(name, patterns)
 
+    # One row per matrix becomes one array per field
     columns = {column: [rows[name][column] for name in names] for column in rows[names[0]]}
     first_patterns = columns["patterns"][0]
     return IndistinguishableResult(
@@ -260,6 +261,7 @@ def _compare_networks(
     pair: Sequence[PrunedNetwork], targets: Sequence[Transformer], tokens: Int[Tensor, "n pos"]
 ) -> tuple[dict[str, Any], list[dict[str, Tensor]]]:
     """Errors of both networks, their distance, and the matrices that are equal; the patterns of both networks."""
+    # Logits and patterns of the pruned networks, and logits of their targets
     logits, patterns = [], []
     for pruned in pair:
         pruned_logits, cache = pruned.trimmed.run_with_cache(
