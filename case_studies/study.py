@@ -20,10 +20,10 @@ from typing import Any
 from case_studies.frame.claims import NAME, Claim
 from case_studies.frame.evidence import SIZES, Size, check_size
 from case_studies.frame.page import write_study_page
-from case_studies.frame.plan import Plan
 from case_studies.frame.results import StudyResult
 from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
+from case_studies.frame.training import Plan
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
 from interp.core.devices import check_device
@@ -136,8 +136,8 @@ class Study:
         if lacking := [claim for claim in chosen if size in claim.sizes and claim.missing_input]:
             say(f"{len(lacking)} of {len(chosen)} claims are left out: {lacking[0].missing_input}")
         run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
-        to_measure = run.to_measure(chosen, fresh)
-        trained = run.train(to_measure, fresh, device)
+        to_measure = run.to_measure(chosen, fresh=fresh)
+        trained = run.train(to_measure, fresh=fresh, device=device)
         errors = run.measure(to_measure)
         claims = tuple(run.result(claim, errors) for claim in self.claims)
         manifest = environment() | {
@@ -148,11 +148,8 @@ class Study:
             "wall_seconds": round(time.perf_counter() - started, 1),
         }
         page = run.folder / PAGE
-        models = {name: len(specs) for name, specs in self.groups(size).items()}
         ids = tuple(claim.id for claim in chosen) if only else ()
-        result = StudyResult(
-            study=self.name, size=size, claims=claims, manifest=manifest, models=models, only=ids, page=page
-        )
+        result = StudyResult(study=self.name, size=size, claims=claims, manifest=manifest, only=ids, page=page)
         write_results(result, run.folder)
         write_study_page(result, title=self.title, lead=self.lead)
         if errors:

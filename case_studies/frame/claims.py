@@ -1,14 +1,15 @@
 """A claim of a paper: its statement, how it is measured, the rule that judges it, and when that rule was fixed."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from case_studies.frame.evidence import SIZES, Evidence, Size, check_size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import ClaimVerdict, Rule
+from interp.sweeps.spec import ModelSpec
 
 NOT_MEASURED = "not measured"
 """The label of a claim without a measurement: it is not measured at this size, or has not been run yet."""
@@ -22,23 +23,23 @@ When = Literal["before any model", "after first models", "after a result"]
 
 @dataclass(frozen=True)
 class Preregistration:
-    """When a claim's rule was fixed, and what had been seen by then.
+    """When a claim's rule was fixed, and what was known by then.
 
     Raises:
-        ValueError: `prior_knowledge` is empty although models or results had been seen.
+        ValueError: `prior_knowledge` is empty although models or results were known, or the reverse.
     """
 
     when: When
     """`before any model` of the claim was trained or measured; `after first models`, none of which is judged or all of
     which are named in `prior_knowledge`; `after a result` of this claim, by this or another rule."""
     prior_knowledge: str = ""
-    """What had been seen, in a few words."""
+    """What was known, in a few words."""
 
     def __post_init__(self):
         if bool(self.prior_knowledge) == (self.when == "before any model"):
             raise ValueError(
                 f"a rule fixed {self.when} has prior_knowledge={self.prior_knowledge!r}; say what had been seen, if "
-                f"anything."
+                "anything."
             )
 
     @property
@@ -72,7 +73,7 @@ class Claim:
     rule: Rule
     """When it counts as reproduced, and when as not reproduced."""
     preregistration: Preregistration
-    """When the rule was fixed, and what had been seen by then."""
+    """When the rule was fixed, and what was known by then."""
     measure: Callable[[Evidence], Measurement]
     """Measures it; a function of the trained models, the size and the seed only."""
     quantity: str = ""
@@ -88,12 +89,11 @@ class Claim:
     sizes_reason: str = ""
     """Why it is not measured at the other sizes."""
     remedy: str = ""
-    """What would decide it apart from more units, such as longer training, with an estimate of its cost; shown while
-    it is undecided."""
+    """What would decide it besides more units, such as longer training; shown while it is undecided."""
     packs: Packs | None = None
     """Files from outside that `measure` reads; without any the claim is not measured."""
     by_construction: bool = False
-    """Whether it cannot fail unless the code is wrong: a construction or arithmetic. Counted apart."""
+    """Whether it cannot fail unless the code is wrong: a construction or arithmetic. Counted separately."""
     repeatable: bool = True
     """Whether the same code, seed, models and machine give the same number bit for bit; timings do not."""
 
@@ -117,33 +117,41 @@ class Claim:
 
     @property
     def missing_input(self) -> str:
-        """What is not there for measuring it, with a remedy; empty if nothing is missing."""
-        if self.packs is None:
+        """What is missing for measuring it, with a remedy; empty if nothing is."""
+        if self.packs is None or self.packs.digest:
             return ""
-        try:
-            _ = self.packs.paths
-        except ValueError:
-            return "It reads packs, files from outside, and there are none; give their folder with --packs."
-        return ""
+        return "It reads packs, files from outside, and there are none; give their folder with --packs."
 
     @property
     def rule_text(self) -> str:
         """What is measured, and when it counts as reproduced."""
         return f"{self.method}: {self.rule.text}."
 
-    def in_range(self, m: Measurement) -> Measurement:
-        """The measurement with its interval cut at the ends of `within`, outside of which there is no possible value.
+    def in_range(self, measurement: Measurement) -> Measurement:
+        """The measurement with its interval cut at the ends of `value_range`, outside of which no value is possible.
 
         Raises:
             ValueError: the value is outside.
         """
         if self.value_range is None:
-            return m
+            return measurement
         least, most = self.value_range
-        if not least <= m.value <= most:
-            raise ValueError(f"claim {self.id} has the value {m.value}; it must be from {least:g} to {most:g}.")
-        return replace(m, low=max(m.low, least), high=min(m.high, most))
+        value = measurement.value
+        if not least <= value <= most:
+            raise ValueError(f"claim {self.id} has the value {value}; it must be from {least:g} to {most:g}.")
+        return replace(measurement, low=max(measurement.low, least), high=min(measurement.high, most))
 
     def verdict(self, measurement: Measurement) -> ClaimVerdict:
         """The rule applied to a measurement."""
         return self.rule.verdict(measurement)
+
+
+class StudyClaims(Protocol):
+    """What runs and stored results need of a `case_studies.study.Study`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def claims(self) -> Sequence[Claim]: ...
+    @property
+    def groups(self) -> Callable[[Size], Mapping[str, Sequence[ModelSpec]]]: ...

@@ -60,28 +60,36 @@ class Measurement:
         object.__setattr__(self, "numbers", {name: _plain(value, name) for name, value in self.numbers.items()})
         tables = [(title, [[_cell(cell) for cell in row] for row in rows]) for title, rows in self.tables]
         object.__setattr__(self, "tables", tuple(tables))
-        charts = [c if isinstance(c, Mapping) else json.loads(c.to_json()) for c in self.charts]
+        charts = [chart if isinstance(chart, Mapping) else json.loads(chart.to_json()) for chart in self.charts]
         object.__setattr__(self, "charts", tuple(rounded(chart) for chart in charts))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; an unbounded end is None."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return values | {name: None if math.isinf(values[name]) else values[name] for name in ("low", "high")}
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        unbounded = [name for name in ("low", "high") if math.isinf(values[name])]
+        return values | dict.fromkeys(unbounded)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Measurement":
         """The inverse of `to_dict`, also after a round trip through JSON."""
-        unbounded = {"low": -math.inf, "high": math.inf}
-        return cls(**{**values, **{name: end for name, end in unbounded.items() if values[name] is None}})
+        ends = {"low": -math.inf, "high": math.inf}
+        unbounded = {name: end for name, end in ends.items() if values[name] is None}
+        return cls(**{**values, **unbounded})
 
 
-def shown(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """A number and its interval as text, rounded to two significant digits of the interval's width."""
+def rounded_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """A number and the ends of its interval as text, rounded to two significant digits of the interval's width."""
     width = high - low
     if width <= 0 or math.isinf(width):
         return f"{value:.4g}", f"{low:.4g}", f"{high:.4g}"
     decimals = min(max(1 - math.floor(math.log10(width)), 0), 8)
     return f"{value:,.{decimals}f}", f"{low:,.{decimals}f}", f"{high:,.{decimals}f}"
+
+
+def interval_text(value: float, low: float, high: float) -> str:
+    """A number as text, followed by its interval unless that has no width."""
+    number, low_text, high_text = rounded_interval(value, low, high)
+    return f"{number} [{low_text}, {high_text}]" if low < high else number
 
 
 def rounded(value: Any) -> Any:
@@ -90,8 +98,10 @@ def rounded(value: Any) -> Any:
         digits = BELOW_ONE if abs(value) < 1 else DIGITS
         return value if value.is_integer() else float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
-        return {name: rounded(one) for name, one in value.items()}
-    return [rounded(one) for one in value] if isinstance(value, list) else value
+        return {name: rounded(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [rounded(entry) for entry in value]
+    return value
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -102,9 +112,9 @@ def _plain(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{name}.{key}") for key, item in value.items()}
+        return {str(key): _plain(entry, f"{name}.{key}") for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        return [_plain(entry, f"{name}[{index}]") for index, entry in enumerate(value)]
     raise ValueError(f"numbers[{name!r}] is a {type(value).__name__}; give numbers, strings, lists or None.")
 
 

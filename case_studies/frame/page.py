@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
-from case_studies.frame.deciding import to_decide, what_is_open
+from case_studies.frame.deciding import to_decide
 from case_studies.frame.results import ClaimResult, StudyResult
 from interp.core.environment import source_line
 from interp.core.page_identity import quantity
@@ -33,80 +33,92 @@ def write_study_page(result: StudyResult, *, title: str, lead: str) -> Path:
         title: Heading and window title.
         lead: What the study is about, in a few sentences.
     """
-    words = _words_to_explain(result)
-    claims = [_claim(one, result, words.get(one.claim.id, "")) for one in result.claims]
-    sections = [_summary(result, words.get("claims", "")), *claims, _provenance(result)]
+    explanations = _explanations(result)
+    sections = [
+        _summary(result, explanations.get("claims", "")),
+        *(_claim_section(claim, result, explanations.get(claim.claim.id, "")) for claim in result.claims),
+        _provenance(result),
+    ]
     return write_page(result.page, title=title, lead=lead, sections=sections, identity=_identity(result))
 
 
 def _identity(result: StudyResult) -> PageIdentity:
     """The heading of the page, from stored results only: the same results give the same page."""
-    groups = {name: described for one in result.claims for name, described in one.settings.items()}
-    tasks = {str(described["task"].get("task", "")) for described in groups.values() if "task" in described}
-    sources = {_source((one.made or {}).get("source") or {}): None for one in result.claims if one.made}
-    models = result.manifest["models"]["used"]
+    settings = _settings_by_group(result)
+    tasks = {str(group["task"].get("task", "")) for group in settings.values() if "task" in group}
+    commits = {_commit(claim.provenance.get("source") or {}): None for claim in result.claims if claim.provenance}
+    models = quantity(result.manifest["models"]["used"], "trained model")
     return PageIdentity(
         task=", ".join(sorted(tasks - {""})),
-        model=f"{quantity(models, 'trained model')} in {quantity(len(groups), 'group')}" if groups else "none",
+        model=f"{models} in {quantity(len(settings), 'group')}" if settings else "none",
         seed=f"{result.manifest['seed']} (measurements; models: below each claim)",
         command=f"interp reproduce {result.study} --size {result.size}",
-        commit=", ".join(name for name in sources if name),
+        commit=", ".join(commit for commit in commits if commit),
         date=result.manifest["time"],
     )
 
 
-def _words_to_explain(result: StudyResult) -> dict[str, str]:
+def _settings_by_group(result: StudyResult) -> dict[str, Mapping[str, Any]]:
+    return {name: settings for claim in result.claims for name, settings in claim.settings.items()}
+
+
+def _explanations(result: StudyResult) -> dict[str, str]:
     """Explanations of words, by the claim that uses them first; key `claims` for the table of claims."""
-    shown = {"claims": " ".join(f"{one.claim.statement} {one.claim.quantity} {one.sample}" for one in result.claims)}
-    for one in result.claims:
-        m = one.measurement
-        shown[one.claim.id] = json.dumps([m.tables, m.charts], default=str) if m else ""
-    found: dict[str, str] = {}
-    for pattern, words in [(r"\barms?\b", ARM), *_target_names(result)]:
-        first = next((place for place, text in shown.items() if re.search(pattern, text)), None)
-        if first is not None:
-            found[first] = f"{found.get(first, '')} {words}".strip()
-    return found
+    statements = [f"{claim.claim.statement} {claim.claim.quantity} {claim.sample}" for claim in result.claims]
+    texts = {"claims": " ".join(statements)}
+    for claim in result.claims:
+        m = claim.measurement
+        texts[claim.claim.id] = json.dumps([m.tables, m.charts], default=str) if m else ""
+    explanations: dict[str, list[str]] = {}
+    for pattern, explanation in [(r"\barms?\b", ARM), *_target_names(result)]:
+        place = next((place for place, text in texts.items() if re.search(pattern, text)), None)
+        if place is not None:
+            explanations.setdefault(place, []).append(explanation)
+    return {place: " ".join(sentences) for place, sentences in explanations.items()}
 
 
 def _target_names(result: StudyResult) -> list[tuple[str, str]]:
     """Pattern and explanation of the targets' names, of every task of the study that has one."""
-    described = [group.get("task", {}) for one in result.claims for group in one.settings.values()]
-    found = []
-    for name in dict.fromkeys(str(task.get("task")) for task in described):
+    tasks = [group.get("task", {}).get("task") for group in _settings_by_group(result).values()]
+    names = []
+    for task in dict.fromkeys(map(str, tasks)):
         try:
-            words = task_class_of(name).target_names
+            explanation = task_class_of(task).target_names
         except ValueError:  # not installed here
             continue
-        if words:
-            first = re.escape(words.split()[0].rstrip(",."))
-            found.append((re.sub(r"\d+", r"\\d+", first), words))
-    return found
+        if explanation:
+            first_name = re.escape(explanation.split()[0].rstrip(",."))
+            names.append((re.sub(r"\d+", r"\\d+", first_name), explanation))
+    return names
 
 
-def _summary(result: StudyResult, words: str) -> Section:
-    rows: list[tuple[Any, ...]] = [("claim", "what the paper says", "paper", _whole("measured [95 %]"), "n", "verdict")]
-    for one in result.claims:
-        claim = one.claim
-        link = Markup('<a href="#claim-{}">{}</a>').format(claim.id, claim.id)
-        statement = Markup('<span class="statement-cell">{}</span>').format(claim.statement)
-        measured = Markup('{}<br><span class="quantity">{}</span>').format(_whole(one.measured), claim.quantity)
-        paper = Markup('<span class="paper-cell">{}</span>').format(claim.paper) if claim.paper else "–"
-        numbers = (paper, measured, one.sample)
-        rows.append((link, statement, *numbers, _verdict(one.label) + _criterion(one)))
-    if all(one.claim.paper is None for one in result.claims):
-        rows = [(*row[:2], *row[3:]) for row in rows]
-    count = "1 claim" if len(result.claims) == 1 else f"{len(result.claims)} claims"
+def _summary(result: StudyResult, explanation: str) -> Section:
+    """The table of claims; without a column for the paper's numbers if no paper printed one."""
+    rows = [["claim", "what the paper says", "paper", _unbroken("measured [95 %]"), "n", "verdict"]]
+    for claim in result.claims:
+        paper = Markup('<span class="paper-cell">{}</span>').format(claim.claim.paper) if claim.claim.paper else "–"
+        quantity_line = Markup('<span class="quantity">{}</span>').format(claim.claim.quantity)
+        rows.append(
+            [
+                Markup('<a href="#claim-{}">{}</a>').format(claim.claim.id, claim.claim.id),
+                Markup('<span class="statement-cell">{}</span>').format(claim.claim.statement),
+                paper,
+                Markup("{}<br>{}").format(_unbroken(claim.number), quantity_line),
+                claim.sample,
+                _verdict(claim.label) + _criterion(claim),
+            ]
+        )
+    if all(claim.claim.paper is None for claim in result.claims):
+        rows = [[*row[:2], *row[3:]] for row in rows]
     text = (
-        f"{count} at size {result.size}: {result.tally}. Rules were fixed: {result.preregistration}. Intervals are "
-        f"95 %: if "
-        f"every true value were at its bar, {result.by_chance:.1f} claims would be reproduced by chance. "
-        f"{what_is_open(result)} {words}"
-    ).strip()
-    return Section(title="Claims and verdicts", text=text, table=rows, anchor="claims", short="claims")
+        f"{quantity(len(result.claims), 'claim')} at size {result.size}: {result.tally}. Rules were fixed: "
+        f"{result.preregistrations}. Intervals are 95 %: if every true value were at its bar, {result.by_chance:.1f} "
+        f"claims would be reproduced by chance. {explanation}"
+    )
+    return Section(title="Claims and verdicts", text=text.strip(), table=rows, anchor="claims", short="claims")
 
 
-def _whole(text: str) -> Markup:
+def _unbroken(text: str) -> Markup:
     return Markup('<span class="whole">{}</span>').format(text)
 
 
@@ -120,64 +132,67 @@ def _criterion(result: ClaimResult) -> Markup:
     return Markup('<br><span class="criterion">{}</span>').format(result.criterion) if result.criterion else Markup("")
 
 
-def _claim(result: ClaimResult, study: StudyResult, words: str) -> Section:
+def _claim_section(result: ClaimResult, study: StudyResult, explanation: str) -> Section:
+    """The section of a claim: verdict and facts, charts, tables, command, and settings of its models."""
     claim, m = result.claim, result.measurement
-    tables = [*(m.tables if m else ())]
+    tables = [*m.tables] if m else []
     if m and m.numbers:
-        tables.append(("Numbers", [("what", "value"), *((_words(k), _text(v)) for k, v in m.numbers.items())]))
+        rows = [(_words(name), _text(value)) for name, value in m.numbers.items()]
+        tables.append(("Numbers", [("what", "value"), *rows]))
     command = f"interp reproduce {study.study} --size {study.size} --only {claim.id}"
-    made = Markup('<p class="command">Made by <code>{}</code></p>\n').format(command) if m else Markup("")
+    foot = Markup('<p class="command">Made by <code>{}</code></p>\n').format(command) if m else Markup("")
     return Section(
         title=claim.id,
-        html=_finding(result, study) + (Markup("<p>{}</p>\n").format(words) if words else ""),
+        html=_facts(result) + (Markup("<p>{}</p>\n").format(explanation) if explanation else ""),
         charts=m.charts if m else (),
         tables=tables,
-        foot=made + _settings(result),
+        foot=foot + _settings(result),
         anchor=f"claim-{claim.id}",
         under=True,
     )
 
 
-def _finding(result: ClaimResult, study: StudyResult) -> Markup:
+def _facts(result: ClaimResult) -> Markup:
+    """Statement, verdict, number, and what a reader needs to judge them."""
     claim, m = result.claim, result.measurement
-    number = f"{claim.quantity} {result.measured}, n = {result.sample}".strip() if m else "no number"
+    measured = f"{claim.quantity} {result.number}, n = {result.sample}".strip() if m else "no number"
     facts = [
         ("Source", claim.source),
         ("The paper's number", claim.paper or "none printed"),
         ("Rule", claim.rule_text),
         ("Rule fixed", claim.preregistration.text),
     ]
-    if result.made:
+    if result.provenance:
         facts.append(("Measured", _measured(result)))
     if result.note:
         facts.append(("About this run" if m else "Why", result.note))
-    if decides := to_decide(result, study):
-        facts.append(("What would decide it", f"{decides[0].upper()}{decides[1:]}."))
+    if remedy := to_decide(result):
+        facts.append(("What would decide it", f"{remedy[0].upper()}{remedy[1:]}."))
     rows = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(name, text) for name, text in facts)
     return Markup(
         '<p class="statement">{}</p>\n<div class="finding"><p>{}<span class="measured">{}</span></p><dl>{}</dl></div>\n'
-    ).format(claim.statement, _verdict(result.label), Markup("{}{}").format(number, _criterion(result)), rows)
+    ).format(claim.statement, _verdict(result.label), Markup("{}{}").format(measured, _criterion(result)), rows)
 
 
 def _measured(result: ClaimResult) -> str:
     """When a claim was measured, with which source, on which packs, and at what cost."""
-    made, cost = result.made or {}, result.cost or {}
-    source = made.get("source") or {}
-    parts = [str(made["time"])[:10]]
-    if _source(source):
-        parts.append(f"{'commit ' if source.get('commit') else ''}{_source(source)}")
-    if made.get("packs"):
-        parts.append(f"packs {made['packs']}")
+    provenance, cost = result.provenance or {}, result.cost or {}
+    source = provenance.get("source") or {}
+    facts = [str(provenance["time"])[:10]]
+    if _commit(source):
+        facts.append(f"{'commit ' if source.get('commit') else ''}{_commit(source)}")
+    if provenance.get("packs"):
+        facts.append(f"packs {provenance['packs']}")
     if cost.get("cpu_seconds") is not None:
-        parts.append(f"{cost['cpu_seconds']:.1f} CPU seconds")
+        facts.append(f"{cost['cpu_seconds']:.1f} CPU seconds")
     elif cost.get("seconds") is not None:
-        parts.append(f"{cost['seconds']:.1f} s")
+        facts.append(f"{cost['seconds']:.1f} s")
     if cost.get("peak_mb"):
-        parts.append(f"peak memory {cost['peak_mb']:.0f} MB")
-    return ", ".join(parts)
+        facts.append(f"peak memory {cost['peak_mb']:.0f} MB")
+    return ", ".join(facts)
 
 
-def _source(source: Mapping[str, Any]) -> str:
+def _commit(source: Mapping[str, Any]) -> str:
     """The commit of a measurement; of a version without a commit, that in which its results are stored."""
     stored = f", stored in commit {source['stored_in'][:10]}" if source.get("stored_in") else ""
     return source_line(source) + stored
@@ -188,9 +203,9 @@ def _settings(result: ClaimResult) -> Markup:
     if not result.settings:
         return Markup("")
     rows = [
-        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(group, _words(part), _text(values))
-        for group, described in result.settings.items()
-        for part, values in described.items()
+        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(group, _words(name), _text(values))
+        for group, settings in result.settings.items()
+        for name, values in settings.items()
     ]
     table = Markup(
         '<table><thead><tr><th scope="col">group</th><th scope="col">what</th><th scope="col">value</th></tr></thead>'
@@ -202,24 +217,22 @@ def _settings(result: ClaimResult) -> Markup:
 
 
 def _provenance(result: StudyResult) -> Section:
+    """The table of provenance of the whole study."""
     manifest = result.manifest
-    models = manifest["models"]
     rows = [
         ("what", "value"),
         ("study, size, seed", f"{result.study}, {result.size}, {manifest['seed']}"),
-        ("models used by the claims", _models(models)),
+        ("models used by the claims", _models(manifest["models"])),
         ("claims measured in the last run", str(manifest["measured_now"])),
         ("duration of the last run", f"{manifest['wall_seconds']:.0f} s"),
         ("computing time, all runs and cores", f"{manifest['seconds']:.0f} s"),
     ]
     rows += [(name, str(value)) for name, value in {**manifest["versions"], **manifest["hardware"]}.items()]
     rows += [("threads", str(manifest["threads"])), ("written", manifest["time"])]
-    made = {one.claim.id: one.made for one in result.claims if one.made}
-    elsewhere = [name for name, one in made.items() if one["hardware"] != manifest["hardware"]]
-    if elsewhere:
-        rows.append(
-            ("measured on other hardware", ", ".join(f"{name} ({_text(made[name]['hardware'])})" for name in elsewhere))
-        )
+    hardware = {claim.claim.id: claim.provenance["hardware"] for claim in result.claims if claim.provenance}
+    others = [f"{name} ({_text(used)})" for name, used in hardware.items() if used != manifest["hardware"]]
+    if others:
+        rows.append(("measured on other hardware", ", ".join(others)))
     return Section(title="Provenance", table=rows, anchor="provenance", short="provenance")
 
 
@@ -239,12 +252,12 @@ def _words(name: str) -> str:
 def _text(value: Any) -> str:
     """A plain value as text; values that vary within a group are listed, long lists are cut."""
     if isinstance(value, Mapping) and set(value) == {"varies"}:
-        return f"one of {', '.join(_text(item) for item in value['varies'])}"
+        return f"one of {', '.join(map(_text, value['varies']))}"
     if isinstance(value, Mapping):
-        return "; ".join(f"{_words(name)} {_text(item)}" for name, item in value.items())
+        return "; ".join(f"{_words(name)} {_text(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):
-        shown = ", ".join(_text(item) for item in value[:_LONG_LIST])
-        return f"{shown} … ({len(value)} in all)" if len(value) > _LONG_LIST else shown or "none"
+        entries = ", ".join(map(_text, value[:_LONG_LIST])) or "none"
+        return f"{entries} … ({len(value)} in all)" if len(value) > _LONG_LIST else entries
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -1,16 +1,24 @@
-"""Provenance of a measurement: environment, source code, and the weights and environments of its models."""
+"""Provenance of a measurement: environment, source code, models, data, and its cost."""
 
 import functools
 import hashlib
 import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import packs_digest
-from case_studies.frame.sources import FRAME, RECIPES, module_of, source_digest
+from interp.core.content_key import digest_of_files
 from interp.core.environment import environment, source_version
 from interp.training.folder import RunFolder
+
+T = TypeVar("T")
+_PROCESS = Path("/proc/self")
 
 
 def provenance(measure: Any, evidence: Evidence) -> dict[str, Any]:
@@ -20,48 +28,85 @@ def provenance(measure: Any, evidence: Evidence) -> dict[str, Any]:
         measure: The measure of the claim.
         evidence: Its evidence, with all models trained.
     """
-    packages = {name: name for name in ("hooks", "interp")} | {
-        "frame": FRAME,
-        "recipes": RECIPES,
-        "study": module_of(measure),
-    }
-    code = {name: _short(package) for name, package in packages.items()}
-    made = environment() | {"source": source_version(), "code": code, "trained": _trained(evidence)}
+    code = {package: source_digest(package)[:12] for package in ("hooks", "interp")}
+    content = environment() | {"source": source_version(), "code": code, "trained": _models(evidence)}
     packs = packs_digest(measure)
-    return made | {"packs": packs} if packs else made
+    return content | {"packs": packs} if packs else content
+
+
+def source_digest(package: str) -> str:
+    """Digest of all Python files of a package."""
+    folders = map(Path, import_module(package).__path__)
+    return digest_of_files(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def _models(evidence: Evidence) -> dict[str, Any] | None:
+    """Digest of the weights of all models, the distinct environments they were trained in, and their training time."""
+    keys = sorted({spec.key for specs in evidence.groups.values() for spec in specs})
+    folders = [folder for folder in (RunFolder(evidence.folder / key) for key in keys) if folder.finished]
+    if not folders:
+        return None
+    weights = "".join(weights_digest(folder.path) or "" for folder in folders)
+    return {
+        "weights": hashlib.sha256(weights.encode()).hexdigest()[:16],
+        "seconds": round(training_seconds(folders), 1),
+        "environments": _environments(folders),
+    }
+
+
+def _environments(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """The distinct environments of trained models."""
+    distinct: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        manifest = folder.read_manifest()
+        entry = {name: manifest.get(name) for name in ("versions", "hardware", "threads")}
+        distinct[json.dumps(entry, sort_keys=True)] = entry
+    return [distinct[text] for text in sorted(distinct)]
+
+
+def training_seconds(folders: Sequence[RunFolder]) -> float:
+    """Time that models were trained, of all of them together."""
+    curves = [folder.read_metrics() for folder in folders]
+    return sum(curve[-1]["seconds"] for curve in curves if curve)
 
 
 def weights_digest(folder: Path) -> str | None:
-    """SHA-256 of a trained model's weights; None if it is not there."""
+    """SHA-256 of a trained model's weights; None if it is not trained."""
     path = RunFolder(folder).model_path
     if not path.exists():
         return None
     stat = path.stat()
-    return _file_digest(str(path), stat.st_size, stat.st_mtime_ns)
-
-
-def _trained(evidence: Evidence) -> dict[str, Any] | None:
-    """Digest of the weights of all models, the distinct environments they were trained in, and their training time."""
-    keys = sorted({spec.key for specs in evidence.groups.values() for spec in specs})
-    folders = [evidence.folder / key for key in keys if RunFolder(evidence.folder / key).finished]
-    if not folders:
-        return None
-    digest = hashlib.sha256("".join(weights_digest(folder) or "" for folder in folders).encode()).hexdigest()[:16]
-    manifests = [RunFolder(folder).read_manifest() for folder in folders]
-    shown = [{name: one.get(name) for name in ("versions", "hardware", "threads")} for one in manifests]
-    distinct = {json.dumps(one, sort_keys=True): one for one in shown}
-    curves = [RunFolder(folder).read_metrics() for folder in folders]
-    return {
-        "weights": digest,
-        "seconds": round(sum(records[-1]["seconds"] for records in curves if records), 1),
-        "environments": [distinct[name] for name in sorted(distinct)],
-    }
-
-
-def _short(module: str) -> str:
-    return source_digest(module)[:12]
+    return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=4096)
-def _file_digest(path: str, size: int, modified: int) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _file_digest(path: Path, size: int, modified: int) -> str:
+    """SHA-256 of a file, computed again if it was modified; claims share models."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def with_cost(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
+    """Call a function; return its value, and `seconds`, `cpu_seconds` (all threads) and `peak_mb` of this process.
+
+    The peak is that of the call on a Linux that lets a process reset its peak (some containers do not); elsewhere
+    it is that of the process so far, or None.
+    """
+    with suppress(OSError):
+        (_PROCESS / "clear_refs").write_text("5")  # resets the peak
+    started, cpu_started = time.perf_counter(), time.process_time()
+    value = call()
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    return value, {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3), "peak_mb": _peak_mb()}
+
+
+def _peak_mb() -> float | None:
+    with suppress(OSError):
+        for line in (_PROCESS / "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return round(int(line.split()[1]) / 1024, 1)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, kilobytes elsewhere
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)

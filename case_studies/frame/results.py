@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim, When
 from case_studies.frame.evidence import Size
-from case_studies.frame.measurement import Measurement, shown
+from case_studies.frame.measurement import Measurement, interval_text
 from case_studies.frame.rules import VERDICTS, ClaimVerdict
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
+"""What is shown of a claim, in the order in which they are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +34,10 @@ class ClaimResult:
     """Per group of models: number of models, task, config, settings and seeds."""
     cost: Mapping[str, Any] | None = None
     """Seconds, CPU seconds and peak memory of the measurement, without training."""
-    made: Mapping[str, Any] | None = None
-    """Provenance: versions, hardware, source code and time of the run that measured it, and weights of its models."""
-    measure: str | None = None
-    """Digest of the source of the measure; None if it was not recorded."""
+    provenance: Mapping[str, Any] | None = None
+    """Versions, hardware, source code and time of the run that measured it, and weights of its models."""
+    code: str | None = None
+    """`code_digest` of the measure; None if it was not recorded."""
 
     @property
     def label(self) -> str:
@@ -51,12 +54,10 @@ class ClaimResult:
         return f"{word}: {'; '.join(unmet)}" if unmet else ""
 
     @property
-    def measured(self) -> str:
-        """The number as text, with its interval unless that has no width."""
-        if self.measurement is None:
-            return "–"
-        value, low, high = shown(self.measurement.value, self.measurement.low, self.measurement.high)
-        return f"{value} [{low}, {high}]" if self.measurement.low < self.measurement.high else value
+    def number(self) -> str:
+        """The measured number as text, with its interval unless that has no width."""
+        m = self.measurement
+        return "–" if m is None else interval_text(m.value, m.low, m.high)
 
     @property
     def sample(self) -> str:
@@ -66,22 +67,23 @@ class ClaimResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         claim, m = self.claim, self.measurement
+        values = m.to_dict() if m else {}
         return {
             **{name: getattr(claim, name) for name in ("id", "source", "statement", "paper", "quantity")},
             "rule": claim.rule_text,
             "fixed": claim.preregistration.text,
-            "measured": m.value if m else None,
-            "interval": [m.to_dict()["low"], m.to_dict()["high"]] if m else None,
-            "n": m.n if m else None,
+            "measured": values.get("value"),
+            "interval": [values["low"], values["high"]] if m else None,
+            "n": values.get("n"),
             "verdict": self.label,
-            "unit": m.unit if m else None,
-            "exact": m.exact if m else None,
+            "unit": values.get("unit"),
+            "exact": values.get("exact"),
             "numbers": dict(m.numbers) if m else {},
             "note": self.note,
             "groups": list(self.settings),
             "cost": dict(self.cost) if self.cost else None,
-            "made": dict(self.made) if self.made else None,
-            "measure": self.measure,
+            "made": dict(self.provenance) if self.provenance else None,
+            "measure": self.code,
         }
 
 
@@ -95,8 +97,6 @@ class StudyResult:
     """In the study's order."""
     manifest: Mapping[str, Any]
     """Versions, hardware, threads, seed; computing time of all runs together, and wall-clock time of this one."""
-    models: Mapping[str, int] = field(default_factory=dict)
-    """Number of models of each group of the study at this size, trained or not."""
     only: tuple[str, ...] = ()
     """Ids of the claims that were chosen, which alone are printed; empty: all."""
     page: Path
@@ -105,42 +105,34 @@ class StudyResult:
     @property
     def verdicts(self) -> dict[str, str]:
         """The label of each claim, by its id."""
-        return {one.claim.id: one.label for one in self.claims}
+        return {result.claim.id: result.label for result in self.claims}
 
     @property
     def tally(self) -> str:
         """Number of claims by verdict, in words."""
-        return self._tally(self.claims)
-
-    @staticmethod
-    def _tally(claims: Sequence[ClaimResult]) -> str:
-        counts = Counter(one.label for one in claims)
-        return ", ".join(
-            f"{counts[name]} {name}"
-            for name in (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
-            if name in VERDICTS or counts[name]
-        )
+        return _tally(self.claims)
 
     @property
     def by_chance(self) -> float:
         """Expected number of claims reproduced by chance if every true value were at the bar of its rule."""
-        return sum(one.claim.rule.chance for one in self.claims if one.verdict and not one.claim.by_construction)
+        judged = [result.claim for result in self.claims if result.verdict and not result.claim.by_construction]
+        return sum(claim.rule.chance for claim in judged)
 
     @property
-    def preregistration(self) -> str:
+    def preregistrations(self) -> str:
         """Number of claims by when their rules were fixed, in words."""
-        counts = Counter(one.claim.preregistration.when for one in self.claims)
+        counts = Counter(result.claim.preregistration.when for result in self.claims)
         return ", ".join(f"{counts[when]} {when}" for when in get_args(When) if counts[when])
 
     @property
     def details(self) -> bytes:
         """Tables and charts of all claims, and the settings of all groups of models, as JSON."""
         figures = {
-            one.claim.id: {"tables": one.measurement.tables, "charts": one.measurement.charts}
-            for one in self.claims
-            if one.measurement and (one.measurement.tables or one.measurement.charts)
+            result.claim.id: {"tables": result.measurement.tables, "charts": result.measurement.charts}
+            for result in self.claims
+            if result.measurement and (result.measurement.tables or result.measurement.charts)
         }
-        groups = {name: described for one in self.claims for name, described in one.settings.items()}
+        groups = {name: settings for result in self.claims for name, settings in result.settings.items()}
         content = {"figures": figures, "groups": groups}
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
@@ -150,7 +142,7 @@ class StudyResult:
             "study": self.study,
             "size": self.size,
             "manifest": dict(self.manifest),
-            "claims": [one.to_dict() for one in self.claims],
+            "claims": [result.to_dict() for result in self.claims],
             "details": hashlib.sha256(self.details).hexdigest(),
         }
 
@@ -159,20 +151,42 @@ class StudyResult:
         import pandas as pd
 
         rows = []
-        for one in self.claims:
-            m = one.measurement
-            ends = {"measured": m.value, "low": m.low, "high": m.high, "n": m.n, "unit": m.unit} if m else {}
-            rows.append({"claim": one.claim.id, "paper": one.claim.paper, "verdict": one.label} | ends)
+        for result in self.claims:
+            row: dict[str, Any] = {"claim": result.claim.id, "paper": result.claim.paper, "verdict": result.label}
+            if m := result.measurement:
+                row |= {"measured": m.value, "low": m.low, "high": m.high, "n": m.n, "unit": m.unit}
+            rows.append(row)
         columns = ["claim", "paper", "measured", "low", "high", "n", "unit", "verdict"]
         return pd.DataFrame(rows, columns=columns)
 
     def __str__(self) -> str:
-        claims = [one for one in self.claims if not self.only or one.claim.id in self.only]
-        rows = [("claim", "verdict", "measured [95 %]", "n", "paper")]
-        rows += [(one.claim.id, one.label, one.measured, one.sample, one.claim.paper or "–") for one in claims]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = []
-        for row, one in zip(rows, [None, *claims], strict=True):
-            lines.append("  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]))
-            lines += [f"    {one.criterion}"] if one and one.criterion else []
-        return "\n".join([*lines, "", f"{self.study} at size {self.size}: {self._tally(claims)}"])
+        results = [result for result in self.claims if not self.only or result.claim.id in self.only]
+        rows = [(r.claim.id, r.label, r.number, r.sample, r.claim.paper or "–") for r in results]
+        table = text_table(
+            ("claim", "verdict", "measured [95 %]", "n", "paper"), rows, [[r.criterion] for r in results]
+        )
+        return f"{table}\n\n{self.study} at size {self.size}: {_tally(results)}"
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], remarks: Sequence[Sequence[str]]) -> str:
+    """A table as aligned text.
+
+    Args:
+        header: Titles of the columns.
+        rows: The cells of each row.
+        remarks: Texts below each row; empty ones are left out.
+    """
+    n_aligned = len(header) - 1  # the last column is not padded
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(n_aligned)]
+    lines: list[str] = []
+    for row, texts in zip((header, *rows), ((), *remarks), strict=True):
+        padded = [cell.ljust(width) for cell, width in zip(row[:n_aligned], widths, strict=True)]
+        lines.append("  ".join([*padded, row[-1]]))
+        lines += [f"    {text}" for text in texts if text]
+    return "\n".join(lines)
+
+
+def _tally(results: Sequence[ClaimResult]) -> str:
+    """Number of results by label, in words; verdicts are named if there is none too."""
+    counts = Counter(result.label for result in results)
+    return ", ".join(f"{counts[label]} {label}" for label in LABELS if label in VERDICTS or counts[label])

@@ -6,8 +6,9 @@ rules.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from case_studies.frame.measurement import Measurement
 
@@ -34,14 +35,14 @@ class Rule(ABC):
         """The rule applied to a measurement."""
 
     def unmet(self, m: Measurement) -> tuple[str, ...]:
-        """What prevents `reproduced`, where the measured number does not show it: each condition and what was found.
+        """What prevents `reproduced`, where the measured number does not show it: each condition and its number.
 
         Of a rule with several conditions: if it is refuted those that are, if it is inconclusive those that are open.
         """
         return ()
 
-    def found(self, m: Measurement) -> str:
-        """The condition for reproduced, and what it was compared with."""
+    def comparison(self, m: Measurement) -> str:
+        """The condition for reproduced, and the number that was compared with it."""
         return f"{self.passes()} (it is {_text(m.low)} to {_text(m.high)})"
 
     @property
@@ -60,84 +61,60 @@ class Rule(ABC):
         return f"reproduced if {self.passes()}, not reproduced if {self.fails('it')}, else inconclusive"
 
 
+COMPARISONS: Mapping[str, Callable[[Measurement, float], bool]] = {
+    "above": lambda m, bar: m.low > bar,
+    "at or above": lambda m, bar: m.low >= bar,
+    "below": lambda m, bar: m.high < bar,
+    "at or below": lambda m, bar: m.high <= bar,
+}
+"""When a whole interval is on one side of a bar."""
+
+
 @dataclass(frozen=True)
-class Above(Rule):
+class _OneBar(Rule):
+    """A rule that compares the whole interval with one bar."""
+
+    bar: float
+    reproduced_if: ClassVar[str]
+    """One of `COMPARISONS`."""
+    refuted_if: ClassVar[str]
+
+    def passes(self, subject: str = INTERVAL) -> str:
+        return f"{subject} is {self.reproduced_if} {_text(self.bar)}"
+
+    def fails(self, subject: str = INTERVAL) -> str:
+        return f"{subject} is {self.refuted_if} {_text(self.bar)}"
+
+    def verdict(self, m: Measurement) -> ClaimVerdict:
+        return _decide(COMPARISONS[self.reproduced_if](m, self.bar), COMPARISONS[self.refuted_if](m, self.bar))
+
+    @property
+    def bars(self) -> tuple[float, ...]:
+        return (self.bar,)
+
+
+class Above(_OneBar):
     """Reproduced if the whole interval is above the bar, not reproduced if it is below."""
 
-    bar: float
-
-    def passes(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is above {_text(self.bar)}"
-
-    def fails(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is below {_text(self.bar)}"
-
-    def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _decide(m.low > self.bar, m.high < self.bar)
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return (self.bar,)
+    reproduced_if, refuted_if = "above", "below"
 
 
-@dataclass(frozen=True)
-class AtLeast(Rule):
+class AtLeast(_OneBar):
     """Reproduced if the whole interval is at or above the bar, not reproduced if it is below."""
 
-    bar: float
-
-    def passes(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is at or above {_text(self.bar)}"
-
-    def fails(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is below {_text(self.bar)}"
-
-    def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _decide(m.low >= self.bar, m.high < self.bar)
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return (self.bar,)
+    reproduced_if, refuted_if = "at or above", "below"
 
 
-@dataclass(frozen=True)
-class Below(Rule):
+class Below(_OneBar):
     """Reproduced if the whole interval is below the bar, not reproduced if it is above."""
 
-    bar: float
-
-    def passes(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is below {_text(self.bar)}"
-
-    def fails(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is above {_text(self.bar)}"
-
-    def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _decide(m.high < self.bar, m.low > self.bar)
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return (self.bar,)
+    reproduced_if, refuted_if = "below", "above"
 
 
-@dataclass(frozen=True)
-class AtMost(Rule):
+class AtMost(_OneBar):
     """Reproduced if the whole interval is at or below the bar, not reproduced if it is above."""
 
-    bar: float
-
-    def passes(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is at or below {_text(self.bar)}"
-
-    def fails(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is above {_text(self.bar)}"
-
-    def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _decide(m.high <= self.bar, m.low > self.bar)
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return (self.bar,)
+    reproduced_if, refuted_if = "at or below", "above"
 
 
 @dataclass(frozen=True)
@@ -172,16 +149,16 @@ class Within(Between):
 class Equal(Rule):
     """Reproduced if the number is this one, for `Value` and `Number`."""
 
-    to: Any
+    expected: Any
 
     def passes(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is {_text(self.to)}"
+        return f"{subject} is {_text(self.expected)}"
 
     def fails(self, subject: str = INTERVAL) -> str:
-        return f"{subject} is not {_text(self.to)}"
+        return f"{subject} is not {_text(self.expected)}"
 
     def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _decide(m.low == self.to == m.high, not m.low <= self.to <= m.high)
+        return _decide(m.low == self.expected == m.high, not m.low <= self.expected <= m.high)
 
 
 @dataclass(frozen=True)
@@ -193,7 +170,7 @@ class Value(Rule):
     def passes(self, subject: str = "the value") -> str:
         return self.rule.passes("the value")
 
-    def found(self, m: Measurement) -> str:
+    def comparison(self, m: Measurement) -> str:
         return f"{self.passes()} (it is {_text(m.value)})"
 
     def fails(self, subject: str = "the value") -> str:
@@ -224,11 +201,11 @@ class Number(Value):
     def passes(self, subject: str = "") -> str:
         return self.rule.passes(f"“{self.name}”")
 
-    def found(self, m: Measurement) -> str:
+    def comparison(self, m: Measurement) -> str:
         return f"{self.passes()} (it is {_text(m.numbers[self.name])})"
 
     def unmet(self, m: Measurement) -> tuple[str, ...]:
-        return () if self.verdict(m) == "reproduced" else (self.found(m),)
+        return () if self.verdict(m) == "reproduced" else (self.comparison(m),)
 
     def verdict(self, m: Measurement) -> ClaimVerdict:
         return _exact(self.rule, m.numbers[self.name])
@@ -287,15 +264,15 @@ class AllOf(Rule):
         return f"reproduced if {self.passes()}, else not reproduced" if exact else super().text
 
     def verdict(self, m: Measurement) -> ClaimVerdict:
-        found = [rule.verdict(m) for rule in self.rules]
-        return _decide(all(one == "reproduced" for one in found), "not reproduced" in found)
+        verdicts = {rule.verdict(m) for rule in self.rules}
+        return _decide(verdicts == {"reproduced"}, "not reproduced" in verdicts)
 
     def unmet(self, m: Measurement) -> tuple[str, ...]:
         verdict = self.verdict(m)
         if verdict == "reproduced":
             return ()
         rules = [rule for rule in self.rules if rule.verdict(m) == verdict]
-        return tuple(text for rule in rules for text in rule.unmet(m) or (rule.found(m),))
+        return tuple(text for rule in rules for text in rule.unmet(m) or [rule.comparison(m)])
 
     @property
     def chance(self) -> float:
@@ -310,32 +287,34 @@ class AllOf(Rule):
 class Split(Rule):
     """Reproduced if one rule is met, not reproduced if another is, else inconclusive."""
 
-    holds: Rule
-    refuted: Rule
+    confirmation: Rule
+    refutation: Rule
 
     def passes(self, subject: str = INTERVAL) -> str:
-        return self.holds.passes()
+        return self.confirmation.passes()
 
     def fails(self, subject: str = INTERVAL) -> str:
-        return self.refuted.passes()
+        return self.refutation.passes()
 
     def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _decide(self.holds.verdict(m) == "reproduced", self.refuted.verdict(m) == "reproduced")
+        return _decide(self.confirmation.verdict(m) == "reproduced", self.refutation.verdict(m) == "reproduced")
 
     def unmet(self, m: Measurement) -> tuple[str, ...]:
-        return () if self.verdict(m) == "reproduced" else self.holds.unmet(m)
+        return () if self.verdict(m) == "reproduced" else self.confirmation.unmet(m)
 
     @property
     def chance(self) -> float:
-        return self.holds.chance
+        return self.confirmation.chance
 
     @property
     def bars(self) -> tuple[float, ...]:
-        return (*self.holds.bars, *self.refuted.bars)
+        return (*self.confirmation.bars, *self.refutation.bars)
 
 
 def _decide(passes: bool, fails: bool) -> ClaimVerdict:
-    return "reproduced" if passes else "not reproduced" if fails else "inconclusive"
+    if passes:
+        return "reproduced"
+    return "not reproduced" if fails else "inconclusive"
 
 
 def _exact(rule: Rule, value: Any) -> ClaimVerdict:

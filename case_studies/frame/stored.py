@@ -4,24 +4,20 @@ import hashlib
 import io
 import json
 import lzma
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim
-from case_studies.frame.evidence import SIZES, Size
+from case_studies.frame.claims import NOT_MEASURED, Claim, StudyClaims
+from case_studies.frame.code_digest import code_digest
+from case_studies.frame.evidence import SIZES
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import packs_digest
-from case_studies.frame.results import ClaimResult, StudyResult
-from case_studies.frame.rules import VERDICTS
-from case_studies.frame.sources import measure_digest
+from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from hooks.files import FAULTS, shortened, write_bytes, write_text
-from interp.sweeps.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
-LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
 FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Compression of text, as the manual of xz recommends."""
 LARGEST = 256 * 2**20
@@ -29,17 +25,6 @@ LARGEST = 256 * 2**20
 ENVIRONMENT = ("versions", "hardware", "threads", "source", "code")
 """The parts of the provenance that many claims share."""
 EARLIER = "Measured with an earlier version of the program, which did not record the source of its measures."
-
-
-class _Claims(Protocol):
-    """What is needed of a study."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def claims(self) -> Sequence[Claim]: ...
-    @property
-    def groups(self) -> Callable[[Size], Mapping[str, Sequence[ModelSpec]]]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,64 +47,70 @@ class StoredResults:
 
     def entry(self, claim: Claim) -> Mapping[str, Any] | None:
         """What is stored of a claim, with its interval cut at the ends of its range; None if nothing is."""
-        stored = next((one for one in self.content["claims"] if one["id"] == claim.id), None)
-        if stored is None or stored["interval"] is None or claim.value_range is None:
-            return stored
-        (low, high), (least, most) = stored["interval"], claim.value_range
-        ends = [least if low is None else max(low, least), most if high is None else min(high, most)]
-        return {**stored, "interval": ends}
+        entry = next((entry for entry in self.content["claims"] if entry["id"] == claim.id), None)
+        if entry is None or entry["interval"] is None or claim.value_range is None:
+            return entry
+        (low, high), (least, most) = entry["interval"], claim.value_range
+        low = least if low is None else max(low, least)
+        high = most if high is None else min(high, most)
+        return {**entry, "interval": [low, high]}
 
     def verdict(self, claim: Claim) -> str:
         """Label of a claim's stored number by today's rule, also if its measure has changed; else the stored label."""
-        stored = self.entry(claim)
-        if stored is None or stored["measured"] is None:
+        entry = self.entry(claim)
+        if entry is None or entry["measured"] is None:
             return NOT_MEASURED
         try:
-            measurement = claim.in_range(self._measurement(stored))
-            return ClaimResult(claim=claim, verdict=claim.verdict(measurement), measurement=measurement).label
+            return self._judged(claim, entry).label
         except (ValueError, KeyError, TypeError):
-            return stored["verdict"]
+            return entry["verdict"]
 
     def claim(self, claim: Claim) -> ClaimResult:
         """The stored measurement of a claim under today's rule.
 
         It is not measured if its measure has changed since, or if the study reads packs other than it was measured on.
         """
-        stored = self.entry(claim)
-        if stored is None or stored["measured"] is None:
-            note = stored["note"] if stored else f"Not in the stored results ({self.origin})."
-            if self.size not in claim.sizes:
-                note = claim.sizes_reason
-            return ClaimResult(claim=claim, note=note)
-        earlier = f"{stored['measured']:.4g}, {stored['verdict']}"
+        entry = self.entry(claim)
+        if entry is None or entry["measured"] is None:
+            note = entry["note"] if entry else f"Not in the stored results ({self.origin})."
+            return ClaimResult(claim=claim, note=note if self.size in claim.sizes else claim.sizes_reason)
+        number = f"{entry['measured']:.4g}, {entry['verdict']}"
         try:
-            measurement = claim.in_range(self._measurement(stored))
-            verdict = claim.verdict(measurement)
+            result = self._judged(claim, entry)
         except (ValueError, KeyError, TypeError) as error:
-            return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({earlier}): {error}")
-        if _changed(stored, claim):
-            return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({earlier}).")
-        if difference := _other_packs(stored, claim):
-            return ClaimResult(claim=claim, note=f"The stored number ({earlier}) was measured {difference}.")
+            return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({number}): {error}")
+        if _changed(entry, claim):
+            return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({number}).")
+        if difference := _other_packs(entry, claim):
+            return ClaimResult(claim=claim, note=f"The stored number ({number}) was measured {difference}.")
+        return result
+
+    def _judged(self, claim: Claim, entry: Mapping[str, Any]) -> ClaimResult:
+        """The stored number under today's rule, whatever measured it.
+
+        Raises:
+            ValueError, KeyError, TypeError: the rule cannot judge it.
+        """
+        measurement = claim.in_range(self._measurement(entry))
         notes = [measurement.note]
-        if not stored.get("measure") and EARLIER not in measurement.note:
+        if not entry.get("measure") and EARLIER not in measurement.note:
             notes.append(EARLIER)
-        if stored["rule"] != claim.rule_text:
+        if entry["rule"] != claim.rule_text:
             notes.append(
-                f"Judged again: the rule's words have changed since the measurement ({stored['verdict']} then)."
+                f"Judged again: the rule's words have changed since the measurement ({entry['verdict']} then)."
             )
         return ClaimResult(
             claim=claim,
-            verdict=verdict,
+            verdict=claim.verdict(measurement),
             measurement=measurement,
             note=" ".join(note for note in notes if note),
-            settings={name: self.details["groups"][name] for name in stored["groups"]},
-            cost=stored["cost"],
-            made=stored["made"],
-            measure=stored.get("measure"),
+            settings={name: self.details["groups"][name] for name in entry["groups"]},
+            cost=entry["cost"],
+            provenance=entry["made"],
+            code=entry.get("measure"),
         )
 
-    def result(self, study: _Claims, folder: Path) -> StudyResult:
+    def result(self, study: StudyClaims, folder: Path) -> StudyResult:
         """All claims of a study with their stored measurements.
 
         Args:
@@ -128,21 +119,20 @@ class StoredResults:
         """
         claims = tuple(self.claim(claim) for claim in study.claims)
         manifest = self.content["manifest"]
-        models = {name: len(specs) for name, specs in study.groups(self.size).items()}
-        return StudyResult(
-            study=study.name, size=self.size, claims=claims, manifest=manifest, models=models, page=folder / PAGE
-        )
+        return StudyResult(study=study.name, size=self.size, claims=claims, manifest=manifest, page=folder / PAGE)
 
-    def _measurement(self, stored: Mapping[str, Any]) -> Measurement:
-        low, high = stored["interval"]
-        return Measurement(
-            value=stored["measured"],
-            low=-math.inf if low is None else low,
-            high=math.inf if high is None else high,
-            exact=stored.get("exact", False),
-            note=stored["note"],
-            **{name: stored[name] for name in ("n", "unit", "numbers")},
-            **self.details["figures"].get(stored["id"], {}),
+    def _measurement(self, entry: Mapping[str, Any]) -> Measurement:
+        low, high = entry["interval"]
+        return Measurement.from_dict(
+            {
+                "value": entry["measured"],
+                "low": low,
+                "high": high,
+                "exact": entry.get("exact", False),
+                "note": entry["note"],
+                **{name: entry[name] for name in ("n", "unit", "numbers")},
+                **self.details["figures"].get(entry["id"], {}),
+            }
         )
 
 
@@ -154,53 +144,49 @@ def write_results(result: StudyResult, folder: Path) -> None:
 
 def claims_text(content: Mapping[str, Any]) -> str:
     """`claims.json` as text, with a line for each claim."""
-    lines = ",\n".join(json.dumps(one, allow_nan=False) for one in content["claims"])
-    others = {name: value for name, value in content.items() if name != "claims"}
-    return f'{json.dumps(others, indent=1, allow_nan=False)[:-2]},\n "claims": [\n{lines}\n ]\n}}\n'
+    lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in content["claims"])
+    header = {name: value for name, value in content.items() if name != "claims"}
+    return f'{json.dumps(header, indent=1, allow_nan=False)[:-2]},\n "claims": [\n{lines}\n ]\n}}\n'
 
 
 def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `claims.json` with every environment listed once, and its place in that list where it is used."""
-    distinct: list[Mapping[str, Any]] = []
+    environments: list[Mapping[str, Any]] = []
 
-    def place(one: Mapping[str, Any]) -> int:
-        if one not in distinct:
-            distinct.append(one)
-        return distinct.index(one)
+    def place(environment: Mapping[str, Any]) -> int:
+        if environment not in environments:
+            environments.append(environment)
+        return environments.index(environment)
 
-    def shorter(made: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in made.items() if name not in ENVIRONMENT}
-        return kept | {"environment": place({name: made[name] for name in ENVIRONMENT if name in made})}
-
-    return {**content, "claims": _with_provenance(content["claims"], shorter, place), "environments": distinct}
+    claims = []
+    for entry in content["claims"]:
+        provenance = entry["made"]
+        if provenance:
+            environment = {name: provenance[name] for name in ENVIRONMENT if name in provenance}
+            specific: dict[str, Any] = {k: value for k, value in provenance.items() if k not in ENVIRONMENT}
+            provenance = specific | {"environment": place(environment)}
+            if models := provenance.get("trained"):
+                places = [place(environment) for environment in models["environments"]]
+                provenance["trained"] = models | {"environments": places}
+        claims.append({**entry, "made": provenance or None})
+    return {**content, "claims": claims, "environments": environments}
 
 
 def with_environments(content: Mapping[str, Any]) -> dict[str, Any]:
     """The reverse of `environments_once`; results of earlier versions name each environment where it is used."""
     if "environments" not in content:
         return dict(content)
-    kept = {name: value for name, value in content.items() if name != "environments"}
-    distinct = content["environments"]
-
-    def whole(made: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in made.items() if name != "environment"} | distinct[made["environment"]]
-
-    return kept | {"claims": _with_provenance(content["claims"], whole, distinct.__getitem__)}
-
-
-def _with_provenance(
-    claims: Sequence[Mapping[str, Any]], own: Callable[[Mapping], dict], trained: Callable[[Any], Any]
-) -> list[dict[str, Any]]:
-    """The claims with their provenance changed by `own`, and each environment of its trainings by `trained`."""
-
-    def changed(made: Mapping[str, Any]) -> dict[str, Any]:
-        found = own(made)
-        if found.get("trained"):
-            environments = [trained(one) for one in found["trained"]["environments"]]
-            found["trained"] = found["trained"] | {"environments": environments}
-        return found
-
-    return [{**one, "made": changed(one["made"]) if one["made"] else None} for one in claims]
+    environments = content["environments"]
+    claims = []
+    for entry in content["claims"]:
+        provenance = entry["made"]
+        if provenance:
+            specific = {name: value for name, value in provenance.items() if name != "environment"}
+            provenance = specific | environments[provenance["environment"]]
+            if models := provenance.get("trained"):
+                provenance["trained"] = models | {"environments": [environments[i] for i in models["environments"]]}
+        claims.append({**entry, "made": provenance or None})
+    return {name: value for name, value in content.items() if name != "environments"} | {"claims": claims}
 
 
 def read_results(folder: Path, study: str) -> StoredResults | None:
@@ -232,67 +218,79 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     """
     try:
         content = with_environments(json.loads(claims))
-        named = content["study"]
+        study_of_results = content["study"]
         _check_content(content)
-        packed = _unpacked(details)
-        known = json.loads(packed)
-        _ = [known["groups"][name] for one in content["claims"] for name in one["groups"]], known["figures"]
+        details_text = _decompress(details)
+        figures_and_groups = json.loads(details_text)
+        _check_details(figures_and_groups, content)
     except (*FAULTS, OSError, EOFError, lzma.LZMAError) as error:
-        found = shortened(f"{type(error).__name__}: {error}")
-        raise ValueError(f"the results in {origin} cannot be read: {found}.") from None
-    if named != study:
-        raise ValueError(f"{origin} has results of the study {named}, not of {study}.")
-    if hashlib.sha256(packed).hexdigest() != content.get("details"):
+        reason = shortened(f"{type(error).__name__}: {error}")
+        raise ValueError(f"the results in {origin} cannot be read: {reason}.") from None
+    if study_of_results != study:
+        raise ValueError(f"{origin} has results of the study {study_of_results}, not of {study}.")
+    if hashlib.sha256(details_text).hexdigest() != content.get("details"):
         raise ValueError(f"{DETAILS} in {origin} does not belong to its {CLAIMS}; copy both from the same run.")
-    return StoredResults(content=content, details=known, files={CLAIMS: claims, DETAILS: details}, origin=origin)
+    files = {CLAIMS: claims, DETAILS: details}
+    return StoredResults(content=content, details=figures_and_groups, files=files, origin=origin)
+
+
+FIELDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "verdict", "note", "quantity", "rule"), (str,)),
+    "numbers": (dict,),
+    "groups": (list,),
+    "measured": (int, float, type(None)),
+    "n": (int, type(None)),
+    "unit": (str, type(None)),
+    **dict.fromkeys(("cost", "made"), (dict, type(None))),
+    "interval": (list, type(None)),
+}
+"""Types of the fields of a claim in `claims.json`."""
 
 
 def _check_content(content: Mapping[str, Any]) -> None:
     """Check the types of what is read of `claims.json`, which may be of an untrusted archive."""
-    number, text = (int, float), str
-    fields = {
-        "id": text,
-        "verdict": text,
-        "note": text,
-        "quantity": text,
-        "rule": text,
-        "numbers": dict,
-        "groups": list,
-    }
-    optional = {"measured": number, "n": (int,), "unit": (text,), "interval": (list,), "cost": (dict,), "made": (dict,)}
     if content["size"] not in SIZES or not isinstance(content["manifest"]["seed"], int):
         raise ValueError(f"size {content['size']!r}, seed {content['manifest']['seed']!r}")
     if not isinstance(content["manifest"]["time"], str):
         raise ValueError("the manifest has no time")
-    for one in content["claims"]:
-        wrong = [name for name, kind in fields.items() if not isinstance(one[name], kind)]
-        wrong += [name for name, kind in optional.items() if not isinstance(one[name], (*kind, type(None)))]
-        if one["measured"] is not None and not wrong:
-            ends = one["interval"]
-            if len(ends) != 2 or not all(isinstance(end, (*number, type(None))) for end in ends):
-                wrong.append("interval")
-        if wrong or one["verdict"] not in LABELS:
-            raise ValueError(f"the claim {one['id']!r} has an invalid {(wrong or ['verdict'])[0]}")
+    for entry in content["claims"]:
+        invalid = [name for name, types in FIELDS.items() if not isinstance(entry[name], types)]
+        if not invalid and entry["measured"] is not None and not _is_interval(entry["interval"]):
+            invalid.append("interval")
+        if entry["verdict"] not in LABELS:
+            invalid.append("verdict")
+        if invalid:
+            raise ValueError(f"the claim {entry['id']!r} has an invalid {invalid[0]}")
 
 
-def _changed(stored: Mapping[str, Any], claim: Claim) -> bool:
+def _is_interval(ends: Any) -> bool:
+    return len(ends) == 2 and all(isinstance(end, int | float | None) for end in ends)
+
+
+def _check_details(details: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Check that `details.json.xz` has figures, and the settings of all groups that `claims.json` names."""
+    settings = details["groups"]
+    _ = details["figures"], [settings[name] for entry in content["claims"] for name in entry["groups"]]
+
+
+def _changed(entry: Mapping[str, Any], claim: Claim) -> bool:
     """Whether a claim measures something else than its stored number; by the name of the number if that is all."""
-    if stored.get("measure") is None:
-        return stored["quantity"] != claim.quantity
-    return stored["measure"] != measure_digest(claim.measure)
+    if entry.get("measure") is None:
+        return entry["quantity"] != claim.quantity
+    return entry["measure"] != code_digest(claim.measure)
 
 
-def _other_packs(stored: Mapping[str, Any], claim: Claim) -> str:
+def _other_packs(entry: Mapping[str, Any], claim: Claim) -> str:
     """How the packs of the stored number differ, in words; empty if they do not, or if the study has no packs."""
-    packs, stored_packs = packs_digest(claim.measure), (stored["made"] or {}).get("packs")
+    packs, stored_packs = packs_digest(claim.measure), (entry["made"] or {}).get("packs")
     if packs in ("", stored_packs):
         return ""
     return "on other packs" if stored_packs else "without packs"
 
 
-def _unpacked(details: bytes) -> bytes:
+def _decompress(details: bytes) -> bytes:
     with lzma.open(io.BytesIO(details)) as file:
-        packed = file.read(LARGEST + 1)
-    if len(packed) > LARGEST:
+        text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
         raise ValueError(f"{DETAILS} has more than {LARGEST} bytes")
-    return packed
+    return text

@@ -159,7 +159,7 @@ def shipped_claims(studies: Iterable[str] = STUDIES) -> dict[str, Shipped]:
 
 def shipped(one: ClaimResult, study: StudyResult) -> Shipped:
     """What the tables show of a result of a study."""
-    m, cost, decides = one.measurement, one.cost or {"seconds": None, "cpu_seconds": None}, to_decide(one, study)
+    m, cost, decides = one.measurement, one.cost or {"seconds": None, "cpu_seconds": None}, to_decide(one)
     if m is None:
         return Shipped(verdict=one.label, measured=None, interval=None, seconds=None, size=study.size, decides=decides)
     low, high = (end if math.isfinite(end) else None for end in (m.low, m.high))

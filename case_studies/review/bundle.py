@@ -1,23 +1,26 @@
-"""Bundles: one archive with a study's results, hashes, environment, cost and models, which can be checked offline.
+"""Bundles: one archive with a study's results, hashes, environment and models, which can be checked offline.
 
 A bundle is not trusted: its files are read by name and never unpacked to paths that it chooses,
 hashes are compared before anything is parsed, and nothing in it is executed.
 """
 
 import hashlib
+import json
 import os
+import platform
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
-from case_studies.review.crate import CODECHECK, CRATE, codecheck, describe, ro_crate
 from hooks.files import write_bytes
+from interp.core.environment import source_version
 from interp.sweeps.spec import ModelSpec
 
 SUMS = "SHA256SUMS"
@@ -29,6 +32,25 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*
 LARGEST_BUNDLE = 64 * 2**30
 """Bytes of all files of a bundle, unpacked."""
 _BLOCK = 2**20
+README = """# {title}
+
+Results of the study `{study}` at size `{size}`, {date}. Two commands check them, without network access: the first the
+hashes of all files of this folder, unpacked; the second the hashes, and then every claim, measured again and compared
+with the number stored here. `{study}.zip` is the path of the archive.
+
+    sha256sum --check SHA256SUMS
+    interp reproduce {study} --check --against {study}.zip
+
+The second needs unmyopic {version}{commit}. It prints `same`, `within` or `differs` for each claim, with what is not as
+it was, and ends with exit code 0, or 3 if a claim differs. {models}
+
+- `results/claims.json`: every claim with its number, interval, verdict, cost and provenance
+- `results/details.json.xz`: charts as Vega-Lite, tables, and settings of the models
+- `models.json`: key, seed and SHA-256 of the weights of each model
+- `requirements.txt`: the installed packages, with Python {python} on {platform}
+
+Hashes show damage; they do not show who made the archive.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +84,10 @@ class Bundle:
         """Write its models with these keys to a folder, each to one of its name; others are ignored."""
         with zipfile.ZipFile(self.path) as archive:
             for key in keys:
-                names = {name: f"models/{key}/{name}" for name in MODEL_FILES}
-                if all(inside in self.sums for inside in names.values()):
-                    for name, inside in names.items():
-                        write_bytes(folder / key / name, self._content(archive, inside))
+                paths = {name: f"models/{key}/{name}" for name in MODEL_FILES}
+                if set(paths.values()) <= self.sums.keys():
+                    for name, path in paths.items():
+                        write_bytes(folder / key / name, self._content(archive, path))
 
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:
@@ -94,12 +116,12 @@ def open_bundle(path: Path) -> Bundle:
         raise FileNotFoundError(f"there is no archive {path}.")
     try:
         with zipfile.ZipFile(path) as archive:
-            return Bundle(path=path, sums=_checked(archive, path))
+            return Bundle(path=path, sums=_checked_sums(archive, path))
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged or not a bundle: it cannot be read as a zip archive ({error}).") from None
 
 
-def _checked(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
+def _checked_sums(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
     """Hashes by name, after all have been compared."""
     names = archive.namelist()
     counts = Counter(names)
@@ -108,7 +130,10 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
             raise ValueError(f"{path} has a file named {name!r}; a bundle has each file once, at a relative path.")
     if SUMS not in names:
         raise ValueError(f"{path} is not a bundle: it has no {SUMS}.")
-    if sum(one.file_size for one in archive.infolist()) > LARGEST_BUNDLE or archive.getinfo(SUMS).file_size > LARGEST:
+    if (
+        sum(entry.file_size for entry in archive.infolist()) > LARGEST_BUNDLE
+        or archive.getinfo(SUMS).file_size > LARGEST
+    ):
         raise ValueError(f"{path} has more than {LARGEST_BUNDLE} bytes unpacked.")
     lines = archive.read(SUMS).decode("utf-8", "replace").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -118,14 +143,14 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
         if name not in sums and name != SUMS:
             raise ValueError(f"{path} is damaged: it has {name}, which {SUMS} does not list.")
     for name, digest in sums.items():
-        found = hashlib.sha256()
+        content = hashlib.sha256()
         try:
             with archive.open(name) as file:
                 while block := file.read(_BLOCK):
-                    found.update(block)
+                    content.update(block)
         except Exception as error:  # of zipfile, zlib, lzma ...
             raise ValueError(f"{path} is damaged: {name} cannot be read ({error}).") from None
-        if found.hexdigest() != digest:
+        if content.hexdigest() != digest:
             raise ValueError(f"{path} is damaged: the SHA-256 of {name} is not that in {SUMS}.")
     return sums
 
@@ -146,42 +171,87 @@ def write_bundle(
     Raises:
         ValueError: with_models, and a model has not been trained.
     """
-    listed: list[dict[str, Any]] = []
-    large: dict[str, Path] = {}
-    for key, spec in sorted(specs.items()):
-        files = {f"models/{key}/{name}": models / key / name for name in MODEL_FILES} if with_models else {}
-        missing = [file for file in files.values() if not file.exists()]
-        if missing:
-            raise ValueError(
-                f"the model {key} (seed {spec.seed}) is not in {models}; train it, or bundle without models."
-            )
-        large |= files
-        listed.append({"key": key, "seed": spec.seed, "weights": weights_digest(models / key), "files": list(files)})
-    small = {f"{RESULTS}/{name}": content for name, content in stored.files.items()}
-    small |= describe(stored.content, title, listed) | {CODECHECK: codecheck(stored.content, title)}
-    sized = {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in sorted(small.items())}
-    sized |= {name: (file.stat().st_size, _sha256(file)) for name, file in sorted(large.items())}
-    small[CRATE] = ro_crate(stored.content, title, sized)
-    sums = {name: digest for name, (_, digest) in sized.items()} | {CRATE: hashlib.sha256(small[CRATE]).hexdigest()}
-    small[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())).encode()
+    model_files = _model_files(specs, models) if with_models else {}
+    contents = {f"{RESULTS}/{name}": content for name, content in stored.files.items()}
+    contents["README.md"] = _readme(stored.content, title, has_models=with_models).encode()
+    contents["requirements.txt"] = _requirements().encode()
+    contents["models.json"] = _models(specs, models, model_files).encode()
+    # Hashes of everything, the large files of models too
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    sums |= {name: _sha256(file) for name, file in model_files.items()}
+    contents[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
+    unfinished = path.with_name(f".{path.name}.part")
     try:
-        with zipfile.ZipFile(part, "w") as archive:
-            for name in sorted({*small, *large}):
-                _add(archive, name, small[name] if name in small else large[name].read_bytes())
-        os.replace(part, path)
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            for name in sorted({*contents, *model_files}):
+                _add(archive, name, contents[name] if name in contents else model_files[name].read_bytes())
+        os.replace(unfinished, path)
     finally:
-        part.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     return path
 
 
+def _model_files(specs: Mapping[str, ModelSpec], models: Path) -> dict[str, Path]:
+    """The files of trained models, by their names in the bundle."""
+    files: dict[str, Path] = {}
+    for key, spec in sorted(specs.items()):
+        for name in MODEL_FILES:
+            file = models / key / name
+            if not file.exists():
+                raise ValueError(
+                    f"the model {key} (seed {spec.seed}) is not in {models}; train it, or bundle without models."
+                )
+            files[f"models/{key}/{name}"] = file
+    return files
+
+
+def _models(specs: Mapping[str, ModelSpec], models: Path, model_files: Mapping[str, Path]) -> str:
+    """Key, seed, digest of the weights and files of each model, as JSON."""
+    listed = [
+        {
+            "key": key,
+            "seed": spec.seed,
+            "weights": weights_digest(models / key),
+            "files": [name for name in model_files if name.startswith(f"models/{key}/")],
+        }
+        for key, spec in sorted(specs.items())
+    ]
+    return json.dumps(listed, indent=1) + "\n"
+
+
+def _readme(content: Mapping[str, Any], title: str, *, has_models: bool) -> str:
+    source = source_version()
+    commit = f", commit {source['commit']}{' with changes' if source['changed'] else ''}" if source["commit"] else ""
+    models = "The trained models are in `models/`." if has_models else "Models that are not in `--out` are trained."
+    return README.format(
+        title=title,
+        study=content["study"],
+        size=content["size"],
+        date=str(content["manifest"]["time"])[:10],
+        version=source["version"],
+        commit=commit,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        models=models,
+    )
+
+
+def _requirements() -> str:
+    """Versions of all installed packages."""
+    packages = {(package.metadata["Name"] or "").lower(): package.version for package in distributions()}
+    return "".join(f"{name}=={packages[name]}\n" for name in sorted(packages) if name)
+
+
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Add a file with a fixed date and rights, so that equal contents give equal archives."""
     entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 3  # Unix
+    entry.external_attr = 0o644 << 16
     archive.writestr(entry, content, compresslevel=9)
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

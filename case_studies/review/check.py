@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from case_studies.frame.claims import Claim
-from case_studies.frame.measurement import shown
+from case_studies.frame.measurement import interval_text
+from case_studies.frame.results import text_table
 from case_studies.frame.running import Run
 from case_studies.frame.stored import StoredResults
-from case_studies.review.compare import STATUSES, Comparison, compare
+from case_studies.review.compare import STATUSES, ClaimCheck, check_claim, interval_ends
 from hooks.files import write_json
 from interp.core.environment import environment
 
@@ -24,39 +25,34 @@ class CheckResult:
     size: str
     against: str
     """Where the stored results are from."""
-    comparisons: tuple[Comparison, ...]
-    made: Mapping[str, Any]
+    comparisons: tuple[ClaimCheck, ...]
+    environment: Mapping[str, Any]
     """Versions, hardware, threads and time of the check."""
 
     @property
     def passed(self) -> bool:
         """Whether at least one claim was compared, and none differs."""
-        found = {one.status for one in self.comparisons}
-        return "differs" not in found and bool(found & {"same", "within"})
+        statuses = {check.status for check in self.comparisons}
+        return "differs" not in statuses and bool(statuses & {"same", "within"})
 
     @property
     def tally(self) -> str:
         """Number of claims by status, in words."""
-        counts = Counter(one.status for one in self.comparisons)
-        return ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name] or name == "differs")
+        counts = Counter(check.status for check in self.comparisons)
+        return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status] or status == "differs")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        parts = {name: getattr(self, name) for name in ("study", "size", "against", "passed", "tally")}
-        return parts | {"claims": [one.to_dict() for one in self.comparisons], "made": dict(self.made)}
+        values = {name: getattr(self, name) for name in ("study", "size", "against", "passed", "tally")}
+        claims = [check.to_dict() for check in self.comparisons]
+        return values | {"claims": claims, "made": dict(self.environment)}
 
     def __str__(self) -> str:
-        rows = [("claim", "status", "stored", "here")]
-        rows += [(one.claim, one.status, _number(one.stored), _number(one.measured)) for one in self.comparisons]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = []
-        for row, one in zip(rows, [None, *self.comparisons], strict=True):
-            lines.append("  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]))
-            if one and one.reason:
-                lines.append(f"    {one.reason}")
-            lines += [f"    likeliest cause: {one.causes[0]}"] if one and one.causes else []
-            lines += [f"    or: {cause}" for cause in one.causes[1:]] if one else []
-        return "\n".join([*lines, "", f"{self.study} at size {self.size}, against {self.against}: {self.tally}"])
+        checks = self.comparisons
+        rows = [(check.claim, check.status, _number(check.stored), _number(check.measured)) for check in checks]
+        remarks = [(check.reason, _causes(check)) for check in checks]
+        table = text_table(("claim", "status", "stored", "here"), rows, remarks)
+        return f"{table}\n\n{self.study} at size {self.size}, against {self.against}: {self.tally}"
 
 
 def check_claims(
@@ -72,25 +68,26 @@ def check_claims(
         device: Device for training.
     """
     to_measure = run.to_measure(chosen, fresh=True)
-    run.train(to_measure, fresh, device)
-    costs = {one["id"]: one["cost"]["seconds"] for one in stored.content["claims"] if one["cost"]}
+    run.train(to_measure, fresh=fresh, device=device)
+    costs = {entry["id"]: entry["cost"]["seconds"] for entry in stored.content["claims"] if entry["cost"]}
     errors = run.measure(to_measure, costs)
     results = [run.result(claim, errors) for claim in chosen]
-    result = CheckResult(
+    check = CheckResult(
         study=run.study.name,
         size=run.size,
         against=stored.origin,
-        comparisons=tuple(compare(stored, one, size=run.size, seed=run.seed) for one in results),
-        made=environment(),
+        comparisons=tuple(check_claim(stored, result, size=run.size, seed=run.seed) for result in results),
+        environment=environment(),
     )
-    write_json(run.folder / REPORT, result.to_dict())
-    return result
+    write_json(run.folder / REPORT, check.to_dict())
+    return check
 
 
 def _number(values: Mapping[str, Any] | None) -> str:
     if values is None:
         return "–"
-    low, high = values["interval"]
-    ends = (float("-inf") if low is None else low, float("inf") if high is None else high)
-    value, below, above = shown(values["measured"], *ends)
-    return f"{value} [{below}, {above}]" if low != high else value
+    return interval_text(values["measured"], *interval_ends(values))
+
+
+def _causes(check: ClaimCheck) -> str:
+    return f"not as it was: {'; '.join(check.causes)}" if check.causes else ""

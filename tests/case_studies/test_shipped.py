@@ -9,7 +9,7 @@ from case_studies.audit.study import STUDY as AUDIT
 from case_studies.compiled.study import STUDY as COMPILED
 from case_studies.development.study import STUDY as DEVELOPMENT
 from case_studies.dyck.study import STUDY as DYCK
-from case_studies.frame.sources import measure_digest
+from case_studies.frame.code_digest import code_digest
 from case_studies.frame.stored import CLAIMS
 from case_studies.language.study import STUDY as LANGUAGE
 from case_studies.lego.study import STUDY as LEGO
@@ -27,7 +27,7 @@ def test_no_number_is_lost_because_its_measure_has_changed(study):
     """
     stored = {one["id"]: one for one in json.loads((study.shipped / CLAIMS).read_text())["claims"]}
     numbers = {claim.id: stored[claim.id] for claim in study.claims if stored.get(claim.id, {}).get("measure")}
-    today = {claim.id: measure_digest(claim.measure) for claim in study.claims}
+    today = {claim.id: code_digest(claim.measure) for claim in study.claims}
     assert [name for name, one in numbers.items() if one["measure"] != today[name]] == []
     assert numbers or study.name == "language"  # measured before sources were recorded
 
@@ -38,5 +38,5 @@ def test_numbers_that_were_measured_on_packs_are_shown_without_them(study, tmp_p
     stored, _ = study.stored(folder=tmp_path)
     results = {claim.id: stored.claim(claim) for claim in study.claims}
     assert [name for name, result in results.items() if result.measurement is None] == []
-    with_packs = {name for name, result in results.items() if result.made.get("packs") == "a47cae73c2ab104b"}
+    with_packs = {name for name, result in results.items() if result.provenance.get("packs") == "a47cae73c2ab104b"}
     assert with_packs == (set(results) if study is COMPILED else {"order", "patching.compiled"})

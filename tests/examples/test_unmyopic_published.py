@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from case_studies.frame.sources import measure_digest
+from case_studies.frame.code_digest import code_digest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples/unmyopic-published"
@@ -25,7 +25,7 @@ def test_its_entry_point_is_a_study_whose_numbers_todays_measures_made(monkeypat
     stored, _ = study.stored(folder=tmp_path)
     entries = {entry["id"]: entry for entry in stored.content["claims"]}
     assert len(entries) == 84
-    assert {claim.id: measure_digest(claim.measure) for claim in study.claims} == {
+    assert {claim.id: code_digest(claim.measure) for claim in study.claims} == {
         name: entry["measure"] for name, entry in entries.items()
     }
 

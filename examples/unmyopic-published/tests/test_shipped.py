@@ -4,7 +4,7 @@ import json
 
 from published_readings.study import STUDY
 
-from case_studies.frame.sources import measure_digest
+from case_studies.frame.code_digest import code_digest
 from case_studies.frame.stored import CLAIMS
 
 
@@ -12,7 +12,7 @@ def test_no_number_is_lost_because_its_measure_has_changed(tmp_path):
     """A change of a measure, or of a constant that it reads, comes with a new measurement of its claims."""
     assert STUDY.shipped is not None
     entries = {entry["id"]: entry for entry in json.loads((STUDY.shipped / CLAIMS).read_text())["claims"]}
-    today = {claim.id: measure_digest(claim.measure) for claim in STUDY.claims}
+    today = {claim.id: code_digest(claim.measure) for claim in STUDY.claims}
     assert {name: entry["measure"] for name, entry in entries.items()} == today
     assert {entry["made"]["packs"] for entry in entries.values()} == {"085d4c2d7e8a3d4a"}
     result = STUDY.draw(folder=tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from toys import DISTANT, PASSING
 
-from case_studies.frame.measurement import Measurement, shown
+from case_studies.frame.measurement import Measurement, rounded_interval
 from case_studies.recipes.intervals import difference_interval, t_interval
 
 GOOD = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 3, "unit": "seeds"}
@@ -109,4 +109,4 @@ def test_welchs_interval_is_that_of_scipy():
     ],
 )
 def test_digits_follow_the_interval(numbers, text):
-    assert shown(*numbers) == text
+    assert rounded_interval(*numbers) == text

@@ -10,6 +10,7 @@ import interp
 from case_studies.frame import measuring
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.running import Run
+from case_studies.frame.training import missing_models
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
@@ -18,7 +19,7 @@ from interp.training.pretrained import pretrained_config
 
 def key_of(measure):
     evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
-    return measuring.MeasureCache(Path("x"), "toy").key(replace(PASSING, measure=measure), evidence)
+    return measuring.MeasureCache(Path("x"), "toy").file(replace(PASSING, measure=measure), evidence).key
 
 
 def positional(default):
@@ -50,9 +51,9 @@ class Scaled:
 
 
 def test_the_module_of_a_measure_that_is_an_object_is_part_of_its_key(monkeypatch):
-    before, digest = key_of(Scaled()), measuring.source_digest
+    before = key_of(Scaled())
     assert key_of(Scaled()) == before
-    monkeypatch.setattr(measuring, "source_digest", lambda name: "changed" if name == __name__ else digest(name))
+    monkeypatch.setattr("case_studies.frame.code_digest._read", lambda module, *_: (f"{module}, changed", []))
     assert key_of(Scaled()) != before
 
 
@@ -73,17 +74,18 @@ def test_the_source_of_a_finished_model_is_not_trained_again(tmp_path):
     )
     claim = replace(PASSING, needs=("models",))
 
-    def stages(*models):
+    def seeds_by_stage(*models):
         study = Study(name="toy", title="", lead="", claims=[claim], groups=lambda size: {"models": models})
         run = Run(study, size="quick", folder=tmp_path, n_jobs=1, seed=0)
-        return [[spec.seed for spec in stage] for stage in run._missing([claim], fresh=False)]
+        stages = missing_models(run._specs([claim]), run.models, fresh=False)
+        return [[spec.seed for spec in stage] for stage in stages]
 
-    assert stages(done) == [[7], [0]]
+    assert seeds_by_stage(done) == [[7], [0]]
     finished = RunFolder(tmp_path / "models" / done.key)
     finished.path.mkdir(parents=True)
     finished.model_path.write_text("")
-    assert stages(done) == []
-    assert stages(done, missing) == [[7], [1]]
+    assert seeds_by_stage(done) == []
+    assert seeds_by_stage(done, missing) == [[7], [1]]
 
 
 def test_claims_are_chosen_by_the_beginning_of_their_ids():

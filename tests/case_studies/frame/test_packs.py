@@ -9,11 +9,11 @@ import pytest
 import toys
 from toys import PASSING, STUDY
 
+from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.measuring import MeasureCache
 from case_studies.frame.packs import Packs, packs_digest
-from case_studies.frame.sources import measure_digest
 
 
 def write_packs(folder, *numbers):
@@ -70,8 +70,8 @@ def test_no_folder_has_no_packs(tmp_path):
 
 def test_the_measure_is_the_same_code_with_any_packs(folder, others):
     measures = [toy_study(one).claims[0].measure for one in (folder, others, None)]
-    assert len({measure_digest(measure) for measure in measures}) == 1
-    assert measure_digest(partial(mean, packs=Packs(folder), scale=2.0)) != measure_digest(measures[0])
+    assert len({code_digest(measure) for measure in measures}) == 1
+    assert code_digest(partial(mean, packs=Packs(folder), scale=2.0)) != code_digest(measures[0])
     first, second, none = map(packs_digest, measures)
     assert first == Packs(folder).digest != second == Packs(others).digest
     assert (none, packs_digest(toys.constant), packs_digest(partial(mean, scale=2.0))) == ("", "", "")
@@ -80,7 +80,7 @@ def test_the_measure_is_the_same_code_with_any_packs(folder, others):
 
 def test_a_measurement_is_found_for_its_packs_only(folder, others):
     evidence = Evidence(size="quick", seed=0, groups={}, folder=Path())
-    keys = {MeasureCache(Path(), "toy").key(toy_study(one).claims[0], evidence) for one in (folder, others, None)}
+    keys = {MeasureCache(Path(), "toy").file(toy_study(one).claims[0], evidence).key for one in (folder, others, None)}
     assert len(keys) == 3
 
 
@@ -88,7 +88,7 @@ def test_the_packs_are_stored_with_the_number(shipped, folder, tmp_path):
     (entry,) = json.loads((shipped / "claims.json").read_text())["claims"]
     assert (entry["measured"], entry["made"]["packs"]) == (0.5, Packs(folder).digest)
     plain = replace(STUDY, claims=[PASSING]).run(folder=tmp_path / "plain", n_jobs=1)
-    assert "packs" not in plain.claims[0].made
+    assert "packs" not in plain.claims[0].provenance
 
 
 @pytest.mark.parametrize("has_packs", [True, False], ids=["the same packs", "no packs"])
@@ -120,8 +120,8 @@ def test_a_check_on_other_packs_names_them(shipped, folder, others, tmp_path):
     assert check(folder).status == "same"
     other = check(others)
     assert (other.status, other.reason) == ("differs", "another number, on other packs")
-    assert other.causes == (f"data: packs {Packs(folder).digest} stored, {Packs(others).digest} here",)
+    assert other.causes == (f"packs: {Packs(folder).digest} stored, {Packs(others).digest} here",)
     assert check(None).status == "not measured"
     none = check(None, required=False)
     assert none.status == "differs"
-    assert none.causes == (f"data: packs {Packs(folder).digest} stored, none here",)
+    assert none.causes == (f"packs: {Packs(folder).digest} stored, none here",)

@@ -180,7 +180,7 @@ def test_an_environment_is_stored_once_and_read_where_it_is_used(shipped):
     made = next(one["made"] for one in read.content["claims"] if one["made"] and one["made"]["trained"])
     assert made["versions"]["torch"] == torch.__version__
     assert made["trained"]["environments"][0]["hardware"] == made["hardware"]
-    assert made["code"]["frame"]
+    assert made["code"]["interp"]
     assert environments_once(read.content) == stored
 
 

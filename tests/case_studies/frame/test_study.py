@@ -16,7 +16,7 @@ import torch
 import toys
 from toys import CLAIMS, FAILING, PASSING, STUDY, specs
 
-from case_studies.frame import measuring, sources
+from case_studies.frame import measuring
 from case_studies.frame.claims import SHARE
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -200,7 +200,7 @@ def test_intervals_end_where_the_number_does(reproduce, tmp_path):
     for ends in ([-0.1, 1.3], [None, None]):  # results stored before there were ranges
         edited(tmp_path / "shipped", interval=ends)
         (drawn,) = bounded.draw(folder=tmp_path / "out").claims
-        assert drawn.measured == "0.2 [0.0, 1.0]"
+        assert drawn.number == "0.2 [0.0, 1.0]"
     with pytest.raises(RuntimeError, match=r"claim figure-1\.some has the value 0\.2; it must be from 0\.5 to 1"):
         reproduce(replace(STUDY, claims=(replace(share, value_range=(0.5, 1.0)),)))
 
@@ -288,7 +288,7 @@ def test_the_longest_trainings_begin_first(reproduce, monkeypatch):
     def train_to_disk(specs, **options):
         order.extend(spec.settings.steps for spec in specs.values())
 
-    monkeypatch.setattr("case_studies.frame.running.train_to_disk", train_to_disk)
+    monkeypatch.setattr("case_studies.frame.training.train_to_disk", train_to_disk)
     study = Study(
         name="order",
         title="",
@@ -316,16 +316,18 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "other.py").write_text("FACTOR = 1\n")
-    (folder / "measures.py").write_text("def measure(evidence): ...\ndef made(x): return lambda evidence: x\n")
+    (folder / "measures.py").write_text(
+        "from a_study_package import other\ndef measure(evidence): ...\ndef made(x): return lambda evidence: x\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("a_study_package.measures", "a_study_package"):
+    for name in ("a_study_package.measures", "a_study_package.other", "a_study_package"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return folder, importlib.import_module("a_study_package.measures")
 
 
 def key_of(measure, **changes):
     given = {"size": "quick", "seed": 0, "groups": {"few": tuple(specs(2))}, "folder": Path("x")} | changes
-    return measuring.MeasureCache(Path("x"), "toy").key(replace(PASSING, measure=measure), Evidence(**given))
+    return measuring.MeasureCache(Path("x"), "toy").file(replace(PASSING, measure=measure), Evidence(**given)).key
 
 
 def test_changed_code_is_measured_again(package, monkeypatch):
@@ -335,8 +337,8 @@ def test_changed_code_is_measured_again(package, monkeypatch):
     (folder / "other.py").write_text("FACTOR = 2\n")  # in the package of the measure
     after = key_of(module.measure)
     assert after != before
-    digest = sources.source_digest
-    for name in ("hooks", "interp", "case_studies.frame"):
+    digest = measuring.source_digest
+    for name in ("hooks", "interp"):
         monkeypatch.setattr(measuring, "source_digest", lambda n, c=name: "changed" if n == c else digest(n))
         assert key_of(module.measure) != after
     monkeypatch.undo()
@@ -427,10 +429,10 @@ def test_results_contain_the_measurements(finished):
     found = finished.result.claims[1]
     assert isinstance(found.measurement, Measurement)
     assert found.measurement.charts[0]["mark"]["type"] == "bar"
-    assert found.measured.endswith("]")
+    assert found.number.endswith("]")
     assert found.sample == "2 seeds"
     exact = replace(found.measurement, value=1e-15, low=1e-15, high=1e-15, exact=True)
-    assert replace(found, measurement=exact).measured == "1e-15"  # nothing was sampled: no interval to show
+    assert replace(found, measurement=exact).number == "1e-15"  # nothing was sampled: no interval to show
 
 
 def wide_share(evidence):

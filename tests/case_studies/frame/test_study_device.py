@@ -58,7 +58,7 @@ def test_a_study_runs_on_a_cluster(tmp_path, monkeypatch):
 
 def test_the_plan_of_a_study(tmp_path, capsys):
     plan = toys.STUDY.plan(folder=tmp_path, n_jobs=1)
-    assert (plan.there, plan.seconds) == (0, None)
+    assert (plan.trained, plan.seconds) == (0, None)
     specs = {one.key: one for claim in toys.STUDY.claims for name in claim.needs
              for one in toys.STUDY.groups("quick")[name] if "quick" in claim.sizes}  # fmt: skip
     assert plan.missing == len(specs)
@@ -75,6 +75,6 @@ def test_the_plan_of_a_study(tmp_path, capsys):
     toys.STUDY.run(folder=tmp_path, n_jobs=1)
     capsys.readouterr()
     done = toys.STUDY.plan(folder=tmp_path)
-    assert (done.there, done.missing, str(done)) == (len(specs), 0, f"plan: {len(specs)} models, all trained")
+    assert (done.trained, done.missing, str(done)) == (len(specs), 0, f"plan: {len(specs)} models, all trained")
     toys.STUDY.run(folder=tmp_path, n_jobs=1, fresh=False)
     assert "plan: " not in capsys.readouterr().out

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from case_studies.frame.measurement import shown
+from case_studies.frame.measurement import rounded_interval
 from case_studies.recipes.intervals import correlation
 from case_studies.review.bundle import _add
 from case_studies.review.compare import _difference
@@ -75,4 +75,4 @@ def test_the_interval_of_a_perfect_correlation_is_fishers(few_resamples):
     ],
 )
 def test_numbers_are_shown_to_two_digits_of_their_interval(numbers, texts):
-    assert shown(*numbers) == texts
+    assert rounded_interval(*numbers) == texts

@@ -1,54 +1,27 @@
-"""Digests of source: what a measure can read of the frame, and when a measure counts as changed."""
+"""Digests of the code of measures: what changes them, and what does not."""
 
-import ast
 import functools
 import importlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import FunctionType
 
 import pytest
 
-import case_studies.frame
-from case_studies.frame import sources
-from case_studies.frame.sources import FRAME, NOT_READ, measure_digest, source_digest
-
-FOLDER = Path(case_studies.frame.__file__).parent
-
-
-def test_files_that_measures_read_import_no_other_file_of_the_frame():
-    read = [path for path in FOLDER.glob("*.py") if path.stem not in NOT_READ]
-    assert {"evidence", "measurement", "packs"} <= {path.stem for path in read}
-    imported = {
-        node.module
-        for path in read
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module
-    }
-    statements = {"claims", "rules"}  # claims that several studies make, without their measures
-    assert not {f"{FRAME}.{name}" for name in NOT_READ - statements} & imported
-
-
-def test_the_digest_of_the_frame_covers_them_and_not_the_page(monkeypatch):
-    seen = []
-    monkeypatch.setattr(sources, "_digest_of", lambda files: seen.extend(Path(name).stem for name, _, _ in files))
-    source_digest(FRAME)
-    assert {"evidence", "measurement", "packs"} <= set(seen)
-    assert not {"page", "rules", "study"} & set(seen)
-    assert set(seen) | NOT_READ == {path.stem for path in FOLDER.glob("*.py")} | NOT_READ
-
+from case_studies.frame.code_digest import code_digest
 
 SHARED = """
 LIMIT = 3
 UNUSED = 4
 class Part:
     size = 1
+def Claim(**fields):
+    return fields
 """
 MEASURES = """
 import functools
-from some_study.shared import LIMIT, Part
+from some_study.shared import LIMIT, Claim, Part
 from some_study import shared as others
 FACTOR = 2
 
@@ -68,6 +41,8 @@ def measure(evidence):
 
 def made(x):
     return lambda evidence: (x, FACTOR)
+
+CLAIMS = (Claim(statement=f"It is {FACTOR:.1f} times as large.", measure=measure),)
 """
 
 
@@ -81,13 +56,13 @@ def digest(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def of(before="", after="", make=lambda module: module.measure):
+        (folder / "unread.py").write_text("X = 1".replace(before, after) if before else "X = 1")
         (folder / "shared.py").write_text(SHARED.replace(before, after) if before else SHARED)
         (folder / "measures.py").write_text(MEASURES.replace(before, after) if before else MEASURES)
         for name in [name for name in sys.modules if name.startswith("some_study")]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        sources._definitions.cache_clear()
-        return measure_digest(make(importlib.import_module("some_study.measures")))
+        return code_digest(make(importlib.import_module("some_study.measures")))
 
     return of
 
@@ -110,12 +85,20 @@ def test_what_a_measure_uses_changes_it(digest, before, after):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("UNUSED = 4", "UNUSED = 5"), ("What it does.", "Another text."), ("  # a comment", "  # new")],
+    [
+        ("What it does.", "Another text."),
+        ("FACTOR = 2\n", "FACTOR = 2  # a comment\n\n"),
+        ("return helper(), others.Part.size", "return (\n        helper(),\n        others.Part.size,\n    )"),
+        ("times as large", "times as small"),  # a claim's statement
+        ("X = 1", "X = 2"),  # a file that it does not import
+    ],
 )
-def test_what_it_does_not_use_changes_nothing(digest, before, after):
-    if before == "  # a comment":
-        before, after = "FACTOR = 2\n", "FACTOR = 2\n# a comment\n\n"
+def test_text_layout_and_other_files_change_nothing(digest, before, after):
     assert digest(before, after) == digest()
+
+
+def test_the_digest_is_the_same_for_every_version_of_python(digest):
+    assert digest() == "18f30859b542bde8"
 
 
 def test_measures_made_by_a_function_differ_by_what_they_hold(digest):
@@ -136,14 +119,14 @@ def test_measures_made_by_a_function_differ_by_what_they_hold(digest):
 def test_measures_of_a_notebook_have_a_digest():
     namespace: dict = {"__name__": "__main__"}
     exec("def a(evidence): return 1\ndef b(evidence): return 1.01", namespace)
-    assert measure_digest(namespace["a"]) != measure_digest(namespace["b"])
+    assert code_digest(namespace["a"]) != code_digest(namespace["b"])
 
 
 def test_a_measure_that_refers_to_itself_has_a_digest():
     def measure(evidence):
         return measure
 
-    assert measure_digest(measure) == measure_digest(measure)
+    assert code_digest(measure) == code_digest(measure)
 
 
 def test_a_measure_with_a_generated_function_has_a_digest():
@@ -153,19 +136,19 @@ def test_a_measure_with_a_generated_function_has_a_digest():
     def measure(evidence, function=generated):
         return function()
 
-    assert measure_digest(measure) == measure_digest(measure)
+    assert code_digest(measure) == code_digest(measure)
 
 
 def test_every_shipped_study_has_distinct_measures():
     from case_studies.audit.study import STUDY
 
-    digests = [measure_digest(claim.measure) for claim in STUDY.claims]
+    digests = [code_digest(claim.measure) for claim in STUDY.claims]
     assert len(set(digests)) > len(digests) / 2
 
 
 COST = """
 import contextlib, json, pathlib
-from case_studies.frame.cost import with_cost
+from case_studies.frame.provenance import with_cost
 small = with_cost(lambda: None)[1]
 large = with_cost(lambda: (sum(range(10**6)), len(b"x" * 2**28)))
 after = with_cost(lambda: None)[1]
