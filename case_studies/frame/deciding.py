@@ -43,14 +43,17 @@ def to_decide(result: ClaimResult) -> str:
         return ""
     claim, m = result.claim, result.measurement
     if m is None:
-        return f"a run at size {' or '.join(claim.sizes)}" if claim.sizes else "nothing: no size measures it"
-    remedies = list(claim.rule.unmet(m))
-    if m.numbers.get("undecided"):
-        remedies.append(f"fewer undecided heads or models (now {m.numbers['undecided']})")
-    units = units_to_decide(m, claim.rule.bars)
-    if units or not remedies:
-        remedies.append(_more_units(m, units))
-    return "; ".join([*remedies, claim.remedy] if claim.remedy else remedies)
+        remedies = [f"a run at size {' or '.join(claim.sizes)}" if claim.sizes else "nothing: no size measures it"]
+    else:
+        remedies = list(claim.rule.unmet(m))
+        if m.numbers.get("undecided"):
+            remedies.append(f"fewer undecided heads or models (now {m.numbers['undecided']})")
+        units = units_to_decide(m, claim.rule.bars)
+        if units or not remedies:
+            remedies.append(_more_units(m, units))
+    if claim.remedy:
+        remedies.append(claim.remedy)
+    return "; ".join(remedies)
 
 
 def _more_units(m: Measurement, units: float) -> str:

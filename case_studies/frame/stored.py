@@ -160,11 +160,11 @@ def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
 
     claims = []
     for entry in content["claims"]:
-        provenance = entry["made"]
+        provenance: dict[str, Any] = entry["made"] or {}
         if provenance:
             environment = {name: provenance[name] for name in ENVIRONMENT if name in provenance}
-            specific: dict[str, Any] = {k: value for k, value in provenance.items() if k not in ENVIRONMENT}
-            provenance = specific | {"environment": place(environment)}
+            specific = {name: value for name, value in provenance.items() if name not in ENVIRONMENT}
+            provenance = {**specific, "environment": place(environment)}
             if models := provenance.get("trained"):
                 places = [place(environment) for environment in models["environments"]]
                 provenance["trained"] = models | {"environments": places}

@@ -143,7 +143,7 @@ def test_what_else_is_needed_is_added_while_a_claim_is_undecided():
             "about 9 seeds in place of 8, if value and spread stay the same; longer training",
         ),
         (measured(0.25, 0.1, 0.5, 8), ""),
-        (None, "a run at size quick or standard or paper"),
+        (None, "a run at size quick or standard or paper; longer training"),
     ):
         result = ClaimResult(claim=claim, verdict=m and claim.verdict(m), measurement=m)
         assert to_decide(result).startswith(expected)
