@@ -12,6 +12,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.auditing.outcomes import SHARE
+from interp.auditing.significance import corrected_together, readable_p_values, used_p_values
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import repeats_text
@@ -19,7 +20,7 @@ from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
-from interp.core.statistics import check_level, drop_interval, drop_tests, holm
+from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.probing.directions import Directions, DirectionSums, edited_answers
 from interp.probing.probe import ProbeResult, omitted_text, probe
@@ -187,7 +188,9 @@ def _audited(
     present = [batch.present[:, columns] for batch in (fitting, testing)]
     # Which cells are readable; whether a label is used is tested only where it may be.
     baseline = np.maximum(np.maximum(probes.shuffled, probes.control), probes.untrained)
-    readable, not_readable = _readable(probes, baseline)
+    n_correct = np.rint(probes.accuracy.value * probes.n_scored)
+    bar = baseline + SHARE * (1 - baseline)
+    readable, not_readable = readable_p_values(n_correct, bar, probes.n_scored)
     tested = not_readable > alpha
     # The directions of these cells, and the answers that edits along them change.
     n_classes = int(torch.cat([values[exists] for values, exists in zip(labels, present, strict=True)]).max()) + 1
@@ -199,12 +202,8 @@ def _audited(
     }
     changes = _changes(model, task, testing, labels[1], directions, columns, seed=seed)
     # p values of all hypotheses, corrected together.
-    tests = [
-        drop_tests(values[..., 0], values[..., 1], np.array(SHARE), probes.n_scored) for values in changes.values()
-    ]
-    used = np.minimum(2 * np.minimum(*(more for more, _ in tests)), 1)
-    unused = np.maximum(*(less for _, less in tests))
-    p = holm(np.stack([readable, not_readable, used, unused]))
+    used, unused = used_p_values(changes.values(), SHARE, probes.n_scored)
+    p = corrected_together([readable, not_readable, used, unused])
     shares = {}
     for name, values in changes.items():
         value, low, high = (np.where(tested, ends, np.nan) for ends in drop_interval(values[..., 0], values[..., 1]))
@@ -223,18 +222,6 @@ def _audited(
         n_scored=probes.n_scored,
         omitted=probes.omitted,
     )
-
-
-def _readable(
-    probes: ProbeResult, baseline: Float[np.ndarray, "layer target"]
-) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
-    """p values of the hypotheses "not readable" and "readable"."""
-    n = np.broadcast_to(probes.n_scored, probes.accuracy.shape)
-    example = np.arange(n.max())[:, None, None]
-    n_correct = np.rint(probes.accuracy.value * n)
-    answers, total = (example < n_correct).astype(float), (example < n).astype(float)
-    readable, not_readable = drop_tests(answers, total, baseline + SHARE * (1 - baseline), n)
-    return readable, np.where(baseline >= 1, 0.0, not_readable)  # no probe can beat a perfect control
 
 
 def _changes(

@@ -2,18 +2,18 @@
 
 `alpha` is the level of all verdicts of an audit together. Questions get a share of it each (`SHARE_OF_QUESTION`), and
 the interventions that answer a question share equally (Bonferroni, `corrections`). With a growing number of sequences,
-looks share the level once more (`share_of_look`).
+looks share the level once more (`share_of_look`). The audit of probes is corrected for all its tests together (Holm).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, LABEL_TESTS, NEEDED_IN, TESTED
-from interp.core.statistics import drop_interval, drop_tests
+from interp.core.statistics import drop_interval, drop_tests, holm
 
 SHARE_OF_QUESTION = {"needed": 0.5, "pattern": 0.25, "sets": 0.25}
 """Share of the level that each question gets: whether a head is needed, which decides every verdict; what its other
@@ -106,6 +106,40 @@ def is_suspected(
     return p.min(-1) * len(threshold) <= SUSPECTED
 
 
+def readable_p_values(
+    n_correct: Float[np.ndarray, "layer target"],
+    bar: Float[np.ndarray, "layer target"],
+    n: Int[np.ndarray, " target"],
+) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
+    """p values of "the accuracy of a probe is at most the bar" and of "it is at least the bar".
+
+    Args:
+        n_correct: Examples that the probe reads correctly.
+        bar: Accuracy above which a label is readable; 1 if a control is perfect, which no probe can beat.
+        n: Examples that were scored.
+    """
+    of_cell = np.broadcast_to(n, n_correct.shape)
+    example = np.arange(of_cell.max())[:, None, None]
+    correct, total = (example < n_correct).astype(float), (example < of_cell).astype(float)
+    readable, not_readable = drop_tests(correct, total, bar, of_cell)
+    return readable, np.where(bar >= 1, 0.0, not_readable)
+
+
+def used_p_values(
+    changes: Iterable[Float[np.ndarray, "sample layer target 2"]], share: float, n: Int[np.ndarray, " target"]
+) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
+    """p values of "a label is not used" (no edit changes more than a share of the examples) and of "it is used".
+
+    Args:
+        changes: For each of two edits: in each example, whether an answer changes, and whether it counts.
+        share: Share of the examples above which a label is used.
+        n: Examples that were scored.
+    """
+    tests = [drop_tests(values[..., 0], values[..., 1], np.array(share), n) for values in changes]
+    p_more, p_less = zip(*tests, strict=True)
+    return np.minimum(len(tests) * np.minimum(*p_more), 1), np.maximum(*p_less)
+
+
 def sequences_needed(factor: float, alpha: float, threshold: float) -> int:
     """Number of sequences, one answer each, needed to call a head harmless if not a single answer is lost."""
     return int(np.ceil(np.log(alpha / factor) / np.log1p(-threshold)))
@@ -132,6 +166,13 @@ def corrections(n_heads: int, n_labelled: int, n_sets: int) -> dict[str, float]:
 def correction_of_needed(n_heads: int) -> float:
     """Factor of the p values that decide whether a head is needed."""
     return n_heads / SHARE_OF_QUESTION["needed"]
+
+
+def corrected_together(
+    p: Sequence[Float[np.ndarray, "layer target"]],
+) -> Float[np.ndarray, "question layer target"]:
+    """p values of several questions about every layer and target, corrected for all of them (Holm)."""
+    return holm(np.stack(p))
 
 
 def planned_looks(n: int | str, limit: int) -> list[int]:

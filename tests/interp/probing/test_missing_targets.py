@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import interp
 from hooks import Transformer
 from interp.auditing import probes as auditing
+from interp.auditing import significance
 from interp.core import activations
 from interp.core.activations import residuals_at_targets, same_examples
 from interp.core.randomness import derived_generator
@@ -197,13 +198,13 @@ def test_audit_uses_the_examples_with_the_target(model, monkeypatch):
 def test_effects_of_edits_are_shares_of_the_examples_with_the_target(monkeypatch):
     """With codes of the counts an edit at a target changes the answers of all examples whose count differs."""
     seen = {}
-    original = auditing.drop_tests
+    original = significance.drop_tests
 
     def tests(drop, total, threshold, n):
         seen[len(seen)] = total, n
         return original(drop, total, threshold, n)
 
-    monkeypatch.setattr(auditing, "drop_tests", tests)
+    monkeypatch.setattr(significance, "drop_tests", tests)
     width = torch.linalg.qr(torch.randn(120, 120, generator=torch.Generator().manual_seed(1))).Q
     counter = Counter(binary_codes(7) @ width[:6], n_ctx=6)
     found = interp.audit_probe(counter, TASK, **SIZES)
