@@ -20,7 +20,7 @@ from interp.core.randomness import derived_generator
 from interp.core.verbs import visible_keys
 from interp.heads.ablate import ablate_heads
 from interp.heads.kinds import relations_of
-from interp.heads.measures import Rows
+from interp.heads.measures import RelationRows
 from interp.heads.untrained import mean_over_sequences
 from interp.tasks import Dyck
 from interp.view.charts import curves, pattern_maps
@@ -50,7 +50,7 @@ def stack_scores(model: Transformer, task: Dyck, *, n: int, seed: int) -> tuple[
     related = torch.stack(list(relations_of(task, batch, STACK_LIKE).values()), 1)
     allowed = visible_keys(model, batch.tokens, batch.attention_mask)
     real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    rows = Rows(related & allowed[:, None], allowed, real)
+    rows = RelationRows(related & allowed[:, None], allowed, real)
     pattern = patterns_on([model], batch)[-1, 0].float()
     if pattern.shape[1] != 1:
         raise ValueError(f"the last layer has {pattern.shape[1]} heads; stack_scores reads layers with one.")
@@ -212,7 +212,7 @@ def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
                     n=N_ABLATE[evidence.size],
                     seed=evidence.seed,
                 )
-                lost[method].append(result.drop[0, 0])
+                lost[method].append(float(result.drop[0, 0]))
     return {method: np.array(values) for method, values in lost.items()}
 
 

@@ -49,7 +49,7 @@ def association(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Highest association score of any head, mean over layers."""
     model = evidence.run(spec).model
     patterns = classify_heads(model, spec.task, n=SENTENCES[evidence.size], seed=evidence.seed)
-    return float(patterns.score[:, :, patterns.kinds.index("association")].mean(0).max())
+    return float(patterns.score.value[:, :, patterns.kinds.index("association")].mean(0).max())
 
 
 def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:

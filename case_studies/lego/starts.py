@@ -131,7 +131,9 @@ def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
     rows: list[list] = [["seed", "head", "label", "association", "association before pretraining"]]
     for spec in evidence.specs(group):
         trained, before, model = labels_of(evidence, spec, task)
-        after, first = (patterns.score[:, :, patterns.kinds.index("association")] for patterns in (trained, before))
+        after, first = (
+            patterns.score.value[:, :, patterns.kinds.index("association")] for patterns in (trained, before)
+        )
         gains.append(float(after.max() - first.max()))
         labels.update(label for row in trained.label for label in row)
         rows += [

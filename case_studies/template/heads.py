@@ -176,7 +176,8 @@ def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> M
     for spec, model in models:
         task = template_task(spec)
         size = np.abs(equality_preference(evidence, model, task).preference)
-        lost = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop[:, 0].reshape(size.shape)
+        drop = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop
+        lost = np.asarray(drop)[:, 0].reshape(size.shape)
         correlations = [
             rank_correlation(*sizes_and_losses)
             for sizes_and_losses in ((size, lost), (size[0], lost[0]), (size[-1], lost[-1]))

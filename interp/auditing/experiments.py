@@ -22,7 +22,7 @@ from interp.auditing.interventions import (
 from interp.core.activations import chunks
 from interp.core.progress import counted
 from interp.core.verbs import visible_keys
-from interp.heads.kinds import kinds_of, related_keys, relations_by_rows, sequences_at_once
+from interp.heads.kinds import PackedRelations, kinds_of, related_keys, sequences_at_once
 from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.tasks.base import Batch, Score, Task
 
@@ -174,7 +174,7 @@ class HeadExperiments:
         """Function that returns the replacement of each intervention on a chunk and its rows."""
         # What depends on all sequences: relations, usual tokens, references, and values to draw from
         kinds = sorted(set(labels.values()))
-        relations = relations_by_rows(self.task, self.batch, kinds)
+        relations = PackedRelations.of(self.task, self.batch, kinds).on
         usual = self._usual_tokens(kinds)
         removals = {name: self._removal(name) for name in REMOVALS if name in interventions}
         pool = self._value_pool(labels) if "resampled_values" in interventions else None

@@ -163,7 +163,7 @@ def audit_probe(
         >>> task = interp.tasks.Lego(n_vars=2)
         >>> model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16), seed=0)
         >>> interp.audit_probe(model, task, n_train=100, n_test=64).verdict[0]  # of each target, at the embedding
-        ('undecided', 'undecided')
+        ('not readable', 'undecided')
     """
     model = prepare_model(model, "audit_probe", task)
     if n_test < 32:

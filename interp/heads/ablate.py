@@ -1,10 +1,10 @@
 """Ablation of attention heads, pairs of heads and named sets, with random sets of the same size as a control."""
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,13 +17,14 @@ from hooks.interventions.replacements import Replacement
 from interp.core.activations import chunks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.methods import check_heads, check_method, replacements
-from interp.tasks.base import Score, Task
+from interp.tasks.base import Batch, Score, Task
 
 if TYPE_CHECKING:
     import altair as alt
@@ -36,7 +37,15 @@ MOST_LINES = 48
 
 @dataclass(frozen=True, kw_only=True)
 class AblationResult(Result):
-    """Drop in accuracy and rise in loss for every set of heads and every target."""
+    """Drop in accuracy and rise in loss for every set of heads and every target.
+
+    The independent units of every interval are distinct inputs, fewer than sequences in a finite task.
+    """
+
+    former_fields: ClassVar = {
+        "drop": ("drop", "low", "high", "n_distinct"),
+        "loss_rise": ("loss_rise", "loss_low", "loss_high", "n_distinct"),
+    }
 
     method: str
     """The replacement of the heads' output."""
@@ -48,56 +57,52 @@ class AblationResult(Result):
     """Names of the targets."""
     clean: Float[np.ndarray, " target"]
     """Accuracy of the unablated model on the same sequences."""
-    drop: Float[np.ndarray, "set target"]
-    """Drop in accuracy, as a fraction; negative where accuracy rises."""
-    low: Float[np.ndarray, "set target"]
-    high: Float[np.ndarray, "set target"]
-    """Ends of the 95 % interval (paired bootstrap over sequences)."""
-    loss_rise: Float[np.ndarray, "set target"]
-    """Rise in cross entropy, in nats."""
-    loss_low: Float[np.ndarray, "set target"]
-    loss_high: Float[np.ndarray, "set target"]
+    drop: Interval
+    """Per set and target: drop in accuracy, as a fraction, with its 95 % interval (paired bootstrap over sequences);
+    negative where accuracy rises."""
+    loss_rise: Interval
+    """Per set and target: rise in cross entropy, in nats."""
     random_drop: Float[np.ndarray, "set draw target"] | None
     """Drops of random sets of the same size."""
     shape: tuple[int, int]
     """Number of layers and of heads per layer of the model."""
     n: int
     """Sequences behind each figure."""
-    n_distinct: int
-    """Distinct inputs among them, the independent units of every interval; fewer in a finite task."""
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per set and target."""
         axes = {"set": self.names, "target": self.targets}
-        more = {"clean": np.broadcast_to(self.clean, self.drop.shape)}
+        columns = self.drop.columns("drop") | self.loss_rise.columns("loss_rise", "loss_low", "loss_high")
+        columns["clean"] = np.broadcast_to(self.clean, self.drop.shape)
         if self.random_drop is not None:
-            more |= {"random_mean": self.random_drop.mean(1), "random_largest": self.random_drop.max(1)}
-        return self._table(axes, "drop", "low", "high", "loss_rise", "loss_low", "loss_high", **more, n=self.n)
+            columns |= {"random_mean": self.random_drop.mean(1), "random_largest": self.random_drop.max(1)}
+        return self._table(axes, **columns, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Layer x head maps of the drop for each target, or a point per set if sets were named."""
         from interp.view.charts import dots, head_maps
 
         title = f"accuracy lost, heads set to {self.method}, n = {self.n}"
-        if all(len(chosen) == 1 for chosen in self.heads) and len(self.heads) == self.shape[0] * self.shape[1]:
-            panels = {name: self.drop[:, index].reshape(self.shape) for index, name in enumerate(self.targets)}
-            width = float((self.high - self.low).max() / 2)
-            return head_maps(panels, title=f"{title} (95 % within ±{width:.3f})", value="drop")
+        if all(len(heads) == 1 for heads in self.heads) and len(self.heads) == self.shape[0] * self.shape[1]:
+            panels = {name: self.drop.value[:, i].reshape(self.shape) for i, name in enumerate(self.targets)}
+            return head_maps(panels, title=f"{title} (95 % within ±{self.drop.half_width:.3f})", value="drop")
         return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0.0)
 
     def __str__(self) -> str:
-        wide = max(20, *(len(name) for name in self.names))
-        lines = [f"{'ablated heads':<{wide}}" + "".join(f"{name:>21}" for name in self.targets)]
-        lines.append(f"{'none':<{wide}}" + "".join(f"{value:>21.3f}" for value in self.clean))
-        worst_first = np.argsort(-self.drop.mean(1), kind="stable")
-        shown = range(len(self.names)) if len(self.names) <= MOST_LINES else sorted(worst_first[:MOST_LINES])
-        for index in shown:
-            cells = map(with_interval, *(self.clean - part[index] for part in (self.drop, self.high, self.low)))
-            lines.append(f"{self.names[index]:<{wide}}" + "".join(f"{cell:>21}" for cell in cells))
+        width = max(20, *(len(name) for name in self.names))
+        lines = [f"{'ablated heads':<{width}}" + "".join(f"{name:>21}" for name in self.targets)]
+        lines.append(f"{'none':<{width}}" + "".join(f"{value:>21.3f}" for value in self.clean))
+        sets = range(len(self.names))
+        if len(sets) > MOST_LINES:
+            sets = sorted(np.argsort(-self.drop.value.mean(1), kind="stable")[:MOST_LINES])
+        for index in sets:
+            drop = self.drop[index]
+            cells = map(with_interval, *(self.clean - ends for ends in (drop.value, drop.high, drop.low)))
+            lines.append(f"{self.names[index]:<{width}}" + "".join(f"{cell:>21}" for cell in cells))
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)
-                lines.append(f"{'  random, same size':<{wide}}" + "".join(f"{value:>21.3f}" for value in random))
-        repeats = repeats_text(self.n, self.n_distinct)
+                lines.append(f"{'  random, same size':<{width}}" + "".join(f"{value:>21.3f}" for value in random))
+        repeats = repeats_text(self.n, self.drop.n)
         return "\n".join(
             [*lines, f"accuracy with heads set to {self.method}; {self.n} sequences{repeats}, 95 % intervals"]
         )
@@ -132,6 +137,14 @@ def ablate_heads(
     Raises:
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
             sequences.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> lost = interp.ablate_heads(lego_loop(task), task, heads={"last layer": [(2, 0), (2, 1)]}, n=32)
+        >>> lost.clean.tolist(), (lost.drop > 0.2).tolist()  # the accuracy of each variable, and whether it drops
+        ([1.0, 1.0], [[False, True]])
     """
     model = prepare_model(model, "ablate_heads", task)
     check_method(method)
@@ -142,80 +155,88 @@ def ablate_heads(
     random_sets = _random_sets(model, sets, n_random, seed)
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
     replacement = replacements(method, model, task, batch, seed=seed)
-    names = list(sets)
+    # Right answers and loss of every sequence, lost by the ablation of each set.
     clean, lost, scored = [], [], []
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     with Count("ablating heads", -(-len(batch) // size)) as count:
-        for index, part in enumerate(chunks(batch, size)):
-            engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
-            replace = replacement(slice(index * size, (index + 1) * size))
+        for start, part, engine in engines_on(model, batch, size):
+            replace = replacement(slice(start, start + size))
             score = task.score(engine.logits, part)
             before = _measures(score)
             clean.append(before)
             scored.append(score.total.double())
-            after = _run(engine, replace, heads, [*sets.values(), *random_sets])
+            after = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
             lost.append(torch.stack([before - _measures(task.score(logits, part)) for logits in after], 1))
             count.one()
+    # Shares of the scored answers; an outcome without any has no accuracy.
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(scored).numpy()
-    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome without scored answers has no accuracy
-    of_random = (drop[:, len(names) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
+    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
+    random_drop = (drop[:, len(sets) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
     inputs = distinct_inputs(batch)
-    by_input = sum_by_input(drop[:, : len(names)], inputs)
+    by_input = sum_by_input(drop[:, : len(sets)], inputs)
     mean, low, high = bootstrap_mean(by_input, seed=seed, weight=sum_by_input(weight, inputs))
+    n_inputs = len(by_input)
     return AblationResult(
         method=method,
-        names=tuple(names),
-        heads=tuple(tuple((int(layer), int(head)) for layer, head in chosen) for chosen in sets.values()),
+        names=tuple(sets),
+        heads=tuple(tuple((int(layer), int(head)) for layer, head in members) for members in sets.values()),
         targets=task.outcomes,
         clean=torch.cat(clean)[:, 0].sum(0).numpy() / total,
-        drop=mean[:, 0],
-        low=low[:, 0],
-        high=high[:, 0],
-        loss_rise=mean[:, 1],
-        loss_low=low[:, 1],
-        loss_high=high[:, 1],
-        random_drop=of_random if n_random else None,
+        drop=Interval(value=mean[:, 0], low=low[:, 0], high=high[:, 0], n=n_inputs),
+        loss_rise=Interval(value=mean[:, 1], low=low[:, 1], high=high[:, 1], n=n_inputs),
+        random_drop=random_drop if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=n,
-        n_distinct=len(by_input),
     )
 
 
-def _sets(model: Net, heads) -> dict[str, list[Head]]:
-    every = every_head(model)
+def engines_on(model: Net, batch: Batch, size: int) -> Iterator[tuple[int, Batch, AblationEngine]]:
+    """For `size` sequences at a time: index of the first one, the sequences, and their engine."""
+    for index, part in enumerate(chunks(batch, size)):
+        yield (
+            index * size,
+            part,
+            AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs()),
+        )
+
+
+def _sets(model: Net, heads: str | Mapping[str, Sequence[Head]]) -> dict[str, list[Head]]:
+    model_heads = every_head(model)
     if heads == "each":
-        return {f"{layer}.{head}": [(layer, head)] for layer, head in every}
+        return {f"{layer}.{head}": [(layer, head)] for layer, head in model_heads}
     if heads == "pairs":
-        return {f"{a[0]}.{a[1]} {b[0]}.{b[1]}": [a, b] for a, b in combinations(every, 2)}
+        return {f"{a[0]}.{a[1]} {b[0]}.{b[1]}": [a, b] for a, b in combinations(model_heads, 2)}
     if not isinstance(heads, Mapping) or not heads:
         raise ValueError(
             f"heads is {reprlib.repr(heads)}; give 'each', 'pairs', or named sets: {{'first': [(0, 0), (0, 1)]}}."
         )
-    return {name: check_heads(f"heads[{reprlib.repr(name)}]", chosen, model) for name, chosen in heads.items()}
+    return {name: check_heads(f"heads[{reprlib.repr(name)}]", members, model) for name, members in heads.items()}
 
 
 def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
     """For each set, random sets of its size from the heads in no set; if these are too few, from those not in it."""
-    every = every_head(model)
-    named = {head for chosen in sets.values() for head in chosen}
-    drawn = []
-    for name, chosen in sets.items():
-        unnamed = [head for head in every if head not in named]
-        others = [head for head in every if head not in chosen]
-        pool = next((pool for pool in (unnamed, others) if len(pool) >= len(chosen)), every)
+    model_heads = every_head(model)
+    members_of_any = {head for members in sets.values() for head in members}
+    random_sets = []
+    for name, members in sets.items():
+        in_no_set = [head for head in model_heads if head not in members_of_any]
+        not_members = [head for head in model_heads if head not in members]
+        pool = next((pool for pool in (in_no_set, not_members) if len(pool) >= len(members)), model_heads)
         generator = derived_generator(seed, "random sets", name)
         for _ in range(n_random):
-            order = torch.randperm(len(pool), generator=generator)[: len(chosen)]
-            drawn.append([pool[index] for index in order.tolist()])
-    return drawn
+            order = torch.randperm(len(pool), generator=generator)[: len(members)]
+            random_sets.append([pool[index] for index in order.tolist()])
+    return random_sets
 
 
-def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[Head]]) -> list[Tensor]:
+def _ablated_logits(
+    engine: AblationEngine, replace: Replacement, heads: str | Mapping[str, Sequence[Head]], sets: list[list[Head]]
+) -> list[Tensor]:
     if heads == "each" and len(sets) == engine.model.cfg.n_layers * engine.model.cfg.n_heads:
         return [logits for _, logits in engine.each_head(replace)]
-    return [engine.head_set(chosen, replace) for chosen in sets]
+    return [engine.head_set(members, replace) for members in sets]
 
 
 def _measures(score: Score) -> Float[Tensor, "batch measure outcome"]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -12,16 +12,17 @@ from scipy import stats
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, with_interval
+from interp.core.results import Result
 from interp.core.statistics import check_level, holm, t_half_width
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.kinds import PackedRelations, kinds_of
 from interp.heads.measures import Measures, measure
 from interp.heads.untrained import (
-    Comparison,
     Untrained,
+    UntrainedComparison,
     compare_with_untrained,
     highest_scores,
     mean_over_sequences,
@@ -38,6 +39,8 @@ MIN_SCORE = 0.3
 """A head is labelled only if the lower end of its score's interval is at least this."""
 MIN_UNIFORMITY = 0.9
 """A head is called uniform only if its uniformity is at least this."""
+MORE_UNIFORM = 0.1
+"""Least difference from the mean of the most uniform heads of untrained models."""
 SAME_SCORE = 0.02
 """Scores closer than this count as equal; the head then gets the kind with fewer related keys, the stricter one."""
 
@@ -46,15 +49,15 @@ SAME_SCORE = 0.02
 class HeadPatterns(Result):
     """Score on every kind, and label, of every head."""
 
+    former_fields: ClassVar = {"score": ("score", "low", "high", "n")}
+
     kinds: tuple[str, ...]
     """Names of the kinds."""
     label: tuple[tuple[str, ...], ...]
     """For each layer and head: a kind, `uniform`, or `unclassified`."""
-    score: Float[np.ndarray, "layer head kind"]
-    """Attention mass on related keys, scaled: 0 at chance, 1 if all of it is on related keys."""
-    low: Float[np.ndarray, "layer head kind"]
-    high: Float[np.ndarray, "layer head kind"]
-    """Ends of the 95 % t interval over sequences."""
+    score: Interval
+    """Per layer, head and kind: attention mass on related keys, scaled to 0 at chance and 1 if all of it is on related
+    keys, with its 95 % t interval over sequences."""
     p: Float[np.ndarray, "layer head kind"]
     """Probability of a score at least as high if the keys of each query are permuted."""
     p_holm: Float[np.ndarray, "layer head kind"]
@@ -83,30 +86,31 @@ class HeadPatterns(Result):
 
     def heads(self, label: str) -> tuple[tuple[int, int], ...]:
         """(layer, head) of every head with that label."""
-        return tuple(
-            (layer, head) for layer, row in enumerate(self.label) for head, found in enumerate(row) if found == label
-        )
+        every = ((layer, head) for layer, row in enumerate(self.label) for head in range(len(row)))
+        return tuple((layer, head) for layer, head in every if self.label[layer][head] == label)
 
     def best_kind(self, layer: int, head: int) -> int:
         """Index of the kind of a head: that of its label, or else the kind with its highest score."""
         label = self.label[layer][head]
-        return self.kinds.index(label) if label in self.kinds else int(self.score[layer, head].argmax())
+        return self.kinds.index(label) if label in self.kinds else int(self.score.value[layer, head].argmax())
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head and kind."""
         n_layers, n_heads, _ = self.score.shape
         axes = {"layer": range(n_layers), "head": range(n_heads), "kind": self.kinds}
-        names = ("label", "score", "low", "high", "p", "p_holm", "p_untrained", "value_weighted")
+        columns = self.score.columns("score")
+        for name in ("p", "p_holm", "p_untrained", "value_weighted", "uniformity", "entropy", "moved"):
+            columns[name] = getattr(self, name)
         highest = np.broadcast_to(self.untrained, self.score.shape)
-        return self._table(axes, *names, "uniformity", "entropy", "moved", untrained=highest, n=self.n)
+        return self._table(axes, "label", **columns, untrained=highest, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Layer x head maps of the score, one for each kind."""
         from interp.view.charts import head_maps
 
-        panels = {name: self.score[:, :, kind] for kind, name in enumerate(self.kinds)}
-        width = float((self.high - self.low).max() / 2)
-        title = f"attention score on each kind, n = {self.n} sequences (95 % within ±{width:.3f}); 0 is chance"
+        panels = {name: self.score.value[:, :, kind] for kind, name in enumerate(self.kinds)}
+        accuracy = f"95 % within ±{self.score.half_width:.3f}"
+        title = f"attention score on each kind, n = {self.n} sequences ({accuracy}); 0 is chance"
         return head_maps(panels, title=title, value="score")
 
     def __str__(self) -> str:
@@ -119,7 +123,7 @@ class HeadPatterns(Result):
                 elif label == "uniform":
                     note = f"uniformity {self.uniformity[layer, head]:.2f}"
                 else:
-                    note = with_interval(self.score[cell], self.low[cell], self.high[cell], 2)
+                    note = self.score[cell].text(2)
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
         lines.append(f"{self.n} sequences, Holm at {self.alpha}")
         highest = ", ".join(f"{name} {score:.2f}" for name, score in zip(self.kinds, self.untrained, strict=True))
@@ -168,6 +172,13 @@ def classify_heads(
     Raises:
         ValueError: fewer than 8 sequences, a level outside (0, 1), no untrained models, or an error of `relations_of`.
 
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> interp.classify_heads(lego_loop(task), task, n=16, untrained=19).label[0]
+        ('association', 'manipulation')
+
     Source: value-weighted attention: Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes the visible keys of
     each query; its variance is that of sampling without replacement, its tail is normal.
     """
@@ -180,41 +191,46 @@ def classify_heads(
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     with Count("classifying heads", 2) as count:
-        ours = measure(model, task, batch, names)
+        measures = measure(model, task, batch, names)
         count.one()
-        mean, half = mean_over_sequences(ours.score), _half_width(ours.score)
-        spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
+        # Mean scores, and their p values if the keys of each query are permuted.
+        mean, half = mean_over_sequences(measures.score), _half_width(measures.score)
+        spread = np.sqrt(measures.null_variance.sum(0)) / np.isfinite(measures.score).sum(0).clip(1)
         p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
         p_holm = holm(p)
-        fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (ours.without_best >= MIN_SCORE)
-        uniformity = ours.uniformity.mean(0)
+        # Candidates for a label of each kind, and for `uniform`, are compared with untrained models.
+        fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (measures.without_best >= MIN_SCORE)
+        uniformity = measures.uniformity.mean(0)
         candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
-        found = _compare(model, task, batch, ours, candidates, names, untrained=untrained, alpha=alpha, seed=seed)
+        comparison = _compare(
+            model, task, batch, measures, candidates, names, untrained=untrained, alpha=alpha, seed=seed
+        )
         count.one()
-    typical = found.highest[:, -1].mean()
-    fits, uniform = np.split(candidates & (found.p <= found.level), [len(names)], -1)
-    uniform = uniform[..., 0] & (uniformity > typical + 0.1)
+    passed = candidates & (comparison.p <= comparison.level)
+    uniform = passed[..., -1] & (uniformity > comparison.highest[:, -1].mean() + MORE_UNIFORM)
+    labels = [
+        tuple(
+            _label(names, mean[layer, head], passed[layer, head, :-1], measures.chance, uniform[layer, head])
+            for head in range(uniform.shape[1])
+        )
+        for layer in range(len(uniform))
+    ]
     return HeadPatterns(
         kinds=names,
-        label=tuple(
-            tuple(_label(names, mean[at, head], fits[at, head], ours.chance, row[head]) for head in range(len(row)))
-            for at, row in enumerate(uniform.tolist())
-        ),
-        score=mean,
-        low=mean - half,
-        high=mean + half,
+        label=tuple(labels),
+        score=Interval(value=mean, low=mean - half, high=mean + half, n=n),
         p=p,
         p_holm=p_holm,
-        untrained=found.highest[:, :-1].max(0),
-        p_untrained=found.p[..., :-1],
-        value_weighted=mean_over_sequences(ours.value_weighted),
+        untrained=comparison.highest[:, :-1].max(0),
+        p_untrained=comparison.p[..., :-1],
+        value_weighted=mean_over_sequences(measures.value_weighted),
         uniformity=uniformity,
-        entropy=ours.entropy.mean(0),
-        moved=ours.moved.mean(0),
+        entropy=measures.entropy.mean(0),
+        moved=measures.moved.mean(0),
         alpha=alpha,
-        level=found.level,
+        level=comparison.level,
         n=n,
-        n_untrained=len(found.highest),
+        n_untrained=len(comparison.highest),
     )
 
 
@@ -222,24 +238,27 @@ def _compare(
     model: Net,
     task: Task,
     batch: Batch,
-    ours: Measures,
+    measures: Measures,
     candidates: Bool[np.ndarray, "layer head column"],
     names: Sequence[str],
     *,
     untrained: Untrained,
     alpha: float,
     seed: int,
-) -> Comparison:
+) -> UntrainedComparison:
     """Comparison of the candidates for a label, on every kind and then `uniform`, with untrained models."""
-    n_models, given = untrained_models(untrained, model, alpha=alpha)
-    chosen = sequences_to_compare(np.isfinite(ours.score[:, 0, 0]))
-    compared = batch.select(torch.from_numpy(chosen))
+    n_models, models = untrained_models(untrained, model, alpha=alpha)
+    rows = sequences_to_compare(np.isfinite(measures.score[:, 0, 0]))
+    compared = batch.select(torch.from_numpy(rows))
     related = PackedRelations.of(task, compared, names)
-    scores = np.concatenate([ours.score, ours.uniformity[..., None]], -1)[chosen]
-    models = highest_scores(model, given, task, compared, related, seed=seed)
-    least = np.array([*[MIN_SCORE] * len(names), MIN_UNIFORMITY])
+    scores = np.concatenate([measures.score, measures.uniformity[..., None]], -1)[rows]
     return compare_with_untrained(
-        mean_over_sequences(scores), candidates, least, models=models, n_models=n_models, alpha=alpha
+        mean_over_sequences(scores),
+        candidates,
+        np.array([*[MIN_SCORE] * len(names), MIN_UNIFORMITY]),
+        highest=highest_scores(model, models, task, compared, related, seed=seed),
+        n_models=n_models,
+        alpha=alpha,
     )
 
 

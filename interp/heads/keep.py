@@ -1,25 +1,25 @@
-"""Which heads suffice? The model with only k of its heads: how well it performs, and how well it replicates itself."""
+"""Which heads suffice? Accuracy, and agreement with the whole model, of a model with only k of its heads."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
 from hooks.checks import check_choice, check_number, checks_types
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
-from interp.core.activations import chunks
+from hooks.interventions.ablation_engine import Head, Net, every_head
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
-from interp.core.progress import Count
+from interp.core.intervals import Interval
+from interp.core.progress import Count, counted
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, with_interval
+from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablate import TOKENS_PER_CHUNK
+from interp.heads.ablate import TOKENS_PER_CHUNK, engines_on
 from interp.heads.methods import check_method, replacements
 from interp.tasks.base import Batch, Task
 
@@ -30,17 +30,23 @@ if TYPE_CHECKING:
 Order = Literal["ablation", "greedy", "exact"]
 MOST_EXACT = 10
 """Largest number of heads of which all sets are tried."""
-ENOUGH = 0.05
+TOLERATED_LOSS = 0.05
 """Share of the accuracy above chance that sufficient heads may lose."""
-ALL = "all heads"
+HeadSet = tuple[Head, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeepResult(Result):
     """Accuracy of a model with only k of its heads, the others replaced, for each k and each way to choose them.
 
-    Heads are chosen on one half of the sequences; all figures are from the other half.
+    Heads are chosen on one half of the sequences; all figures are from the other half. The independent units of every
+    interval are its distinct inputs.
     """
+
+    former_fields: ClassVar = {
+        "performs": ("performs", "low", "high", "n_distinct"),
+        "replicates": ("replicates", "replicates_low", "replicates_high", "n_distinct"),
+    }
 
     method: str
     """The replacement of the heads that are not kept."""
@@ -49,15 +55,10 @@ class KeepResult(Result):
     kept: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
     """For each order and each k from 0 on, the (layer, head) of the heads that are kept."""
     outcomes: tuple[str, ...]
-    performs: Float[np.ndarray, "order k outcome"]
-    """Accuracy, as a fraction."""
-    low: Float[np.ndarray, "order k outcome"]
-    high: Float[np.ndarray, "order k outcome"]
-    """Ends of its 95 % interval over sequences."""
-    replicates: Float[np.ndarray, "order k"]
-    """Share of answers that are the whole model's, right or wrong."""
-    replicates_low: Float[np.ndarray, "order k"]
-    replicates_high: Float[np.ndarray, "order k"]
+    performs: Interval
+    """Per order, k and outcome: accuracy, as a fraction, with its 95 % interval over sequences."""
+    replicates: Interval
+    """Per order and k: share of answers that are the whole model's, right or wrong."""
     area: Float[np.ndarray, " order"]
     """Area under the curve of `performs` over k / (number of heads), mean over outcomes: 1 if no head is needed."""
     chances: tuple[float, ...]
@@ -69,19 +70,17 @@ class KeepResult(Result):
     """Their accuracy on the other sequences."""
     n: int
     """Sequences, of which half choose heads."""
-    n_distinct: int
-    """Distinct inputs among those of the figures, the independent units of every interval."""
 
     @property
     def clean(self) -> Float[np.ndarray, " outcome"]:
         """Accuracy of the whole model."""
-        return self.performs[0, -1]
+        return self.performs.value[0, -1]
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per order, number of heads and outcome."""
         axes = {"order": self.orders, "k": range(self.performs.shape[1]), "outcome": self.outcomes}
-        more = {"replicates": self.replicates, "area": self.area}
-        return self._table(axes, "performs", "low", "high", **more, n=self.n // 2)
+        columns = self.performs.columns("performs") | {"replicates": self.replicates.value, "area": self.area}
+        return self._table(axes, **columns, n=self.n // 2)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Accuracy, mean over outcomes, and agreement with the whole model over the number of heads kept."""
@@ -89,17 +88,19 @@ class KeepResult(Result):
 
         from interp.view.charts import curves
 
-        random = [at for at, order in enumerate(self.orders) if order.startswith("random")]
+        # Lines of the chosen orders, one line with a band for all random orders.
+        random = [index for index, order in enumerate(self.orders) if order.startswith("random")]
+        value, low, high = (ends.mean(-1) for ends in (self.performs.value, self.performs.low, self.performs.high))
+        performs = Interval(value=value, low=low, high=high, n=self.performs.n)
         rows: list[tuple[str, int, str, float, float, float]] = []
         for k in range(self.performs.shape[1]):
-            performs = [part[:, k].mean(-1) for part in (self.performs, self.low, self.high)]
-            same = [part[:, k] for part in (self.replicates, self.replicates_low, self.replicates_high)]
-            for panel, (value, low, high) in (("performs", performs), ("replicates", same)):
-                own = [at for at in range(len(self.orders)) if at not in random]
-                rows += [(self.orders[at], k, panel, value[at], low[at], high[at]) for at in own]
+            for panel, share in (("performs", performs[:, k]), ("replicates", self.replicates[:, k])):
+                for index, order in enumerate(self.orders):
+                    if index not in random:
+                        rows.append((order, k, panel, share.value[index], share.low[index], share.high[index]))
                 if random:
-                    drawn = value[random]
-                    rows.append((f"{len(random)} random orders", k, panel, drawn.mean(), drawn.min(), drawn.max()))
+                    values = share.value[random]
+                    rows.append((f"{len(random)} random orders", k, panel, values.mean(), values.min(), values.max()))
         table = pd.DataFrame(rows, columns=["order", "heads kept", "panel", "share", "low", "high"])
         title = (
             f"only k heads, the others set to {self.method}, n = {self.n // 2}; band of random orders: least to most"
@@ -107,28 +108,32 @@ class KeepResult(Result):
         return curves(table, x="heads kept", y="share", series="order", panel="panel", title=title)
 
     def __str__(self) -> str:
-        wide = max(map(len, self.orders))
-        lines = [f"{'order':<{wide}}  area   heads kept: accuracy, mean over outcomes (agreement with the whole model)"]
-        steps = sorted({*np.linspace(0, self.performs.shape[1] - 1, 7).round().astype(int).tolist()})
-        for at, order in enumerate(self.orders):
-            cells = (f"{k}: {self.performs[at, k].mean():.3f} ({self.replicates[at, k]:.3f})" for k in steps)
-            lines.append(f"{order:<{wide}}  {self.area[at]:.3f}  " + "  ".join(cells))
-        names = ", ".join(f"{layer}.{head}" for layer, head in self.sufficient) or "none"
-        lines.append(f"sufficient, {len(self.sufficient)} of {self.performs.shape[1] - 1} heads: {names}")
-        at = [
-            (order, k) for order, sets in enumerate(self.kept) for k, one in enumerate(sets) if one == self.sufficient
+        width, performs, n_heads = max(map(len, self.orders)), self.performs.value, self.performs.shape[1] - 1
+        lines = [
+            f"{'order':<{width}}  area   heads kept: accuracy, mean over outcomes (agreement with the whole model)"
         ]
+        steps = sorted({*np.linspace(0, n_heads, 7).round().astype(int).tolist()})
+        for index, order in enumerate(self.orders):
+            replicates = self.replicates.value[index]
+            cells = (f"{k}: {performs[index, k].mean():.3f} ({replicates[k]:.3f})" for k in steps)
+            lines.append(f"{order:<{width}}  {self.area[index]:.3f}  " + "  ".join(cells))
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.sufficient) or "none"
+        lines.append(f"sufficient, {len(self.sufficient)} of {n_heads} heads: {names}")
+        cell = next(
+            (order, sets.index(self.sufficient)) for order, sets in enumerate(self.kept) if self.sufficient in sets
+        )
         for index, outcome in enumerate(self.outcomes):
-            ends = [part[(*at[0], index)] for part in (self.performs, self.low, self.high)]
-            lines.append(f"  {outcome}: {with_interval(*ends)} of {self.clean[index]:.3f}")
-        repeats = repeats_text(self.n // 2, self.n_distinct)
+            lines.append(f"  {outcome}: {self.performs[(*cell, index)].text()} of {self.clean[index]:.3f}")
         half = self.n // 2
+        repeats = repeats_text(half, self.performs.n)
         lines.append(f"other heads set to {self.method}; chosen on {half} sequences, measured on {half}{repeats}")
         return "\n".join(lines)
 
     @classmethod
     def _restore(cls, name: str, value):
-        return tuple(tuple(tuple(map(tuple, one)) for one in sets) for sets in value) if name == "kept" else value
+        if name != "kept":
+            return value
+        return tuple(tuple(tuple(map(tuple, members)) for members in sets) for sets in value)
 
 
 @checks_types
@@ -143,7 +148,7 @@ def keep_heads(
     n_random: int = 8,
     seed: int = 0,
 ) -> KeepResult:
-    """Measure what a model still knows with only k of its heads, for every k.
+    """Measure how a model performs with only k of its heads, for every k.
 
     A head that is needed need not suffice, and heads that are not needed alone may suffice together. *Performs* is
     accuracy; *replicates* is agreement with the whole model, mistakes included.
@@ -161,6 +166,13 @@ def keep_heads(
 
     Raises:
         ValueError: an unknown order or method, `exact` with more than 10 heads, or fewer than 16 sequences.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> interp.keep_heads(lego_loop(task), task, orders=["greedy"], n=64, n_random=0).sufficient
+        ((0, 1), (1, 0), (2, 1))
 
     Source: pruning of heads in the order of their importance, Michel et al. 2019 (arXiv:1905.10650), Section 4.
     Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
@@ -180,23 +192,26 @@ def keep_heads(
             f"tried; it is for at most {MOST_EXACT}. Use 'greedy'."
         )
     batch = task.sample(n, generator=derived_generator(seed, "keep heads"), split="test")
-    choosing, measuring = (batch.select(part) for part in (slice(0, n // 2), slice(n // 2, None)))
-    first = _Kept(net, task, choosing, method, seed, first=0)
-    found: dict[str, list[tuple[Head, ...]]] = {}
+    choosing, measuring = batch.select(slice(0, n // 2)), batch.select(slice(n // 2, None))
+    # Choose sets of heads on one half of the sequences.
+    chooser = _HeadSets(net, task, choosing, method, seed, first=0)
+    sets: dict[str, list[HeadSet]] = {}
     for order in orders:
-        found[order] = (
-            _exact(first, heads) if order == "exact" else _nested(heads, list(_worst_first(first, heads, order)))
-        )
+        if order == "exact":
+            sets[order] = _exact(chooser, heads)
+        else:
+            sets[order] = _nested(heads, list(_worst_first(chooser, heads, order)))
+    sufficient = _sufficient(chooser, [members for order in orders for members in sets[order]])
     for index in range(n_random):
-        drawn = torch.randperm(len(heads), generator=derived_generator(seed, "random order", index)).tolist()
-        found[f"random {index}"] = _nested(heads, [heads[at] for at in drawn])
-    sufficient = _sufficient(first, [one for order in orders for one in found[order]])
-    second = _Kept(net, task, measuring, method, seed, first=len(choosing))
-    second.measure({one for sets in found.values() for one in sets}, "measuring sets of heads")
-    return _result(second, found, sufficient, method=method, n=n)
+        order = torch.randperm(len(heads), generator=derived_generator(seed, "random order", index)).tolist()
+        sets[f"random {index}"] = _nested(heads, [heads[position] for position in order])
+    # Measure them on the other half.
+    measurer = _HeadSets(net, task, measuring, method, seed, first=len(choosing))
+    measurer.measure({members for of_order in sets.values() for members in of_order}, "measuring sets of heads")
+    return _result(measurer, sets, sufficient, method=method, n=n)
 
 
-class _Kept:
+class _HeadSets:
     """Scores of a model with only some of its heads, on some sequences."""
 
     def __init__(self, net: Net, task: Task, batch: Batch, method: str, seed: int, *, first: int):
@@ -204,116 +219,124 @@ class _Kept:
         self.replacement = replacements(method, net, task, batch, seed=seed, first=first)
         self.audited = [task.outcomes.index(name) for name in task.audited_outcomes]
         self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-        self.engines = [
-            AblationEngine(net, part.tokens, read_at=part.target_positions, **part.model_inputs())
-            for part in chunks(batch, self.size)
-        ]
-        self.scores: dict[tuple[Head, ...], tuple[Float[np.ndarray, "sequence part outcome"], np.ndarray]] = {}
+        self.engines = list(engines_on(net, batch, self.size))
+        self.scores: dict[HeadSet, tuple[Float[np.ndarray, "sequence measure outcome"], np.ndarray]] = {}
         """By set: right answers, loss and number of answers; and answers like the whole model's, and their number."""
 
-    def measure(self, sets: Iterable[tuple[Head, ...]], name: str = "") -> None:
-        """Score sets that are kept, where it was not done before."""
-        every = every_head(self.net)
-        wanted = {tuple(head for head in every if head not in one): one for one in sets if one not in self.scores}
-        if not wanted:
+    def measure(self, sets: Iterable[HeadSet], name: str | None = None) -> None:
+        """Score sets of heads, the others replaced, unless they are scored already; with progress under a name."""
+        heads = every_head(self.net)
+        new_sets = {tuple(head for head in heads if head not in members): members for members in sets}
+        new_sets = {removed: members for removed, members in new_sets.items() if members not in self.scores}
+        if not new_sets:
             return
-        parts: dict[tuple[Head, ...], list] = {one: [] for one in wanted.values()}
-        with Count(name, len(self.engines)) if name else _Silent() as count:
-            for index, (engine, part) in enumerate(zip(self.engines, chunks(self.batch, self.size), strict=True)):
-                replace = self.replacement(slice(index * self.size, (index + 1) * self.size))
-                own = self.task.answers(engine.logits)
-                for removed, logits in engine.each_set(wanted, replace):
-                    score = self.task.score(logits, part)
-                    same = ((self.task.answers(logits) == own) & part.present).sum(1)
-                    values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
-                    agree = torch.stack([same, part.present.sum(1)], 1).double().cpu().numpy()
-                    parts[wanted[removed]].append((values, agree))
-                count.one()
-        for one, found in parts.items():
-            self.scores[one] = np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
+        blocks: dict[HeadSet, list[tuple[np.ndarray, np.ndarray]]] = {members: [] for members in new_sets.values()}
+        engines = counted(name, self.engines, total=len(self.engines)) if name else self.engines
+        for start, part, engine in engines:
+            replace = self.replacement(slice(start, start + self.size))
+            answers = self.task.answers(engine.logits)
+            for removed, logits in engine.each_set(new_sets, replace):
+                score = self.task.score(logits, part)
+                same = ((self.task.answers(logits) == answers) & part.present).sum(1)
+                values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
+                agree = torch.stack([same, part.present.sum(1)], 1).double().cpu().numpy()
+                blocks[new_sets[removed]].append((values, agree))
+        for members, parts in blocks.items():
+            values, agree = zip(*parts, strict=True)
+            self.scores[members] = np.concatenate(values), np.concatenate(agree)
 
-    def loss(self, kept: tuple[Head, ...]) -> float:
-        """Loss, mean over audited outcomes."""
-        total = self.scores[kept][0].sum(0)[:, self.audited]
-        return float((total[1] / np.maximum(total[2], 1)).mean())
+    def loss(self, members: HeadSet) -> float:
+        """Loss with only these heads, mean over audited outcomes."""
+        _, loss, total = self.scores[members][0].sum(0)[:, self.audited]
+        return float((loss / np.maximum(total, 1)).mean())
 
-    def accuracy(self, kept: tuple[Head, ...]) -> Float[np.ndarray, " outcome"]:
-        """Accuracy on each audited outcome."""
-        total = self.scores[kept][0].sum(0)[:, self.audited]
-        return total[0] / np.maximum(total[2], 1)
-
-
-class _Silent:
-    def __enter__(self) -> "_Silent":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def one(self) -> None:
-        pass
+    def accuracy(self, members: HeadSet) -> Float[np.ndarray, " outcome"]:
+        """Accuracy with only these heads on each audited outcome."""
+        right, _, total = self.scores[members][0].sum(0)[:, self.audited]
+        return right / np.maximum(total, 1)
 
 
-def _nested(heads: Sequence[Head], order: Sequence[Head]) -> list[tuple[Head, ...]]:
+def _nested(heads: Sequence[Head], order: Sequence[Head]) -> list[HeadSet]:
     """The first k heads of an order for each k, each set in the order of the model."""
     return [tuple(head for head in heads if head in order[:k]) for k in range(len(heads) + 1)]
 
 
-def _worst_first(kept: _Kept, heads: Sequence[Head], order: str) -> Iterator[Head]:
+def _without(heads: Sequence[Head]) -> dict[Head, HeadSet]:
+    """For each head, the others."""
+    return {removed: tuple(head for head in heads if head != removed) for removed in heads}
+
+
+def _worst_first(chooser: _HeadSets, heads: Sequence[Head], order: str) -> Iterator[Head]:
     """Heads by the loss that their removal costs, the most first."""
     if order == "ablation":
-        without = {head: tuple(one for one in heads if one != head) for head in heads}
-        kept.measure(without.values(), "removing heads")
-        yield from sorted(heads, key=lambda head: -kept.loss(without[head]))
+        others = _without(heads)
+        chooser.measure(others.values(), "removing heads")
+        yield from sorted(heads, key=lambda head: -chooser.loss(others[head]))
         return
-    left, removed = tuple(heads), []
+    remaining, removed = tuple(heads), []
     with Count("greedy removal", len(heads)) as count:
-        while left:
-            smaller = {head: tuple(one for one in left if one != head) for head in left}
-            kept.measure(smaller.values())
-            least = min(left, key=lambda head: kept.loss(smaller[head]))
-            left = smaller[least]
-            removed.append(least)
+        while remaining:
+            others = _without(remaining)
+            chooser.measure(others.values())
+            cheapest = min(remaining, key=lambda head: chooser.loss(others[head]))
+            remaining = others[cheapest]
+            removed.append(cheapest)
             count.one()
     yield from reversed(removed)
 
 
-def _exact(kept: _Kept, heads: Sequence[Head]) -> list[tuple[Head, ...]]:
+def _exact(chooser: _HeadSets, heads: Sequence[Head]) -> list[HeadSet]:
     """The set of k heads with the least loss, for each k."""
-    sets = [list(combinations(heads, k)) for k in range(len(heads) + 1)]
-    kept.measure((one for some in sets for one in some), "all sets of heads")
-    return [min(some, key=kept.loss) for some in sets]
+    by_size = [list(combinations(heads, k)) for k in range(len(heads) + 1)]
+    chooser.measure((members for sets in by_size for members in sets), "all sets of heads")
+    return [min(sets, key=chooser.loss) for sets in by_size]
 
 
-def _sufficient(kept: _Kept, sets: Sequence[tuple[Head, ...]]) -> tuple[Head, ...]:
+def _sufficient(chooser: _HeadSets, sets: Sequence[HeadSet]) -> HeadSet:
     """The smallest set that keeps enough of the accuracy above chance, on each audited outcome that is above it."""
-    kept.measure(sets)
-    whole = max(sets, key=len)
-    values = kept.scores[whole][0][..., kept.audited]
+    chooser.measure(sets)
+    values = chooser.scores[max(sets, key=len)][0][..., chooser.audited]
     clean, low, _ = pooled_interval(values[:, 0], values[:, 2])
-    chances = np.array(kept.task.chances)[kept.audited]
-    learned, least = low > chances, clean - ENOUGH * (clean - chances)
-    enough = [one for one in sets if (kept.accuracy(one) >= least)[learned].all()]
-    return min(enough, key=lambda one: (len(one), kept.loss(one)))
+    chances = np.array(chooser.task.chances)[chooser.audited]
+    learned, least = low > chances, clean - TOLERATED_LOSS * (clean - chances)
+    sufficient = [members for members in sets if (chooser.accuracy(members) >= least)[learned].all()]
+    return min(sufficient, key=lambda members: (len(members), chooser.loss(members)))
 
 
 def _result(
-    kept: _Kept, found: dict[str, list[tuple[Head, ...]]], sufficient: tuple[Head, ...], *, method: str, n: int
+    measurer: _HeadSets, sets: Mapping[str, list[HeadSet]], sufficient: HeadSet, *, method: str, n: int
 ) -> KeepResult:
-    inputs = distinct_inputs(kept.batch)
-    scores = [[kept.scores[one] for one in sets] for sets in found.values()]
-    # (input, order, k, part, outcome) and (input, order, k, part)
-    values = np.stack([np.stack([sum_by_input(one, inputs) for one, _ in row], 1) for row in scores], 1)
-    agree = np.stack([np.stack([sum_by_input(one, inputs) for _, one in row], 1) for row in scores], 1)
-    performs, low, high = pooled_interval(values[..., 0, :], values[..., 2, :])
-    same, same_low, same_high = pooled_interval(agree[..., 0], agree[..., 1])
-    of_audited = performs[..., kept.audited].mean(-1)
-    at = next((order, sets.index(sufficient)) for order, sets in enumerate(found.values()) if sufficient in sets)
+    inputs, task = distinct_inputs(measurer.batch), measurer.task
+
+    def by_input(measure: int) -> Float[np.ndarray, "input order k *cells"]:
+        """One of the two scores of every set, summed over the sequences of each distinct input."""
+        orders = []
+        for of_order in sets.values():
+            scores = [sum_by_input(measurer.scores[members][measure], inputs) for members in of_order]
+            orders.append(np.stack(scores, 1))
+        return np.stack(orders, 1)
+
+    values, agree = by_input(0), by_input(1)
+    performs = _pooled(values[..., 0, :], values[..., 2, :])
+    of_audited = performs.value[..., measurer.audited].mean(-1)
+    cell = next(
+        (order, of_order.index(sufficient)) for order, of_order in enumerate(sets.values()) if sufficient in of_order
+    )
     return KeepResult(
-        method=method, orders=tuple(found), kept=tuple(map(tuple, found.values())), outcomes=tuple(kept.task.outcomes),
-        performs=performs, low=low, high=high,
-        replicates=same, replicates_low=same_low, replicates_high=same_high,
+        method=method,
+        orders=tuple(sets),
+        kept=tuple(map(tuple, sets.values())),
+        outcomes=tuple(task.outcomes),
+        performs=performs,
+        replicates=_pooled(agree[..., 0], agree[..., 1]),
         area=np.trapezoid(of_audited, dx=1 / (of_audited.shape[1] - 1), axis=1),
-        chances=tuple(kept.task.chances), sufficient=sufficient, sufficient_performs=performs[at],
-        n=n, n_distinct=len(values),
-    )  # fmt: skip
+        chances=tuple(task.chances),
+        sufficient=sufficient,
+        sufficient_performs=performs.value[cell],
+        n=n,
+    )
+
+
+def _pooled(right: Float[np.ndarray, "input *cells"], total: Float[np.ndarray, "input *cells"]) -> Interval:
+    value, low, high = pooled_interval(right, total)
+    return Interval(value=value, low=low, high=high, n=len(right))

@@ -15,7 +15,7 @@ from hooks.checks import checks_types
 from interp.core.activations import chunks
 from interp.tasks.base import Batch, Task
 
-CELLS = 2**24
+RELATION_CELLS = 2**24
 """Most (query, key) pairs of the sequences whose relations are computed at the same time."""
 BAND = 2
 """Half-width of the local band that is used for manipulation if a task has no clauses."""
@@ -52,14 +52,14 @@ def with_kinds(kinds: Mapping[str, Relation]) -> Iterator[None]:
     Raises:
         ValueError: as `register_kind`.
     """
-    before = dict(_KINDS)
+    registered = dict(_KINDS)
     try:
         for name, relation in kinds.items():
             register_kind(name, relation)
         yield
     finally:
         _KINDS.clear()
-        _KINDS.update(before)
+        _KINDS.update(registered)
 
 
 def known_kinds() -> tuple[str, ...]:
@@ -81,15 +81,14 @@ def relations_of(
         ValueError: a kind that is not registered or that this task does not have, a relation of the wrong shape, or
             one that is empty for every query.
     """
-    found: dict[str, Tensor] = {}
+    relations: dict[str, Tensor] = {}
     for name in kinds or _KINDS:
         relation = _relation(name, task, batch)
-        if relation is None or not relation.any():
-            if kinds:
-                raise _empty(name)
-            continue
-        found[name] = relation.bool()
-    return found
+        if relation is not None and relation.any():
+            relations[name] = relation.bool()
+        elif kinds:
+            raise _empty(name)
+    return relations
 
 
 def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -103,47 +102,35 @@ def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tu
     Raises:
         ValueError: an error of `relations_of`.
     """
-    found: set[str] = set()
+    names = tuple(kinds or _KINDS)
+    present: set[str] = set()
     for part in chunks(batch, sequences_at_once(batch)):
-        for name in kinds or _KINDS:
-            if name not in found and (relation := _relation(name, task, part)) is not None and relation.any():
-                found.add(name)
-    for name in kinds or ():
-        if name not in found:
-            raise _empty(name)
-    return tuple(name for name in kinds or _KINDS if name in found)
+        for name in names:
+            if name in present:
+                continue
+            relation = _relation(name, task, part)
+            if relation is not None and relation.any():
+                present.add(name)
+    missing = [name for name in names if name not in present]
+    if kinds and missing:
+        raise _empty(missing[0])
+    return tuple(name for name in names if name in present)
 
 
-def related_keys(task: Task, part: Batch, kinds: Sequence[str]) -> Bool[Tensor, "batch kind query key"]:
-    """The relations of kinds on a part of a batch, where they may be empty."""
-    n, pos = part.tokens.shape
-    found = torch.zeros(n, len(kinds), pos, pos, dtype=torch.bool)
+def related_keys(task: Task, batch: Batch, kinds: Sequence[str]) -> Bool[Tensor, "batch kind query key"]:
+    """The relations of kinds on a batch, where they may be empty."""
+    n, pos = batch.tokens.shape
+    relations = torch.zeros(n, len(kinds), pos, pos, dtype=torch.bool)
     for index, name in enumerate(kinds):
-        if (relation := _relation(name, task, part)) is not None:
-            found[:, index] = relation
-    return found
+        relation = _relation(name, task, batch)
+        if relation is not None:
+            relations[:, index] = relation
+    return relations
 
 
 def sequences_at_once(batch: Batch, *, multiple_of: int = 1) -> int:
     """Number of sequences of this length whose relations are computed at the same time: one or more."""
-    return multiple_of * max(1, CELLS // batch.tokens.shape[1] ** 2 // multiple_of)
-
-
-def relations_by_rows(
-    task: Task, batch: Batch, kinds: Sequence[str]
-) -> Callable[[slice], Bool[Tensor, "batch kind query key"]]:
-    """Function that returns the relations on some rows of a batch, and keeps those of `sequences_at_once`."""
-    at_once, kept, start = sequences_at_once(batch), None, 0
-
-    def on(rows: slice) -> Bool[Tensor, "batch kind query key"]:
-        nonlocal kept, start
-        stop = min(rows.stop, len(batch))
-        if kept is None or not start <= rows.start <= stop <= start + len(kept):
-            start = 0 if at_once >= len(batch) else rows.start
-            kept = related_keys(task, batch.select(slice(start, max(stop, start + at_once))), kinds)
-        return kept[rows.start - start : stop - start]
-
-    return on
+    return multiple_of * max(1, RELATION_CELLS // batch.tokens.shape[1] ** 2 // multiple_of)
 
 
 @dataclass(frozen=True)
@@ -156,8 +143,9 @@ class PackedRelations:
     @staticmethod
     def of(task: Task, batch: Batch, kinds: Sequence[str]) -> "PackedRelations":
         """Compute relations for few long sequences at a time."""
-        parts = chunks(batch, sequences_at_once(batch))
-        bits = [np.packbits(related_keys(task, part, kinds).numpy(), axis=-1) for part in parts]
+        bits = []
+        for part in chunks(batch, sequences_at_once(batch)):
+            bits.append(np.packbits(related_keys(task, part, kinds).numpy(), axis=-1))
         return PackedRelations(np.concatenate(bits), batch.tokens.shape[1])
 
     def on(self, rows: slice) -> Bool[Tensor, "batch kind query key"]:
@@ -189,21 +177,21 @@ def _from_task(*names: str) -> Relation:
     """The first of these relations that the task has."""
 
     def relation(task: Task, batch: Batch) -> Any:
-        found = task.relations(batch)
-        return next((found[name] for name in names if name in found), None)
+        relations = task.relations(batch)
+        return next((relations[name] for name in names if name in relations), None)
 
     return relation
 
 
 def _offset(batch: Batch, low: int, high: int) -> Tensor:
-    at = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-    offset = at[None, :] - at[:, None]
+    position = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
+    offset = position[None, :] - position[:, None]
     return ((offset >= low) & (offset <= high)).expand(len(batch), -1, -1)
 
 
 def _manipulation(task: Task, batch: Batch) -> Any:
-    own = task.relations(batch).get("same_clause")
-    return _offset(batch, -BAND, BAND) if own is None else own
+    same_clause = task.relations(batch).get("same_clause")
+    return _offset(batch, -BAND, BAND) if same_clause is None else same_clause
 
 
 register_kind("association", _from_task("same_token", "same_symbol"))

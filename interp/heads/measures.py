@@ -16,17 +16,17 @@ from interp.core.verbs import visible_keys
 from interp.heads.kinds import PackedRelations, related_keys, sequences_at_once
 from interp.tasks.base import Batch, Task
 
-CHUNK = 64
+MOST_SEQUENCES = 64
 """Most sequences per pass."""
 CELLS = 2**24
 """Most (query, key) pairs of the sequences of a pass: longer sequences are measured fewer at a time."""
-ROWS = 2**18
+ROW_CELLS = 2**18
 """Most (query, key) pairs of a sequence that are measured at the same time: of longer ones, few queries at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """Measures of every head on every sequence. A score is nan where the relation is not scored (`Rows.counts`)."""
+    """Measures of every head on every sequence; a score is nan where `RelationRows.counts` has no scored query."""
 
     score: Float[np.ndarray, "sample layer head kind"]
     null_variance: Float[np.ndarray, "sample layer head kind"]
@@ -43,14 +43,14 @@ class Measures:
 def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
     """Measure every head on every kind and sequence in one pass, without storing the patterns."""
     model.eval()
-    parts, sums, chances = [], [], []
-    for part, relation in _parts(task, batch, kinds):
-        rows = _rows(model, part, relation)
+    by_sequence, sums, chances = [], [], []
+    for part, related in _parts(task, batch, kinds):
+        rows = _rows(model, part, related)
         values = _measure_part(model, part, rows)
         sums.append({"above": values.pop("above").transpose(0, 1), **rows.totals()})
-        parts.append(values)
+        by_sequence.append(values)
         chances.append(rows.chance.mean((0, 2)))
-    joined = {name: torch.cat([values[name] for values in parts]).double().numpy() for name in parts[0]}
+    joined = {name: torch.cat([values[name] for values in by_sequence]).double().numpy() for name in by_sequence[0]}
     total = {name: torch.stack([values[name] for values in sums]).double().sum(0) for name in sums[0]}
     return Measures(**joined, chance=torch.stack(chances).mean(0).numpy(), without_best=_without_best(**total))
 
@@ -60,22 +60,22 @@ def _parts(
 ) -> Iterator[tuple[Batch, Bool[Tensor, "batch kind query key"]]]:
     """Parts of a batch for one pass each, with their relations."""
     size = sequences_per_pass(batch)
-    for several in chunks(batch, sequences_at_once(batch, multiple_of=size)):
-        yield from zip(chunks(several, size), related_keys(task, several, kinds).split(size), strict=True)
+    for block in chunks(batch, sequences_at_once(batch, multiple_of=size)):
+        yield from zip(chunks(block, size), related_keys(task, block, kinds).split(size), strict=True)
 
 
 def sequences_per_pass(batch: Batch) -> int:
     """The number of sequences of this length whose patterns are in memory at the same time."""
-    return max(1, min(CHUNK, CELLS // batch.tokens.shape[1] ** 2))
+    return max(1, min(MOST_SEQUENCES, CELLS // batch.tokens.shape[1] ** 2))
 
 
 @torch.no_grad()
 def pattern_scores(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, "sample layer head column"]:
     """Score on every kind, then the uniformity, of every head: the measures that need only the patterns."""
-    size, found = sequences_per_pass(batch), []
+    size, scores = sequences_per_pass(batch), []
     for index, part in enumerate(chunks(batch, size)):
-        found.append(_pattern_scores(model, part, related.on(slice(index * size, (index + 1) * size))))
-    return torch.cat(found).double().numpy()
+        scores.append(_pattern_scores(model, part, related.on(slice(index * size, (index + 1) * size))))
+    return torch.cat(scores).double().numpy()
 
 
 def _pattern_scores(
@@ -86,20 +86,20 @@ def _pattern_scores(
     def measure_pattern(pattern: Tensor, hook) -> None:
         layers[hook.layer()] = torch.cat([rows.score(pattern), rows.uniformity(pattern)[..., None]], -1)
 
-    at = [(f"blocks.{layer}.attn.hook_pattern", measure_pattern) for layer in range(model.cfg.n_layers)]
-    with model.hooks(at):
+    hooks = [(f"blocks.{layer}.attn.hook_pattern", measure_pattern) for layer in range(model.cfg.n_layers)]
+    with model.hooks(hooks):
         model(batch.tokens, **batch.model_inputs())
     return torch.stack([layers[layer] for layer in range(model.cfg.n_layers)], 1)
 
 
-def _rows(model: Net, part: Batch, related: Bool[Tensor, "batch kind query key"]) -> "Rows":
+def _rows(model: Net, part: Batch, related: Bool[Tensor, "batch kind query key"]) -> "RelationRows":
     allowed = visible_keys(model, part.tokens, part.attention_mask)
     real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
-    return Rows(related & allowed[:, None], allowed, real)
+    return RelationRows(related & allowed[:, None], allowed, real)
 
 
-def _measure_part(model: Net, part: Batch, rows: "Rows") -> dict[str, Tensor]:
-    """The fields of `Measures` over sequences for a part of a batch, by name, and `above` of `Rows.measure`."""
+def _measure_part(model: Net, part: Batch, rows: "RelationRows") -> dict[str, Tensor]:
+    """The fields of `Measures` over sequences for a part of a batch, by name, and `above` of `RelationRows.measure`."""
     layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
     def record_resid(resid: Tensor, hook) -> None:
@@ -115,12 +115,12 @@ def _measure_part(model: Net, part: Batch, rows: "Rows") -> dict[str, Tensor]:
         weigh_values(layers[hook.layer()])
 
     def weigh_values(layer: dict[str, Tensor]) -> None:
-        if "pattern" in layer and "norm" in layer:  # at once, so that one layer's pattern is in memory
+        if "pattern" in layer and "norm" in layer:  # immediately, so that one layer's pattern is in memory
             layer.update(rows.weigh_values(layer.pop("pattern"), layer.pop("norm")))
 
     hooks = {"hook_resid_pre": record_resid, "attn.hook_v": record_norm, "attn.hook_pattern": measure_pattern}
-    at = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
-    with model.hooks(at):
+    named_hooks = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
+    with model.hooks(named_hooks):
         model(part.tokens, **part.model_inputs())
     return {name: torch.stack([layer[name] for layer in layers], 1) for name in layers[0]}
 
@@ -132,10 +132,11 @@ def _without_best(
     scored: Float[Tensor, " kind"],
 ) -> Float[np.ndarray, "layer head kind"]:
     """`Measures.without_best` from sums over sequences."""
-    rest = room.sum(-1, keepdim=True) - room
-    left_out = torch.where(rest > 1e-6, (above.sum(-1, keepdim=True) - above) / rest.clamp_min(1e-6), torch.inf)
+    room_of_others = room.sum(-1, keepdim=True) - room
+    above_of_others = above.sum(-1, keepdim=True) - above
+    score_of_others = torch.where(room_of_others > 1e-6, above_of_others / room_of_others.clamp_min(1e-6), torch.inf)
     mean = above.sum(-1) / scored.clamp_min(1)
-    return torch.where(2 * several >= scored, left_out.amin(-1).minimum(mean), mean).numpy()
+    return torch.where(2 * several >= scored, score_of_others.amin(-1).minimum(mean), mean).numpy()
 
 
 def _write_norm(
@@ -145,13 +146,13 @@ def _write_norm(
     if model.cfg.vo_identity:
         return projected_values(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
     # |v W_O| = |R v| where W_O^T = Q R, and R is small
-    at: Any = model.blocks[layer]
-    w = at.attn.W_O.mT
+    block: Any = model.blocks[layer]
+    w = block.attn.W_O.mT
     small = torch.linalg.qr(w.float() if w.dtype in (torch.float16, torch.bfloat16) else w, mode="r").R
     return (v.transpose(1, 2).to(small) @ small.mT).norm(dim=-1)
 
 
-class Rows:
+class RelationRows:
     """The queries of one batch: their visible keys, the related ones among these, and the score at chance."""
 
     counts: Float[Tensor, "batch kind query"]
@@ -165,7 +166,7 @@ class Rows:
         allowed: Bool[Tensor, "batch query key"],
         real: Bool[Tensor, "batch query"],
     ):
-        pos, size = related.shape[-1], max(1, ROWS // related.shape[-1])
+        pos, size = related.shape[-1], max(1, ROW_CELLS // related.shape[-1])
         self._blocks = [slice(start, start + size) for start in range(0, pos, size)]
         self.real = real.float()
         self.n_keys = allowed.sum(-1).float()
@@ -183,18 +184,19 @@ class Rows:
         self.weight = torch.where(self.room > 0, 1 / self.room.clamp_min(1e-9), 0)
         # variance of the mass on r of K keys drawn without replacement is this times the row's variance
         self.factor = n_related * (self.n_keys[:, None] - n_related) / (self.n_keys[:, None] - 1).clamp_min(1)
-        self._whole = self._wanted(slice(None)) if len(self._blocks) == 1 else None
+        self._all_scored = self._scored_keys(slice(None)) if len(self._blocks) == 1 else None
 
-    def _wanted(self, queries: slice) -> Float[Tensor, "batch kind query key"]:
+    def _scored_keys(self, queries: slice) -> Float[Tensor, "batch kind query key"]:
         """1 at the related keys of the scored ones of some queries."""
         return self.related[:, :, queries] * self.counts[:, :, queries, None]
 
     def _each_block(
         self, pattern: Float[Tensor, "batch head query key"]
     ) -> Iterator[tuple[slice, Float[Tensor, "batch head query key"], Float[Tensor, "batch kind query key"]]]:
-        """Some of the queries, their rows of a pattern, and `_wanted`."""
+        """Some of the queries, their rows of a pattern, and `_scored_keys`."""
         for queries in self._blocks:
-            yield queries, pattern[:, :, queries].float(), self._wanted(queries) if self._whole is None else self._whole
+            scored_keys = self._scored_keys(queries) if self._all_scored is None else self._all_scored
+            yield queries, pattern[:, :, queries].float(), scored_keys
 
     def totals(self) -> dict[str, Tensor]:
         """Sums over sequences: weight of each query in the score, and whether several, or any, are scored."""
@@ -204,8 +206,8 @@ class Rows:
 
     def score(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
         mass = self._zeros(pattern, len(self.counts[0]))
-        for _, rows, wanted in self._each_block(pattern):
-            mass += _mass(rows, wanted)
+        for _, rows, scored_keys in self._each_block(pattern):
+            mass += _mass(rows, scored_keys)
         return self._scaled(mass)
 
     def _zeros(self, pattern: Float[Tensor, "batch head query key"], *sizes: int) -> Float[Tensor, "batch head ..."]:
@@ -243,10 +245,10 @@ class Rows:
         mass = self._zeros(pattern, n_kinds)
         excess, squares, entropy = (self._zeros(pattern, pos) for _ in range(3))
         above = self._zeros(pattern, n_kinds, pos)[0]
-        for queries, rows, wanted in self._each_block(pattern):
-            mass += _mass(rows, wanted)
+        for queries, rows, scored_keys in self._each_block(pattern):
+            mass += _mass(rows, scored_keys)
             excess[:, :, queries] = self._excess(queries, rows)
-            weighted = wanted * self.weight[..., None, None]
+            weighted = scored_keys * self.weight[..., None, None]
             above[:, :, queries] = einsum(rows, weighted, "b h q k, b c q k -> h c q")
             squares[:, :, queries] = rows.square().sum(-1)
             entropy[:, :, queries] = -(rows * rows.clamp_min(1e-30).log()).sum(-1)
@@ -266,10 +268,10 @@ class Rows:
     ) -> dict[str, Tensor]:
         """The value-weighted score and the mean norm moved: the pattern times the norm of what each key writes."""
         mass, totals = self._zeros(pattern, len(self.counts[0])), self._zeros(pattern, pattern.shape[2])
-        for queries, rows, wanted in self._each_block(pattern):
+        for queries, rows, scored_keys in self._each_block(pattern):
             weighted = rows * norm[:, :, None]
             total = weighted.sum(-1, keepdim=True)
-            mass += _mass(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0), wanted)
+            mass += _mass(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0), scored_keys)
             totals[:, :, queries] = total[..., 0]
         real = self.real[:, None]
         moved = (totals * real).sum(-1) / real.sum(-1).clamp_min(1)
@@ -277,7 +279,7 @@ class Rows:
 
 
 def _mass(
-    pattern: Float[Tensor, "batch head query key"], wanted: Float[Tensor, "batch kind query key"]
+    pattern: Float[Tensor, "batch head query key"], scored_keys: Float[Tensor, "batch kind query key"]
 ) -> Float[Tensor, "batch head kind"]:
-    """Attention on the wanted keys, summed over queries."""
-    return pattern.flatten(2) @ wanted.flatten(2).mT
+    """Attention on the related keys of scored queries, summed over queries."""
+    return pattern.flatten(2) @ scored_keys.flatten(2).mT

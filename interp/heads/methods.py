@@ -18,7 +18,7 @@ from hooks.interventions.replacements import Mean, Pattern, Replacement, Resampl
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.verbs import visible_keys
-from interp.heads.kinds import kinds_of, known_kinds, relations_by_rows, sequences_at_once
+from interp.heads.kinds import PackedRelations, kinds_of, known_kinds, sequences_at_once
 from interp.tasks.base import Batch, Task
 
 REMOVALS = ("zero", "mean", "resample")
@@ -35,27 +35,26 @@ def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
 
     Args:
         name: Name of the argument, and of the set within it if it has several.
-        heads: What was given.
+        heads: The argument.
         model: Model with the heads.
 
     Raises:
-        ValueError: something else than pairs of whole numbers, no head, one twice, or one that does not exist.
+        ValueError: something else than pairs of integers, no head, one twice, or one that does not exist.
     """
-    found = reprlib.repr(heads)
+    shown = reprlib.repr(heads)
     example = f"it must be a list of (layer, head), such as {[(0, 0), (model.cfg.n_layers - 1, model.cfg.n_heads - 1)]}"
     try:
-        chosen = [(operator.index(layer), operator.index(head)) for layer, head in heads]
+        pairs = [(operator.index(layer), operator.index(head)) for layer, head in heads]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {found}; {example}.") from error
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"{name} is {found}; give at least one head, each only once.")
-    missing = next((one for one in chosen if one not in every_head(model)), None)
-    if missing is not None:
+        raise ValueError(f"{name} is {shown}; {example}.") from error
+    if not pairs or len(set(pairs)) < len(pairs):
+        raise ValueError(f"{name} is {shown}; give at least one head, each only once.")
+    if missing := [head for head in pairs if head not in every_head(model)]:
         raise ValueError(
-            f"{name} has head {missing}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
+            f"{name} has head {missing[0]}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
             f"{model.cfg.n_heads - 1}."
         )
-    return chosen
+    return pairs
 
 
 def check_method(method: str) -> None:
@@ -88,21 +87,21 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         return lambda part: average
     if method == "resample":
         reference = _reference(method, model, task, seed)
-        drawn = torch.randint(N_REFERENCE, (first + len(batch),), generator=derived_generator(seed, "replacement"))
-        rows = drawn[first:]
+        generator = derived_generator(seed, "replacement")
+        rows = torch.randint(N_REFERENCE, (first + len(batch),), generator=generator)[first:]
         return lambda part: Resample(reference, rows[part])
     check_method(method)
     kinds = () if method in METHODS else kinds_of(task, batch, [method])
-    related = relations_by_rows(task, batch, kinds)
+    related = PackedRelations.of(task, batch, kinds) if kinds else None
 
-    def pattern_of(part: slice) -> Replacement:
-        here = batch.select(part)
-        allowed = visible_keys(model, here.tokens, here.attention_mask)
+    def pattern_of(rows: slice) -> Replacement:
+        part = batch.select(rows)
+        allowed = visible_keys(model, part.tokens, part.attention_mask)
         weight = allowed.double()
-        if kinds:
-            weight = (related(part)[:, 0] & allowed).double()
+        if related is not None:
+            weight = (related.on(rows)[:, 0] & allowed).double()
         elif method == "random_rows":
-            weight = random_weights(allowed, seed, first + part.start)
+            weight = random_weights(allowed, seed, first + rows.start)
         return Pattern(normalised(weight, allowed))
 
     return pattern_of
@@ -121,16 +120,16 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
     share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
     size = sequences_at_once(batch)
-    parts = []
+    blocks = []
     for part, weight in zip(chunks(batch, size), share.split(size), strict=True):
         inputs: dict[str, Any] = part.model_inputs()
         _, cache = model.run_with_cache(part.tokens, **inputs, names_filter=names)
         if method == "mean":
-            parts.append([(cache[name] * weight.to(cache[name])).sum(0, keepdim=True) for name in names])
+            blocks.append([(cache[name] * weight.to(cache[name])).sum(0, keepdim=True) for name in names])
         else:
-            parts.append([cache[name] for name in names])
-    layers = zip(*parts, strict=True)
-    return [torch.cat(layer).sum(0, keepdim=True) if method == "mean" else torch.cat(layer) for layer in layers]
+            blocks.append([cache[name] for name in names])
+    outputs = [torch.cat(layer) for layer in zip(*blocks, strict=True)]
+    return [output.sum(0, keepdim=True) for output in outputs] if method == "mean" else outputs
 
 
 def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: int) -> Float[Tensor, "batch query key"]:
@@ -141,11 +140,10 @@ def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: i
         seed: Seed; together with its index in the whole batch it decides the rows of a sequence.
         first: Index of the first sequence in the whole batch.
     """
-    drawn = [
-        torch.empty(allowed.shape[1:]).exponential_(generator=derived_generator(seed, "random rows", first + index))
-        for index in range(len(allowed))
-    ]
-    return torch.stack(drawn).double() * allowed
+    weights = torch.empty(allowed.shape)
+    for index, weight in enumerate(weights):
+        weight.exponential_(generator=derived_generator(seed, "random rows", first + index))
+    return weights.double() * allowed
 
 
 def normalised(

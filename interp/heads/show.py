@@ -53,6 +53,14 @@ def show_attention(
     Raises:
         ValueError: an unknown viewer, a head that does not exist, no examples, several or another model for
             circuitsvis, or another model of another shape.
+
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16), seed=0)
+        >>> interp.show_attention(model, task, examples=2).save("attention.html").name
+        'attention.html'
     """
     model = prepare_model(model, "show_attention", task)
     check_choice("viewer", viewer, Viewer)
@@ -60,38 +68,40 @@ def show_attention(
         examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
         raise ValueError("examples is empty; show at least one sequence.")
-    chosen = every_head(model) if heads is None else check_heads("heads", heads, model)
-    if viewer == "circuitsvis" and (len(examples) > 1 or other is not None):
-        asked = f"one sequence, not {len(examples)}" if len(examples) > 1 else "one model, not two"
-        raise ValueError(f"circuitsvis shows {asked}; choose viewer='canvas'.")
-    found = _patterns(model, examples, chosen)
-    others = None
+    shown_heads = every_head(model) if heads is None else check_heads("heads", heads, model)
+    if viewer == "circuitsvis" and len(examples) > 1:
+        raise ValueError(f"circuitsvis shows one sequence, not {len(examples)}; choose viewer='canvas'.")
+    if viewer == "circuitsvis" and other is not None:
+        raise ValueError("circuitsvis shows one model, not two; choose viewer='canvas'.")
+    # The patterns of one or two models on each sequence, with the relations between its tokens.
+    model_patterns = _patterns(model, examples, shown_heads)
+    other_patterns = [None] * len(examples)
     if other is not None:
         with evaluation_mode(other):
-            others = _patterns(_comparable(other, model), examples, chosen)
+            other_patterns = _patterns(_comparable(other, model), examples, shown_heads)
     relations = relations_of(task, examples)
     shown = [
         Example(
             tokens=tuple(task.vocab.words(examples.tokens[row])),
-            patterns=found[row],
+            patterns=model_patterns[row],
             relations={name: relation[row].numpy() for name, relation in relations.items()},
-            other_patterns=None if others is None else others[row],
+            other_patterns=other_patterns[row],
         )
         for row in range(len(examples))
     ]
-    names = [f"{layer}.{head}" for layer, head in chosen]
-    page = {"title": f"attention of {len(chosen)} heads", "identity": page_identity(model, task, seed=seed)}
+    names = [f"{layer}.{head}" for layer, head in shown_heads]
+    page = {"title": f"attention of {len(names)} heads", "identity": page_identity(model, task, seed=seed)}
     if viewer == "circuitsvis":
         return circuitsvis_page(shown[0], heads=names, causal=model.cfg.attention == "causal", **page)
-    labels = ["" if patterns is None else patterns.label[layer][head] for layer, head in chosen]
-    columns = model.cfg.n_heads if heads is None else min(len(chosen), 12)
+    labels = ["" if patterns is None else patterns.label[layer][head] for layer, head in shown_heads]
+    columns = model.cfg.n_heads if heads is None else min(len(names), 12)
     return canvas_page(shown, heads=names, labels=labels, columns=columns, **page)
 
 
 def _comparable(other: AnyModel, model: Net) -> Net:
     """Another model, if its heads can be compared with those of a model."""
     other = prepare_model(other, "show_attention")
-    sizes = [(one.cfg.n_layers, one.cfg.n_heads, one.cfg.d_vocab) for one in (other, model)]
+    sizes = [(net.cfg.n_layers, net.cfg.n_heads, net.cfg.d_vocab) for net in (other, model)]
     if sizes[0] != sizes[1]:
         raise ValueError(
             "other has {} layers, {} heads and a vocabulary of {}; model has {}, {} and {}. They must be equal.".format(
@@ -103,5 +113,5 @@ def _comparable(other: AnyModel, model: Net) -> Net:
 
 @torch.no_grad()
 def _patterns(model: Net, examples: Batch, heads: Sequence[Head]) -> Float[np.ndarray, "example head query key"]:
-    found = patterns_on([model], examples)[:, 0]
-    return np.stack([found[layer, :, head].numpy() for layer, head in heads], 1)
+    patterns = patterns_on([model], examples)[:, 0]
+    return np.stack([patterns[layer, :, head].numpy() for layer, head in heads], 1)

@@ -24,7 +24,7 @@ from interp.tasks.base import Batch, Task
 
 PARAMETERS = 10**9
 """Random weights that are drawn for untrained models by default: a model with 10 million parameters gets 99 of them."""
-MOST = 999
+MOST_MODELS = 999
 """Largest number of untrained models by default, whatever the level: labels have no smaller level than 0.001."""
 WRAPPED = 19
 """Largest number by default of untrained copies of a bridge or `HookedRootModule`, each of which takes a tenth of a
@@ -36,15 +36,15 @@ MIN_SPREAD = 0.1
 """Smallest unit of the standardised scores, so that kinds on which untrained heads hardly differ do not decide."""
 TIE = 1e-6
 """Differences up to this are rounding errors, and count against the label."""
-KEPT = 64
-"""Configs, each with its sequences and seed, whose untrained scores are kept for the next model."""
-_kept: OrderedDict[tuple, list[Float[np.ndarray, " column"]]] = OrderedDict()
+MOST_STORED = 64
+"""Configs, each with its sequences and seed, whose untrained scores are stored for the next model."""
+_stored: OrderedDict[tuple, list[Float[np.ndarray, " column"]]] = OrderedDict()
 
 Untrained = AnyModel | Sequence[AnyModel] | int | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class UntrainedComparison:
     """Heads against untrained models. A column is a kind, the last one uniformity."""
 
     p: Float[np.ndarray, "layer head column"]
@@ -60,41 +60,42 @@ def compare_with_untrained(
     candidates: Bool[np.ndarray, "layer head column"],
     least: Float[np.ndarray, " column"],
     *,
-    models: Iterator[Float[np.ndarray, " column"]],
+    highest: Iterator[Float[np.ndarray, " column"]],
     n_models: int,
     alpha: float,
-) -> Comparison:
+) -> UntrainedComparison:
     """Compare candidates for a label with up to `n_models` untrained models, and stop once none can get it.
 
     Args:
         scores: Scores of the model's heads on the sequences of the untrained models.
         candidates: Heads that pass all other conditions of a label.
         least: Lowest score that counts, for each column.
-        models: Highest score of any head, one untrained model after the other; read only as far as needed.
+        highest: Highest score of any head, one untrained model after the other; read only as far as needed.
         n_models: Number of untrained models.
         alpha: Level of the test, if `n_models` suffice for it.
 
     Source: Besag & Clifford 1991 for the stopping.
     """
     level = max(alpha, 1 / (1 + n_models))
-    most = floor(level * (1 + n_models) + 1e-9) - 1
-    highest: list[Float[np.ndarray, " column"]] = []
-    # a model with a higher score on the same kind has a higher standardised score, whatever models follow
-    beaten = np.zeros(scores.shape, dtype=int)
-    for other in counted("comparing with untrained models", islice(models, n_models), total=n_models):
-        highest.append(other)
-        beaten += (other >= least) & (other >= scores - TIE)
-        if not (candidates & (beaten <= most)).any():
+    most_higher = floor(level * (1 + n_models) + 1e-9) - 1
+    models: list[Float[np.ndarray, " column"]] = []
+    # A model with a higher score on the same kind has a higher standardised score, whatever models follow.
+    n_higher = np.zeros(scores.shape, dtype=int)
+    for untrained in counted("comparing with untrained models", islice(highest, n_models), total=n_models):
+        models.append(untrained)
+        n_higher += (untrained >= least) & (untrained >= scores - TIE)
+        if not (candidates & (n_higher <= most_higher)).any():
             break
-    others = np.stack(highest)
+    # Kinds are tested together, uniformity alone.
+    compared = np.stack(models)
     kinds, uniform = slice(None, -1), slice(-1, None)
-    parts = [monte_carlo_p(scores[..., part], others[:, part], least[part]) for part in (kinds, uniform)]
-    return Comparison(p=np.concatenate(parts, -1), highest=others, level=level)
+    p = [monte_carlo_p(scores[..., columns], compared[:, columns], least[columns]) for columns in (kinds, uniform)]
+    return UntrainedComparison(p=np.concatenate(p, -1), highest=compared, level=level)
 
 
 def monte_carlo_p(
     scores: Float[np.ndarray, "layer head column"],
-    others: Float[np.ndarray, "model column"],
+    untrained: Float[np.ndarray, "model column"],
     least: Float[np.ndarray, " column"],
 ) -> Float[np.ndarray, "layer head column"]:
     """p value of every head and kind under the hypothesis that its model is untrained, corrected for all of them.
@@ -107,21 +108,21 @@ def monte_carlo_p(
 
     Source: Hope 1968; maximum over tests: Westfall & Young 1993.
     """
-    both = np.concatenate([others, scores.max((0, 1))[None]])
-    spread = np.maximum(both.std(0), MIN_SPREAD)
+    models = np.concatenate([untrained, scores.max((0, 1))[None]])
+    spread = np.maximum(models.std(0), MIN_SPREAD)
 
     def standardised(values: Float[np.ndarray, "*cells column"]) -> Float[np.ndarray, "*cells column"]:
-        return np.where(values >= least, (values - both.mean(0)) / spread, -np.inf)
+        return np.where(values >= least, (values - models.mean(0)) / spread, -np.inf)
 
-    statistic = standardised(others).max(-1)
-    exceeded = (statistic >= standardised(scores)[..., None] - TIE).sum(-1)
-    return (1 + exceeded) / (1 + len(others))
+    statistic = standardised(untrained).max(-1)
+    n_higher = (statistic >= standardised(scores)[..., None] - TIE).sum(-1)
+    return (1 + n_higher) / (1 + len(untrained))
 
 
 def sequences_to_compare(scored: Bool[np.ndarray, "sample kind"]) -> Int[np.ndarray, " chosen"]:
     """The first `SEQUENCES` sequences that score each kind."""
-    first = [np.flatnonzero(kind)[:SEQUENCES] for kind in scored.T]
-    return np.unique(np.concatenate([*first, [0]])).astype(int)
+    rows = [np.flatnonzero(kind)[:SEQUENCES] for kind in scored.T]
+    return np.unique(np.concatenate([*rows, [0]])).astype(int)
 
 
 def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple[int, Sequence[AnyModel]]:
@@ -139,17 +140,17 @@ def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple
     if untrained is None:
         wrapped = isinstance(model, BridgeModel)
         n_parameters = sum(parameter.numel() for parameter in (model.bridge if wrapped else model).parameters())
-        needed = min(MOST, ceil(1 / alpha - 1e-9) - 1)
+        needed = min(MOST_MODELS, ceil(1 / alpha - 1e-9) - 1)
         return max(1, min(needed, PARAMETERS // max(1, n_parameters), WRAPPED if wrapped else needed)), ()
-    given = untrained if isinstance(untrained, Sequence) else (untrained,)
-    if not given:
+    models = untrained if isinstance(untrained, Sequence) else (untrained,)
+    if not models:
         raise ValueError("untrained is an empty sequence; give at least one untrained model, their number, or None.")
-    return len(given), given
+    return len(models), models
 
 
 def highest_scores(
     model: Net,
-    given: Sequence[AnyModel],
+    models: Sequence[AnyModel],
     task: Task,
     batch: Batch,
     related: PackedRelations,
@@ -160,33 +161,35 @@ def highest_scores(
 
     Args:
         model: The model whose config the untrained models have.
-        given: Untrained models of the caller; if empty, models with fresh weights, without end.
+        models: Untrained models of the caller; if empty, models with fresh weights, without end.
         task: Task of the batch.
         batch: Sequences on which models are compared.
         related: The relation of each kind.
         seed: Determines the fresh weights.
     """
-    if given:
-        for other in given:
-            yield _highest(prepare_model(other, "classify_heads", task).eval(), batch, related)
+    if models:
+        for untrained in models:
+            yield _highest(prepare_model(untrained, "classify_heads", task).eval(), batch, related)
         return
-    key = None if isinstance(model, BridgeModel) else (model.cfg, seed, _digest(batch, related))
-    known = _kept.setdefault(key, []) if key else []
-    if key:
-        _kept.move_to_end(key)
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    yield from known
+    # Scores of models with fresh weights are stored, but for bridges, whose config does not determine the weights.
+    scores: list[Float[np.ndarray, " column"]] = []
+    if not isinstance(model, BridgeModel):
+        key = model.cfg, seed, _digest(batch, related)
+        scores = _stored.setdefault(key, scores)
+        _stored.move_to_end(key)
+        while len(_stored) > MOST_STORED:
+            _stored.popitem(last=False)
+    yield from scores
     copy: Any = None
     while True:
-        index = len(known)
+        index = len(scores)
         fresh = derived_seed(seed, "untrained twin", *([index] if index else [])) % 2**31
         if copy is None or isinstance(copy, BridgeModel):
             copy = untrained_copy(model, fresh, learned=True)
         else:  # the weights that a new copy would have, in a fifth of the time
             initialise(copy, copy.cfg, fresh)
-        known.append(_highest(copy, batch, related))
-        yield known[-1]
+        scores.append(_highest(copy, batch, related))
+        yield scores[-1]
 
 
 def _highest(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, " column"]:
@@ -201,10 +204,10 @@ def mean_over_sequences(values: Float[np.ndarray, "sample *cells"]) -> Float[np.
 def _digest(batch: Batch, related: PackedRelations) -> str:
     """Hash of everything that a score depends on besides the model."""
     inputs = {"tokens": batch.tokens, "related": torch.from_numpy(related.bits), **batch.model_inputs()}
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(inputs):
         value = inputs[name]
         if isinstance(value, torch.Tensor):
-            found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-            found.update(value.cpu().contiguous().numpy().reshape(-1).data)
-    return found.hexdigest()
+            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            digest.update(value.cpu().contiguous().numpy().reshape(-1).data)
+    return digest.hexdigest()

@@ -131,7 +131,7 @@ def heads_section(patterns: HeadPatterns) -> Section:
             kind = patterns.best_kind(layer, head)
             cell = (layer, head, kind)
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
-            score = with_interval(patterns.score[cell], patterns.low[cell], patterns.high[cell], 2)
+            score = patterns.score[cell].text(2)
             p = f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300"
             measures = [
                 patterns.value_weighted[cell],
@@ -185,7 +185,8 @@ def ablation_section(result: AblationResult) -> Section:
     rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
     for index, (name, heads) in enumerate(zip(result.names, result.heads, strict=True)):
         # the accuracy that is left; its lower end is that of the largest drop
-        accuracy, low, high = (result.clean - drop[index] for drop in (result.drop, result.high, result.low))
+        drop = result.drop[index]
+        accuracy, low, high = (result.clean - ends for ends in (drop.value, drop.high, drop.low))
         rows.append((f"{name} ({len(heads)})", *map(with_interval, accuracy, low, high)))
         if result.random_drop is not None:
             drops = result.random_drop[index]

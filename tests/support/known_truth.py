@@ -35,7 +35,7 @@ def lost(answer, sets, method, *, n=96):
     heads_by_name = {str(index): list(heads) for index, heads in enumerate(sets)}
     result = interp.ablate_heads(answer.model, answer.task, heads=heads_by_name, method=method, n=n)
     assert (result.clean[:2] == 1).all(), "it solves its task"
-    return dict(zip(sets, result.drop[:, :2].max(-1).tolist(), strict=True))
+    return dict(zip(sets, result.drop.value[:, :2].max(-1).tolist(), strict=True))
 
 
 def check_labels(answer, *, n=48):

@@ -54,7 +54,7 @@ def test_scores_are_those_of_classify_heads_and_shuffled_ones_are_near_chance():
         own, shuffled = stack_scores(model, TASK, n=16, seed=0)
         found = classify_heads(model, TASK, n=16, seed=0, untrained=1)
         columns = [found.kinds.index(kind) for kind in heads.STACK_LIKE]
-        assert own == pytest.approx(found.score[-1, 0, columns].max(), abs=1e-5)
+        assert own == pytest.approx(found.score.value[-1, 0, columns].max(), abs=1e-5)
         assert abs(shuffled) < 0.2
     assert stack_scores(stack_dyck(TASK), TASK, n=16, seed=0)[0] > 0.95
 

@@ -209,8 +209,8 @@ def test_heads_of_a_minimal_model_can_be_ablated(sizes):
         score = TASK.score(edited, batch)
         drop = (clean.right - score.right).sum(0) / clean.total.sum(0)
         rise = (score.loss - clean.loss).sum(0) / clean.total.sum(0)
-        torch.testing.assert_close(torch.tensor(found.drop[index]), drop.double(), atol=1e-6, rtol=0)
-        torch.testing.assert_close(torch.tensor(found.loss_rise[index]), rise.double(), atol=1e-4, rtol=0)
+        torch.testing.assert_close(torch.tensor(found.drop.value[index]), drop.double(), atol=1e-6, rtol=0)
+        torch.testing.assert_close(torch.tensor(found.loss_rise.value[index]), rise.double(), atol=1e-4, rtol=0)
         assert rise.abs().max() > 1e-3
 
 

@@ -26,7 +26,7 @@ from interp.tasks import Dyck, Lego
 
 torch.set_num_threads(1)
 activations.CHUNK, activations.BLOCK, scoring.BLOCK = 64, 256, 256
-measures.CELLS = kinds.CELLS = 2**18
+measures.CELLS = kinds.RELATION_CELLS = 2**18
 variation.WEIGHTS = 2**20
 
 def model(task, **sizes):
@@ -109,8 +109,8 @@ def test_the_error_names_the_example_in_a_later_block(asked):
 @pytest.mark.parametrize("task", [Lego(n_vars=3), Dyck(length=12)])
 def test_few_queries_at_a_time_give_the_measures_of_all(task, monkeypatch):
     whole = interp.classify_heads(small(task), task, n=20, untrained=2)
-    monkeypatch.setattr(measures, "ROWS", 5 * task.n_ctx)
-    monkeypatch.setattr(kinds, "CELLS", 3 * task.n_ctx**2)
+    monkeypatch.setattr(measures, "ROW_CELLS", 5 * task.n_ctx)
+    monkeypatch.setattr(kinds, "RELATION_CELLS", 3 * task.n_ctx**2)
     monkeypatch.setattr(measures, "CELLS", 2 * task.n_ctx**2)
     parts = interp.classify_heads(small(task, seed=0), task, n=20, untrained=2)
     assert parts.kinds == whole.kinds
@@ -126,14 +126,3 @@ def test_packed_relations_are_the_relations():
     for index, (name, relation) in enumerate(kinds.relations_of(task, batch).items()):
         assert names[index] == name
         assert torch.equal(packed.on(slice(2, 6))[:, index], relation[2:6])
-
-
-def test_relations_by_rows_are_those_of_the_whole_batch(monkeypatch):
-    task = Lego(n_vars=3)
-    batch = task.sample(20, generator=torch.Generator().manual_seed(0))
-    names = kinds.kinds_of(task, batch)
-    whole = kinds.related_keys(task, batch, names)
-    monkeypatch.setattr(kinds, "CELLS", 7 * batch.tokens.shape[1] ** 2)
-    by_rows = kinds.relations_by_rows(task, batch, names)
-    for rows in (slice(0, 5), slice(5, 10), slice(10, 15), slice(15, 25), slice(2, 4)):
-        assert torch.equal(by_rows(rows), whole[rows])

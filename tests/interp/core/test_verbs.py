@@ -399,7 +399,7 @@ def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
     assert audit_of("bert").with_other_seeds([audit_of("bert", 1)]).n_seeds == 1
     read = interp.classify_heads(bridge_for("native"), PADDED, n=8, untrained=bridge_for("native", 1))
     wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=8, untrained=1)
-    np.testing.assert_allclose(read.untrained, wanted.score.max((0, 1)), atol=1e-6)
+    np.testing.assert_allclose(read.untrained, wanted.score.value.max((0, 1)), atol=1e-6)
 
 
 def test_a_bridge_and_a_transformer_with_the_same_weights_agree():

@@ -156,18 +156,18 @@ def test_ablation_drop_is_per_answer(task, method):
         score = task.score(edited, batch)
         drop = (clean.right - score.right).sum(0) / total
         rise = (score.loss - clean.loss).sum(0) / total
-        assert found.drop[index].tolist() == pytest.approx(drop.tolist(), abs=1e-6)
-        assert found.loss_rise[index].tolist() == pytest.approx(rise.tolist(), abs=1e-4)
+        assert found.drop.value[index].tolist() == pytest.approx(drop.tolist(), abs=1e-6)
+        assert found.loss_rise.value[index].tolist() == pytest.approx(rise.tolist(), abs=1e-4)
         if method == "zero":
             assert float(rise.abs().max()) > 1e-3
         lost = torch.stack([clean.right - score.right, score.loss - clean.loss], 1)
         lost, weight = per_input(batch, lost, clean.total)
         mean, low, high = bootstrap_mean(lost, seed=0, weight=weight)
-        assert found.low[index] == pytest.approx(low[0], abs=1e-5)
-        assert found.high[index] == pytest.approx(high[0], abs=1e-5)
-        assert found.loss_low[index] == pytest.approx(low[1], abs=1e-4)
-        assert found.loss_high[index] == pytest.approx(high[1], abs=1e-4)
-        assert found.drop[index] == pytest.approx(mean[0], abs=1e-6)
+        assert found.drop.low[index] == pytest.approx(low[0], abs=1e-5)
+        assert found.drop.high[index] == pytest.approx(high[0], abs=1e-5)
+        assert found.loss_rise.low[index] == pytest.approx(low[1], abs=1e-4)
+        assert found.loss_rise.high[index] == pytest.approx(high[1], abs=1e-4)
+        assert found.drop.value[index] == pytest.approx(mean[0], abs=1e-6)
 
 
 def test_the_drop_of_random_sets_is_per_answer():

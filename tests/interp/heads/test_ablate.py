@@ -39,9 +39,9 @@ def test_single_heads_equal_ablation_by_hooks(trained, tiny):
         lost, rise = lost_by_hand(trained, tiny, chosen)
         np.testing.assert_allclose(result.drop[index], lost.mean(0), atol=1e-12)
         np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), atol=1e-5)
-    assert (result.drop.max(0)[1] > 0.1).all()  # the model needs some head for its second variable
-    assert ((result.low <= result.drop) & (result.drop <= result.high)).all()
-    assert ((result.loss_low <= result.loss_rise) & (result.loss_rise <= result.loss_high)).all()
+    assert (result.drop.value.max(0)[1] > 0.1).all()  # the model needs some head for its second variable
+    assert ((result.drop.low <= result.drop) & (result.drop <= result.drop.high)).all()
+    assert ((result.loss_rise.low <= result.loss_rise) & (result.loss_rise <= result.loss_rise.high)).all()
 
 
 def test_pairs_and_sets(trained, tiny):
@@ -105,9 +105,9 @@ def test_association_heads_matter_to_every_variable_but_the_first():
     assert (result.clean == 1).all()
     mean, spread = result.random_drop.mean(1), result.random_drop.std(1, ddof=1)
     assert (mean == 0).all()
-    above = result.low > mean + 5 * spread / 3**0.5
+    above = result.drop.low > mean + 5 * spread / 3**0.5
     assert above.tolist() == [[False, True, True], [True, True, True]]
-    assert result.drop[0, 0] == result.low[0, 0] == result.high[0, 0] == 0
+    assert result.drop[0, 0] == result.drop.low[0, 0] == result.drop.high[0, 0] == 0
     assert abs(result.loss_rise[0, 0]) < 1e-12
     chance = abs(1 - result.drop - known.task.chance) < 5 * (0.25 / 64) ** 0.5
     assert chance.tolist() == above.tolist()

@@ -119,7 +119,7 @@ def test_sequences_without_related_keys_are_skipped():
     task = Letters(attention="bidirectional")
     result = assert_labels(Planted(config(task), {(0, 0): ideal(task, "association")}), task, {(0, 0): "association"})
     kind = result.kinds.index("association")
-    assert result.low[0, 0, kind] >= 0.99
+    assert result.score.low[0, 0, kind] >= 0.99
 
 
 def test_half_of_the_attention_scores_half():
@@ -132,7 +132,8 @@ def test_half_of_the_attention_scores_half():
 
 def test_the_title_of_the_maps_has_the_widest_half_interval():
     result = classify_heads(Planted(config(Lego(n_vars=2)), {}), Lego(n_vars=2), n=32)
-    result = replace(result, low=result.score - 0.1, high=result.score + 0.2)
+    score = result.score
+    result = replace(result, score=replace(score, low=score - 0.1, high=score + 0.2))
     assert "n = 32 sequences (95 % within ±0.150)" in json.dumps(result.plot().to_dict(), ensure_ascii=False)
 
 
@@ -195,7 +196,7 @@ def test_a_perfect_score_with_a_large_p_is_unlabelled(registered):
     task = Padded(n_vars=4, causal=True)
     model = Planted(config(task), {(0, 1): ideal(task, "first")})
     strict, lax = (classify_heads(model, task, kinds=["first"], n=8, alpha=alpha) for alpha in (0.01, 0.05))
-    assert strict.low[0, 1, 0] >= 0.99
+    assert strict.score.low[0, 1, 0] >= 0.99
     assert strict.p[0, 1, 0] == pytest.approx(0.00234, abs=1e-5)
     assert strict.p_holm[0, 1, 0] == pytest.approx(8 * strict.p[0, 1, 0])
     assert strict.heads("first") == ()

@@ -54,7 +54,7 @@ def test_a_biased_initialisation_is_unlabelled():
     for model in models:
         copy_query_to_key(model)
     *models, start = models
-    association = classify_heads(models[0], task, n=32).score[:, :, 0]
+    association = classify_heads(models[0], task, n=32).score.value[:, :, 0]
     assert association.max() < 0.2
     against_fresh = [classify_heads(model, task, n=32) for model in models]
     assert any(result.heads("self") for result in against_fresh)

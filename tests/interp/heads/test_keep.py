@@ -33,7 +33,7 @@ def test_the_planted_heads_are_found_and_no_others(name):
     n_sufficient = len(result.sufficient)
     for order in range(2):
         assert set(result.kept[order][n_sufficient]) == needed(known)
-        assert result.performs[order, n_sufficient - 1][audited].mean() < result.clean[audited].mean()
+        assert result.performs.value[order, n_sufficient - 1][audited].mean() < result.clean[audited].mean()
         assert result.replicates[order, n_sufficient] == 1
 
 
@@ -69,10 +69,10 @@ def test_figures_are_those_of_hooks(trained, tiny):
             performs, replicates = by_hand(trained.model, tiny, kept, 200)
             np.testing.assert_allclose(found.performs[order, k], performs, atol=1e-12)
             assert found.replicates[order, k] == pytest.approx(replicates)
-    assert ((found.low <= found.performs) & (found.performs <= found.high)).all()
+    assert ((found.performs.low <= found.performs) & (found.performs <= found.performs.high)).all()
     assert (found.performs[:, -1] == found.clean).all()
     assert (found.replicates[:, -1] == 1).all()
-    values = found.performs[0].mean(-1)
+    values = found.performs.value[0].mean(-1)
     assert found.area[0] == pytest.approx(((values[1:] + values[:-1]) / 2).mean())
 
 

@@ -43,7 +43,7 @@ def test_the_lower_end_of_the_interval_must_reach_the_least_score(share, label):
     kind = result.kinds.index("previous")
     assert result.score[0, 1, kind] == pytest.approx(share, abs=1e-5)
     half = {0.5: 2.1314 * (4 / 15) ** 0.5 / 4, 0.75: 2.1314 * 0.2**0.5 / 4, 1.0: 0.0}[share]
-    assert result.low[0, 1, kind] == pytest.approx(share - half, abs=1e-4)
+    assert result.score.low[0, 1, kind] == pytest.approx(share - half, abs=1e-4)
     assert result.label[0][1] == label
 
 

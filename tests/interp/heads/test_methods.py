@@ -137,8 +137,8 @@ def test_the_interval_is_a_paired_bootstrap():
         ).confidence_interval
         # each end is a quantile of 2,000 draws; the 2.5 % quantile of a normal has a standard deviation of 0.06
         noise = 5 * 2**0.5 * 0.06 * values.std() / N**0.5
-        assert result.loss_low[1, target] == pytest.approx(theirs.low, abs=noise)
-        assert result.loss_high[1, target] == pytest.approx(theirs.high, abs=noise)
+        assert result.loss_rise.low[1, target] == pytest.approx(theirs.low, abs=noise)
+        assert result.loss_rise.high[1, target] == pytest.approx(theirs.high, abs=noise)
 
 
 def test_the_mean_excludes_padding():
@@ -175,7 +175,7 @@ def test_a_relation_may_be_empty_in_some_chunks(monkeypatch):
 
     monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, "rare": rare})
     monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
-    monkeypatch.setattr("interp.heads.measures.CHUNK", 1)
+    monkeypatch.setattr("interp.heads.measures.MOST_SEQUENCES", 1)
     task = Lego(n_vars=2)
     model = model_of(task)
     rarely = interp.ablate_heads(model, task, method="rare", n=16)
@@ -202,7 +202,7 @@ def test_the_seed_determines_sequences_references_and_sets():
         again = interp.ablate_heads(model, task, heads=SETS, method=method, n=64, n_random=2, seed=0)
         assert np.array_equal(one.loss_rise, again.loss_rise)
         assert np.array_equal(one.random_drop, again.random_drop)
-        assert np.array_equal(one.loss_low, again.loss_low)
+        assert np.array_equal(one.loss_rise.low, again.loss_rise.low)
         assert not np.array_equal(one.loss_rise, two.loss_rise)
 
 
@@ -235,8 +235,9 @@ def test_ablation_is_invariant_to_padding(causal, method):
         results.append(interp.ablate_heads(sharp_model(task), task, method=method, n=64))
     for other in results[1:]:
         np.testing.assert_allclose(other.clean, results[0].clean, atol=1e-6)
-        for name in ("drop", "low", "high", "loss_rise"):
-            np.testing.assert_allclose(getattr(other, name), getattr(results[0], name), atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(other.loss_rise.value, results[0].loss_rise.value, atol=2e-5)
+        for name in ("value", "low", "high"):
+            np.testing.assert_allclose(getattr(other.drop, name), getattr(results[0].drop, name), atol=2e-5)
     assert np.abs(results[0].loss_rise).max() > 1e-2
 
 

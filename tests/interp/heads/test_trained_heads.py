@@ -43,13 +43,13 @@ def test_ablating_them_costs_more_than_random_sets(model, task, patterns):
     result = interp.ablate_heads(model, task, heads=sets, n_random=DRAWS)
     assert (result.clean > 0.99).all()
     mean, spread = result.random_drop.mean(1), result.random_drop.std(1, ddof=1)
-    above = result.low > mean + 5 * spread / DRAWS**0.5
+    above = result.drop.low > mean + 5 * spread / DRAWS**0.5
     association, manipulation = range(2)
     # The first variable needs only its own clause; every other variable needs another clause. Whether the first one is
     # spared entirely depends on the trained weights: test_ablate.py requires it of hand-written ones.
     assert above[association, 1:].all()
-    assert (result.low[association, 1:] > result.random_drop[association, :, 1:].max(0)).all()
-    assert result.high[association, 0] < result.low[association, 1:].min()
+    assert (result.drop.low[association, 1:] > result.random_drop[association, :, 1:].max(0)).all()
+    assert result.drop.high[association, 0] < result.drop.low[association, 1:].min()
     # not every variable needs these: here the last one keeps its accuracy
     assert above[manipulation, :2].all()
     assert np.mean(result.drop[manipulation]) > np.mean(mean[manipulation])

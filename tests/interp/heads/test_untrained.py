@@ -14,7 +14,7 @@ from interp.core.verbs import untrained_copy
 from interp.heads import untrained
 from interp.heads.classify import classify_heads
 from interp.heads.kinds import PackedRelations, relations_of
-from interp.heads.measures import Rows
+from interp.heads.measures import RelationRows
 from interp.heads.untrained import compare_with_untrained, highest_scores, monte_carlo_p, sequences_to_compare
 from interp.tasks import Dyck, Lego, Template
 from interp.tasks.vocab import Vocab
@@ -70,10 +70,10 @@ def test_comparison_stops_once_no_candidate_can_get_a_label():
     first[0, 0, 0] = True
     for candidates, height, wanted in ((first, 0.6, 5), (first, 0.4, 99), (first & False, 0.6, 1)):
         read.clear()
-        found = compare(candidates, models=models(height), n_models=99)
+        found = compare(candidates, highest=models(height), n_models=99)
         assert len(found.highest) == len(read) == wanted
         assert (found.p[0, 0, 0] <= found.level) == (wanted == 99)
-    few = compare(first, models=models(0.4), n_models=9)
+    few = compare(first, highest=models(0.4), n_models=9)
     assert few.level == 0.1 == few.p[0, 0, 0]
 
 
@@ -94,7 +94,7 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
     seen = []
     monkeypatch.setattr(untrained, "_highest", lambda model, *_: seen.append(
         {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
-    monkeypatch.setattr(untrained, "_kept", type(untrained._kept)())
+    monkeypatch.setattr(untrained, "_stored", type(untrained._stored)())
     batch = task.sample(2, generator=torch.Generator().manual_seed(0))
     found = highest_scores(model, (), task, batch, PackedRelations.of(task, batch, ["self"]), seed=3)
     for _ in zip(range(3), found, strict=False):
@@ -109,8 +109,8 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
 def test_untrained_scores_are_kept_for_the_next_model_of_a_config(monkeypatch):
     task = Lego(n_vars=2)
     made = []
-    monkeypatch.setattr(untrained, "_kept", type(untrained._kept)())
-    monkeypatch.setattr(untrained, "KEPT", 2)
+    monkeypatch.setattr(untrained, "_stored", type(untrained._stored)())
+    monkeypatch.setattr(untrained, "MOST_STORED", 2)
     highest = untrained._highest
     monkeypatch.setattr(untrained, "_highest", lambda *given: made.append(1) or highest(*given))
 
@@ -126,7 +126,7 @@ def test_untrained_scores_are_kept_for_the_next_model_of_a_config(monkeypatch):
     assert (first, second) == (19, 0)
     assert (one.untrained == two.untrained).all()
     assert classify(n_heads=4)[0] == classify(0, kinds=["previous"])[0] == 19  # another config, other relations
-    assert len(untrained._kept) == 2
+    assert len(untrained._stored) == 2
     assert classify(1)[0] == 19  # the oldest was forgotten
 
 
@@ -167,7 +167,7 @@ def test_a_relation_is_scored_if_half_of_its_rows_have_unrelated_keys(length, sc
     """Two tokens to each side, causal: every row has related keys, and all from the fourth have unrelated ones."""
     allowed = torch.ones(1, length, length, dtype=torch.bool).tril()
     near = (torch.arange(length)[:, None] - torch.arange(length)).abs() <= 2
-    rows = Rows((allowed & near)[:, None], allowed, torch.ones(1, length, dtype=torch.bool))
+    rows = RelationRows((allowed & near)[:, None], allowed, torch.ones(1, length, dtype=torch.bool))
     assert rows.counts.flatten().tolist() == [float(scored and query >= 3) for query in range(length)]
     score = rows.score(ideal_map(near, allowed)[:, None].float())
     assert bool(score.isnan().all()) != scored
@@ -183,7 +183,7 @@ def test_a_label_needs_more_than_its_best_position(registered_rows):
     one = classify_heads(Planted(cfg, plan), task, kinds=["one row"], n=64)
     assert one.label[0] == ("one row", "one row", "unclassified")
     two = classify_heads(Planted(cfg, plan), task, kinds=["two rows"], n=64)
-    assert two.low[0, 1, 0] >= 0.3  # high enough by its mean
+    assert two.score.low[0, 1, 0] >= 0.3  # high enough by its mean
     assert two.label[0] == ("two rows", "unclassified", "unclassified")
 
 

@@ -56,7 +56,7 @@ def test_heads_have_the_labels_association_and_manipulation(task, model):
 
 def test_each_head_is_needed_in_every_second_layer(task, model):
     """Nothing new has come to be carried, or gathered, in the layers between: such a head looks as before."""
-    drop = interp.ablate_heads(model, task, n=64).drop.mean(1).reshape(5, 2)
+    drop = interp.ablate_heads(model, task, n=64).drop.value.mean(1).reshape(5, 2)
     matters = [[layer % 2 == (head == ASSOCIATION) for head in (ASSOCIATION, MANIPULATION)] for layer in range(5)]
     assert ((drop > 0.1) == torch.tensor(matters).numpy()).all()
     assert (abs(drop[drop < 0.1]) == 0).all()

@@ -57,7 +57,7 @@ def test_audit_finds_the_truth_about_every_head():
 def test_heads_and_probes_are_those_of_the_model_with_norms():
     known, other = without_norms(), with_norms()
     kinds = [interp.classify_heads(each.model, each.task, n=N) for each in (known, other)]
-    torch.testing.assert_close(*(torch.as_tensor(kind.score) for kind in kinds), atol=1e-6, rtol=0)
+    torch.testing.assert_close(*(torch.as_tensor(kind.score.value) for kind in kinds), atol=1e-6, rtol=0)
     drops = [interp.ablate_heads(each.model, each.task, n=N).drop for each in (known, other)]
     assert drops[0] == pytest.approx(drops[1], abs=1e-9)
     assert (drops[0] > 0.1).any()

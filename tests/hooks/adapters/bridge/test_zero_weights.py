@@ -58,7 +58,9 @@ def test_zero_layers_are_accepted_by_every_verb(direction, layers):
     assert obstacles(bridge) == set()
     assert hooks.from_bridge(bridge).cfg.attention == direction
     found = interp.ablate_heads(bridge, task, n=8)
-    zero = {head for (head,), rise in zip(found.heads, found.loss_rise, strict=True) if not rise[rise == rise].any()}
+    zero = {
+        head for (head,), rise in zip(found.heads, found.loss_rise.value, strict=True) if not rise[rise == rise].any()
+    }
     assert zero == {(layer, head) for layer in layers for head in range(4)}
 
 
