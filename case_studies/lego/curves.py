@@ -45,7 +45,7 @@ def accuracy_at(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " t
 
 def untrained(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " unsupervised"]:
     """Accuracy of the unsupervised variables at a depth, in chain order."""
-    return curve.beyond[curve.depths.index(depth)]
+    return curve.unsupervised_accuracy[curve.depths.index(depth)]
 
 
 def worst_untrained(curve: ExtrapolationResult, depth: int) -> float:

@@ -95,7 +95,7 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
             far.append(worst_untrained(curve, depth))
             has.append(measure(evidence, spec, depth))
             arms.append(group)
-            resolved = layers_in_words(curve.resolved(RESOLVED))
+            resolved = layers_in_words(curve.depth_reaching(RESOLVED))
             rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", resolved])
     table = pd.DataFrame({words: has, FAR: far, "arm": arms})
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")

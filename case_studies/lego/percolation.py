@@ -112,7 +112,7 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
     for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
         if not has_learned(evidence, spec):
             continue
-        layers = curve.resolved(RESOLVED)
+        layers = curve.depth_reaching(RESOLVED)
         r2, slope = straightness(layers)
         values.append(r2)
         slopes.append(slope)

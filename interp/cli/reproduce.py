@@ -131,7 +131,7 @@ def _with_packs(study: Any, name: str, packs: Path | None) -> Any:
     if packs is None:
         return study
     if getattr(study, "of_packs", None) is None:
-        raise ValueError(f"--packs is {str(packs)!r}, but the study {name} reads no packs; leave it out.")
+        raise ValueError(f"--packs is {str(packs)!r}, but the study {name} reads no packs; omit it.")
     if not packs.is_dir():
         raise ValueError(f"--packs is {str(packs)!r}, which is not a folder.")
     study_of_packs = study.of_packs(packs)

@@ -57,11 +57,11 @@ class ExtrapolationResult(Result):
     """The model's `n_layers`."""
 
     @property
-    def beyond(self) -> Float[np.ndarray, "depth unsupervised"]:
+    def unsupervised_accuracy(self) -> Float[np.ndarray, "depth unsupervised"]:
         """Accuracy of the unsupervised targets."""
         return self.accuracy.value[:, ~np.array(self.supervised)]
 
-    def resolved(self, level: float = 0.9) -> Float[np.ndarray, " target"]:
+    def depth_reaching(self, level: float = 0.9) -> Float[np.ndarray, " target"]:
         """Smallest depth from which accuracy stays at or above a level, for each target; NaN if there is none.
 
         Args:

@@ -86,12 +86,12 @@ def test_the_loop_predicts_each_variable_from_its_known_depth(loop):
     result = interp.extrapolate(loop, TASK, n=200)
     assert result.depths == tuple(range(1, 10))
     assert result.trained_depth == 3
-    assert result.resolved().tolist() == [1, 3, 5]
+    assert result.depth_reaching().tolist() == [1, 3, 5]
     predicted = np.arange(1, 10)[:, None] >= [1, 3, 5]
     assert (result.accuracy.value[predicted] == 1).all()
     band = 5 * (0.25 / 200) ** 0.5
     assert (abs(result.accuracy.value[~predicted] - 0.5) < band).all()
-    assert np.array_equal(result.beyond, result.accuracy.value[:, 1:])
+    assert np.array_equal(result.unsupervised_accuracy, result.accuracy.value[:, 1:])
     assert result.supervised == (True, False, False)
     hits = round(result.accuracy.value[0, 2] * 200)
     interval = stats.binomtest(hits, 200).proportion_ci(0.95, method="exact")
@@ -103,15 +103,15 @@ def test_the_loop_predicts_each_variable_from_its_known_depth(loop):
 def test_depths_are_sorted_and_unresolved_variables_are_nan(loop):
     result = interp.extrapolate(loop, TASK, n=100, depths=[4, 2])
     assert result.depths == (2, 4)
-    assert result.resolved()[:2].tolist() == [2, 4]
-    assert np.isnan(result.resolved()[2])
+    assert result.depth_reaching()[:2].tolist() == [2, 4]
+    assert np.isnan(result.depth_reaching()[2])
 
 
 def test_the_task_determines_the_unsupervised_targets(loop):
     between = Lego(n_vars=3, supervised=(0, 2))
     result = interp.extrapolate(loop, between, n=50, depths=[3, 5])
-    assert result.beyond[:, 0].tolist() == [1, 1]
-    assert result.beyond.shape == (2, 1)
+    assert result.unsupervised_accuracy[:, 0].tolist() == [1, 1]
+    assert result.unsupervised_accuracy.shape == (2, 1)
     assert str(result).startswith("depth     #0    #1*     #2\n")
 
 
@@ -144,7 +144,7 @@ def made_up(accuracy, depths):
 )
 def test_resolved_requires_the_level_at_all_greater_depths(rows, level):
     depths = [3 * index + 2 for index in range(len(rows))]
-    found = made_up(np.array(rows) / 10, depths).resolved(level / 10)
+    found = made_up(np.array(rows) / 10, depths).depth_reaching(level / 10)
     for target in range(2):
         expected = float("nan")
         for depth, row in reversed(list(zip(depths, rows, strict=True))):
@@ -157,7 +157,7 @@ def test_resolved_requires_the_level_at_all_greater_depths(rows, level):
 def test_a_level_outside_0_to_1_is_refused():
     for level in (0.0, 1.5):
         with pytest.raises(ValueError, match=rf"level is {level}; it must be above 0 and at most 1"):
-            made_up([[1, 1]], [1]).resolved(level)
+            made_up([[1, 1]], [1]).depth_reaching(level)
 
 
 def test_depths_that_cannot_be_run_are_refused(as_a_user):
@@ -240,7 +240,7 @@ def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
     again = ExtrapolationResult.load(tmp_path / "result.json")
     assert (again.depths, again.targets, again.supervised) == (result.depths, result.targets, result.supervised)
     assert np.array_equal(again.accuracy, result.accuracy)
-    assert np.array_equal(again.resolved(), result.resolved(), equal_nan=True)
+    assert np.array_equal(again.depth_reaching(), result.resolved(), equal_nan=True)
     assert str(again) == str(result)
 
 
@@ -289,7 +289,7 @@ def test_a_target_that_no_example_has_is_nan(tmp_path):
     for values in (found.accuracy.value, found.accuracy.low, found.accuracy.high):
         assert np.isnan(values[:, 3]).all()
         assert np.isfinite(values[:, :3]).all()
-    assert np.isnan(found.resolved()[3])
+    assert np.isnan(found.depth_reaching()[3])
     assert "nan" not in str(found).splitlines()[-1]
     assert "<svg" in found._repr_html_()
     found.save(tmp_path / "found.json")
