@@ -39,10 +39,11 @@ def _base(result: VariationResult, name: str = RANDOM) -> np.ndarray:
 
 def _table(result: VariationResult) -> tuple[str, list[list]]:
     rows: list[list] = [["layer", "variation", "95 %", "entropy, 0 to 1", *result.baselines]]
-    for layer, value in enumerate(result.variation):
+    for layer in range(len(result.variation)):
+        variation = result.variation[layer]
         cells = [f"{base:.3g}" for base in result.baseline[:, layer]]
         entropy = f"{result.relative_entropy[layer]:.2f}"
-        rows.append([layer, f"{value:.3g}", _ends(result.low[layer], result.high[layer]), entropy, *cells])
+        rows.append([layer, f"{variation:.3g}", _ends(variation.low, variation.high), entropy, *cells])
     return "Variation and entropy by layer, with random patterns as baselines", rows
 
 
@@ -71,7 +72,8 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
     prefix_options: dict[str, Any] = {"n_sampled": SAMPLED} if prefixes == "sampled" else {"prefixes": text}
     result = attention_variation(models_used.models, task, seed=evidence.seed, **prefix_options)
     flat, shuffled = (_base(result, name)[-1] for name in (RANDOM, SHUFFLED))
-    value, low, high = (ends[-1] for ends in (result.variation, result.low, result.high))
+    variation = result.variation[-1]
+    value, low, high = float(variation), float(variation.low), float(variation.high)
     return Measurement(
         value=value / flat,
         low=low / flat,
@@ -100,15 +102,15 @@ def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
     result = attention_variation(models_used.models, task, seed=evidence.seed)
     by_model = result.relative_of_model[:, 0]
     return Measurement(
-        value=result.relative_entropy[0],
-        low=result.relative_low[0],
-        high=result.relative_high[0],
+        value=float(result.relative_entropy[0]),
+        low=result.relative_entropy.low[0],
+        high=result.relative_entropy.high[0],
         n=result.n,
         unit="seeds",
         numbers={
             KEPT: models_used.learned,
             "lowest of a model": by_model.min(),
-            "last layer": result.relative_entropy[-1],
+            "last layer": float(result.relative_entropy[-1]),
             "variation over random": result.ratio_to(RANDOM)[0],
         },
         tables=[_table(result), *excluded_models(evidence, [group])],
@@ -126,7 +128,7 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
         [
             "standard, last layer",
             f"{base:.3g}",
-            _ends(standard.low[-1], standard.high[-1]),
+            _ends(base.low, base.high),
             first.learned,
             len(evidence.specs("gpt")) - first.learned,
         ]
@@ -139,13 +141,13 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
             models_used.learned,
         )
         failed = len(evidence.specs(group)) - learned
-        rows.append([group, f"{r.variation[0]:.3g}", _ends(r.low[-1], r.high[-1]), learned, failed])
+        rows.append([group, f"{r.variation[0]:.3g}", _ends(r.variation.low[-1], r.variation.high[-1]), learned, failed])
     judged = [r for r, learned in variations.values() if learned >= FEWEST]
-    worst = max(judged or [r for r, _ in variations.values()], key=lambda r: r.variation[0])
+    worst = max(judged or [r for r, _ in variations.values()], key=lambda r: float(r.variation[0]))
     return Measurement(
-        value=worst.variation[0] / base,
-        low=worst.low[0] / standard.high[-1],
-        high=worst.high[0] / standard.low[-1],
+        value=float(worst.variation[0]) / float(base),
+        low=worst.variation.low[0] / float(base.high),
+        high=worst.variation.high[0] / float(base.low),
         n=worst.n,
         unit="seeds",
         numbers={
@@ -184,7 +186,7 @@ def measure_grid(evidence: Evidence) -> Measurement:
         result = attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed)
         failed = len(evidence.specs(group)) - models_used.learned
         fewest = min(fewest, models_used.learned)
-        ratio, low, high = (ends / _base(result) for ends in (result.variation, result.low, result.high))
+        ratio, low, high = (ends / _base(result) for ends in result.variation.columns("ratio").values())
         ratio_to_shuffled = result.ratio_to(SHUFFLED)
         for layer in range(layers):
             ends = f"[{low[layer]:.2f}, {high[layer]:.2f}]"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_ba
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
@@ -36,29 +37,31 @@ SHOWN = (FLAT, SHUFFLED, ONE_HOT)
 
 @dataclass(frozen=True, kw_only=True)
 class VariationResult(Result):
-    """Mean squared distance between the attention patterns of models, per layer, with 95 % intervals over models."""
+    """Mean squared distance between the attention patterns of models, per layer, with 95 % intervals over models.
+
+    Intervals of two models are NaN, as their single pair has none.
+    """
+
+    former_fields: ClassVar = {
+        "variation": ("variation", "low", "high", "n"),
+        "entropy": ("entropy", "entropy_low", "entropy_high", "n"),
+        "relative_entropy": ("relative_entropy", "relative_low", "relative_high", "n"),
+    }
 
     prefixes: tuple[str, ...]
     """The texts that the models were run on."""
     n_tokens: Int[np.ndarray, " prefix"]
     """Number of tokens of each, including those that the task adds."""
-    variation: Float[np.ndarray, " layer"]
-    """Squared Frobenius distance, 0 to 2 per row: mean over pairs, heads and prefixes."""
-    low: Float[np.ndarray, " layer"]
-    high: Float[np.ndarray, " layer"]
-    """Ends of the interval; nan for two models, whose single pair has none."""
+    variation: Interval
+    """Per layer: squared Frobenius distance, 0 to 2 per row, mean over pairs, heads and prefixes."""
     by_prefix: Float[np.ndarray, "prefix layer"]
     by_head: Float[np.ndarray, "layer head"]
     distance: Float[np.ndarray, "layer model model"]
     """Distance between every two models, mean over heads and prefixes; the matrix to cluster."""
-    entropy: Float[np.ndarray, " layer"]
-    """Mean row entropy in nats, over models, heads, prefixes and the queries that see several keys."""
-    entropy_low: Float[np.ndarray, " layer"]
-    entropy_high: Float[np.ndarray, " layer"]
-    relative_entropy: Float[np.ndarray, " layer"]
-    """Mean row entropy as a fraction of its maximum: 0 for a single key, 1 for uniform."""
-    relative_low: Float[np.ndarray, " layer"]
-    relative_high: Float[np.ndarray, " layer"]
+    entropy: Interval
+    """Per layer: mean row entropy in nats, over models, heads, prefixes and the queries that see several keys."""
+    relative_entropy: Interval
+    """Per layer: mean row entropy as a fraction of its maximum, 0 for a single key, 1 for uniform."""
     relative_of_model: Float[np.ndarray, "model layer"]
     """Relative entropy of each model."""
     baselines: tuple[str, ...]
@@ -83,47 +86,46 @@ class VariationResult(Result):
         """
         if baseline not in self.baselines:
             raise ValueError(f"baseline is {baseline!r}; choose one of: {'; '.join(self.baselines)}.")
-        return self.variation / self.baseline[self.baselines.index(baseline)]
+        return self.variation.value / self.baseline[self.baselines.index(baseline)]
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per layer."""
-        names = ("variation", "low", "high", "entropy", "entropy_low", "entropy_high")
-        names += ("relative_entropy", "relative_low", "relative_high")
-        baselines = dict(zip(self.baselines, self.baseline, strict=True))
-        more = {"ratio": self.ratio_to(), **baselines, "n": self.n, "n_pairs": self.n_pairs}
-        return self._table({"layer": range(len(self.variation))}, *names, **more)
+        columns = self.variation.columns("variation") | self.entropy.columns("entropy", "entropy_low", "entropy_high")
+        columns |= self.relative_entropy.columns("relative_entropy", "relative_low", "relative_high")
+        columns |= {"ratio": self.ratio_to(), **dict(zip(self.baselines, self.baseline, strict=True))}
+        return self._table({"layer": range(len(self.variation))}, **columns, n=self.n, n_pairs=self.n_pairs)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A point and an interval per layer, the shuffled-keys baseline as points, the flat simplex as a line."""
         from interp.view.charts import dots
 
-        flat, own = (self.baseline[self.baselines.index(name)] for name in (FLAT, SHUFFLED))
-        low, high = (np.where(np.isnan(end), self.variation, end) for end in (self.low, self.high))
-        values = np.stack([(self.variation, own), (low, own), (high, own)])
-        columns = dict(zip(("variation", "low", "high"), values, strict=True))
+        flat, shuffled = (self.baseline[self.baselines.index(name)] for name in (FLAT, SHUFFLED))
+        columns = {}
+        for name, ends in self.variation.columns("variation").items():
+            columns[name] = np.stack([np.where(np.isnan(ends), self.variation, ends), shuffled])
         return dots(
-            self._table({"what": ("models", SHUFFLED), "layer": range(len(own))}, **columns),
+            self._table({"what": ("models", SHUFFLED), "layer": range(len(shuffled))}, **columns),
             x="layer",
             y="variation",
             series="what",
             rule=float(flat[0]),
-            domain=(0.0, 1.05 * float(max(flat[0], high.max(), own.max()))),
+            domain=(0.0, 1.05 * float(max(flat[0], columns["high"].max()))),
             title=f"squared distance between patterns, {self.n} models, {self.n_pairs} pairs; dashed: flat simplex",
         )
 
     def __str__(self) -> str:
         lines = [f"{'layer':<6}{'variation':>10}  {'95 % over models':<18}{'ratio':>7}{'entropy':>10}"]
-        for layer, value in enumerate(self.variation):
-            ends = "no interval" if np.isnan(self.low[layer]) else f"[{self.low[layer]:.3f}, {self.high[layer]:.3f}]"
-            ratio, entropy = self.ratio_to()[layer], self.relative_entropy[layer]
-            lines.append(f"{layer:<6}{value:>10.3f}  {ends:<18}{ratio:>7.2f}{entropy:>10.2f}")
+        for layer, ratio in enumerate(self.ratio_to()):
+            variation, entropy = self.variation[layer], self.relative_entropy[layer]
+            ends = "no interval" if np.isnan(variation.low) else f"[{variation.low:.3f}, {variation.high:.3f}]"
+            lines.append(f"{layer:<6}{variation:>10.3f}  {ends:<18}{ratio:>7.2f}{entropy:>10.2f}")
         for name, row in zip(self.baselines, self.baseline, strict=True):
             if name in SHOWN:
                 spread = f"{row[0]:.3f}" if np.ptp(row) == 0 else " ".join(f"{value:.3f}" for value in row)
                 lines.append(f"{name}: {spread}")
-        shown = "1 prefix" if len(self.prefixes) == 1 else f"{len(self.prefixes)} prefixes"
+        prefixes = "1 prefix" if len(self.prefixes) == 1 else f"{len(self.prefixes)} prefixes"
         tokens = "-".join(str(length) for length in sorted({int(self.n_tokens.min()), int(self.n_tokens.max())}))
-        foot = f"{self.n} models, {self.n_pairs} pairs, {shown} of {tokens} tokens; ratio to the flat simplex"
+        foot = f"{self.n} models, {self.n_pairs} pairs, {prefixes} of {tokens} tokens; ratio to the flat simplex"
         return "\n".join([*lines, foot])
 
 
@@ -165,6 +167,15 @@ def attention_variation(
             vocabulary, a pattern that is not finite, no prefix, one that the task cannot parse or in which no query
             sees several keys, a negative `n_sampled`, or fewer than 2 baseline pairs or resamples.
 
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Dyck()
+        >>> config = interp.config_for(task, n_layers=1, n_heads=2, d_model=16)
+        >>> models = [Transformer(config, seed=seed) for seed in range(3)]
+        >>> (interp.attention_variation(models, task, n_baseline=8).ratio_to() < 1).tolist()
+        [True]
+
     Source: bounded Dyck (arXiv:2312.01429) Section 4.1, with its probe prefix. Differs: an interval, several prefixes,
     several heads, and more baselines than its random one; the paper draws rows uniformly from the simplex and does not
     state whether the causal mask applies to them.
@@ -175,38 +186,39 @@ def attention_variation(
             "and 2 or more of the others."
         )
     nets = _checked(models, task)
-    readings = [reading for batch in _batches(task, prefixes, n_sampled, seed) for reading in _read(nets, task, batch)]
+    n = len(nets)
+    readings: list[_Reading] = []
+    for batch in _batches(task, prefixes, n_sampled, seed):
+        readings += _read(nets, task, batch)
+    # Distances between models, and the entropy of each, with intervals from resampled models.
     distance = np.stack([reading.distance for reading in readings])
-    together = distance.mean((0, 2))
-    variation, low, high = bootstrap_pairs(together, seed=derived_seed(seed, "models"), resamples=resamples)
+    mean_distance = distance.mean((0, 2))
+    variation, low, high = bootstrap_pairs(mean_distance, seed=derived_seed(seed, "models"), resamples=resamples)
     entropy = np.mean([reading.entropy for reading in readings], axis=0)
-    middle, bottom, top = bootstrap_mean(entropy, seed=derived_seed(seed, "models"), resamples=resamples)
-    if len(nets) == 2:
-        bottom, top = np.full((2, *middle.shape), np.nan)
+    entropies, lows, highs = bootstrap_mean(entropy, seed=derived_seed(seed, "models"), resamples=resamples)
+    if n == 2:
+        lows, highs = np.full((2, *entropies.shape), np.nan)
+    nats, relative = (
+        Interval(value=entropies[:, unit], low=lows[:, unit], high=highs[:, unit], n=n) for unit in (0, 1)
+    )
     baseline, error = _baselines(readings, n_baseline, seed)
     return VariationResult(
         prefixes=tuple(reading.text for reading in readings),
         n_tokens=np.array([(reading.n_keys > 0).sum() for reading in readings]),
-        variation=variation,
-        low=low,
-        high=high,
+        variation=Interval(value=variation, low=low, high=high, n=n),
         by_prefix=mean_over_pairs(distance.mean(2)),
         by_head=mean_over_pairs(distance.mean(0)),
-        distance=together,
-        entropy=middle[:, 0],
-        entropy_low=bottom[:, 0],
-        entropy_high=top[:, 0],
-        relative_entropy=middle[:, 1],
-        relative_low=bottom[:, 1],
-        relative_high=top[:, 1],
+        distance=mean_distance,
+        entropy=nats,
+        relative_entropy=relative,
         relative_of_model=entropy[:, :, 1],
         baselines=NAMES,
         baseline=baseline.mean(1),
         baseline_error=error,
         baseline_by_prefix=baseline,
         resamples=resamples,
-        n=len(nets),
-        n_pairs=len(nets) * (len(nets) - 1) // 2,
+        n=n,
+        n_pairs=n * (n - 1) // 2,
     )
 
 
@@ -215,12 +227,12 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
     if isinstance(models, AnyModel | TrainingRun):
         raise ValueError("models is a single model; variation is measured between models: pass a list of two or more.")
     check_class("models", models, Sequence)
-    given = [one.model if isinstance(one, TrainingRun) else one for one in models]
-    if len(given) < 2:
-        raise ValueError(f"models has length {len(given)}; variation needs two or more models. Train another seed.")
-    first: dict[int, int] = {}
+    if len(models) < 2:
+        raise ValueError(f"models has length {len(models)}; variation needs two or more models. Train another seed.")
+    indices: dict[int, int] = {}
     nets: list[Net] = []
-    for index, model in enumerate(given):
+    for index, model in enumerate(models):
+        model = model.model if isinstance(model, TrainingRun) else model
         if not isinstance(model, AnyModel):
             raise ValueError(
                 f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
@@ -228,16 +240,16 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
             )
         net = prepare_model(model, "attention_variation", task)
         nets.append(net)
-        one = id(net.bridge if isinstance(net, BridgeModel) else net)
-        if first.setdefault(one, index) != index:
+        identity = id(net.bridge if isinstance(net, BridgeModel) else net)
+        if indices.setdefault(identity, index) != index:
             raise ValueError(
-                f"models[{index}] is models[{first[one]}] again; its distance from itself would count as agreement. "
-                "Pass each model once."
+                f"models[{index}] is models[{indices[identity]}] again; its distance from itself would count as "
+                "agreement. Pass each model once."
             )
-        shape, wanted = _shape(net), _shape(nets[0])
-        if shape != wanted:
+        shape, first_shape = _shape(net), _shape(nets[0])
+        if shape != first_shape:
             raise ValueError(
-                f"models[{index}] has {shape}, models[0] has {wanted}; their patterns are not comparable. Compare "
+                f"models[{index}] has {shape}, models[0] has {first_shape}; their patterns are not comparable. Compare "
                 "models with the same layers, heads and attention."
             )
         if net.cfg.d_vocab < task.d_vocab:
@@ -323,10 +335,10 @@ def _baselines(
     readings: list[_Reading], n: int, seed: int
 ) -> tuple[Float[np.ndarray, "baseline prefix layer"], Float[np.ndarray, "baseline layer"]]:
     """Value per prefix and layer; standard error of the mean over prefixes, as if they shared their draws."""
-    drawn = {reading.n_keys.tobytes(): reading.n_keys for reading in readings}
-    found = {key: fixed_baselines(n_keys, n=n, seed=seed) for key, n_keys in drawn.items()}
-    pairs = [found[reading.n_keys.tobytes()] for reading in readings]
+    n_keys_by_bytes = {reading.n_keys.tobytes(): reading.n_keys for reading in readings}
+    by_n_keys = {key: fixed_baselines(n_keys, n=n, seed=seed) for key, n_keys in n_keys_by_bytes.items()}
+    values, errors = zip(*(by_n_keys[reading.n_keys.tobytes()] for reading in readings), strict=True)
     layers = np.ones(len(readings[0].shuffled))
-    fixed, error = (np.stack(part, 1)[..., None] * layers for part in zip(*pairs, strict=True))
-    own = np.stack([reading.shuffled for reading in readings])[None]
-    return np.concatenate([fixed, own]), np.concatenate([error.mean(1), np.zeros((1, len(layers)))])
+    fixed, error = np.stack(values, 1)[..., None] * layers, np.stack(errors, 1)[..., None] * layers
+    shuffled = np.stack([reading.shuffled for reading in readings])[None]
+    return np.concatenate([fixed, shuffled]), np.concatenate([error.mean(1), np.zeros((1, len(layers)))])

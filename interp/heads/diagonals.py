@@ -90,12 +90,12 @@ class DiagonalsResult(Result):
             domain = (min(lowest, float(np.nanmin(values))), max(highest, float(np.nanmax(values))))
             return head_maps(panels, title=title, value="cosine", domain=domain)
 
-        alone = {
+        panels = {
             f"{name}: {len(self.heads(matrix))} strong": self.cosine[:, :, matrix]
             for matrix, name in enumerate(MATRICES)
         }
         null = f"random directions 0 ± {self.null_sd:.2g}, largest possible {self.largest:.2f}"
-        chart = maps(alone, f"cosine with the identity; {null}", 0.0, self.largest)
+        chart = maps(panels, f"cosine with the identity; {null}", 0.0, self.largest)
         added = {
             f"{MATRICES[matrix]} + {SCALARS[matrix]}": self.cosine_with_scalar[:, :, matrix] for matrix in self._added
         }
@@ -151,6 +151,14 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
 
     Raises:
         ValueError: a model without these weights or with values that are not finite, or no random matrices.
+
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16), seed=0)
+        >>> interp.diagonals(model).heads(0)  # none of a model that is not trained
+        ()
 
     Source: template paper (arXiv:2310.09753) Figure 7, diagonals of W_K W_Q^T (the transpose of ours) and of W_V W_O^T
     (ours, in TransformerLens's axes), without biases and the gain of the norm; a_h I and b_h I as in its released
@@ -222,10 +230,10 @@ def _heads(model: Any) -> _Heads:
     present = torch.ones(model.cfg.n_layers, model.cfg.n_heads, len(MATRICES), dtype=torch.bool)
     scalar = torch.zeros(present.shape, dtype=torch.float64)
     for layer in range(model.cfg.n_layers):
-        left, right = _factors(model, layer)  # M = left right^T is never formed
-        spectrum.append(torch.linalg.svdvals(torch.linalg.qr(left, mode="r").R @ torch.linalg.qr(right, mode="r").R.mT))
-        diagonal.append((left * right).sum(-1))
-        total.append((left.sum(-2) * right.sum(-2)).sum(-1))
+        a, b = _factors(model, layer)  # M = a b^T is never formed
+        spectrum.append(torch.linalg.svdvals(torch.linalg.qr(a, mode="r").R @ torch.linalg.qr(b, mode="r").R.mT))
+        diagonal.append((a * b).sum(-1))
+        total.append((a.sum(-2) * b.sum(-2)).sum(-1))
         present[layer, :, 0] = torch.tensor(_learned(model, layer))
         attention = model.block(layer).attention if hasattr(model, "block") else None
         for matrix, name in enumerate(("a", "b")):
@@ -272,8 +280,8 @@ def _upper_tail(heads: _Heads, n: int, seed: int) -> Float[np.ndarray, " cell"]:
     rank, d_model = spectrum.shape[-1], heads.diagonal.shape[-1]
     as_large, at_once = torch.zeros(len(trace), dtype=torch.long), max(1, ENTRIES_AT_ONCE // rank**2)
     for start in range(0, n, at_once):
-        drawn = _frame_diagonals(min(at_once, n - start), d_model, rank, rng) @ spectrum.T
-        as_large += (drawn >= trace).sum(0)
+        random_trace = _frame_diagonals(min(at_once, n - start), d_model, rank, rng) @ spectrum.T
+        as_large += (random_trace >= trace).sum(0)
     return (1 + as_large.numpy()) / (1 + n)
 
 
@@ -285,10 +293,10 @@ def _frame_diagonals(n: int, d_model: int, rank: int, rng: np.random.Generator) 
     chi distributed diagonal (Bartlett 1933).
     """
     top, rows = torch.from_numpy(rng.standard_normal((n, rank, rank))), min(rank, d_model - rank)
-    rest = torch.from_numpy(rng.standard_normal((n, rows, rank))).triu(1)
+    lower = torch.from_numpy(rng.standard_normal((n, rows, rank))).triu(1)
     chi = np.sqrt(rng.chisquare(d_model - rank - np.arange(rows), size=(n, rows)))
-    rest.diagonal(dim1=1, dim2=2).copy_(torch.from_numpy(chi))
-    root = torch.linalg.cholesky(top.mT @ top + rest.mT @ rest, upper=True)
+    lower.diagonal(dim1=1, dim2=2).copy_(torch.from_numpy(chi))
+    root = torch.linalg.cholesky(top.mT @ top + lower.mT @ lower, upper=True)
     return torch.linalg.solve_triangular(root, top, upper=True, left=False).diagonal(dim1=1, dim2=2)
 
 
@@ -301,9 +309,9 @@ def _check(model: Any) -> None:
         for name in ("W_Q", "W_K", "W_V", "W_O") if any(_learned(model, layer)) else ("W_V", "W_O"):
             weight = getattr(getattr(model.blocks[layer], "attn", None), name, None)
             if weight is None or weight.ndim != 3 or len(weight) != model.cfg.n_heads:
-                found = "missing" if weight is None else tuple(weight.shape)
+                shape = "missing" if weight is None else tuple(weight.shape)
                 raise ValueError(
-                    f"{name} of layer {layer} is {found}; expected one matrix for each of {model.cfg.n_heads} heads in "
+                    f"{name} of layer {layer} is {shape}; expected one matrix for each of {model.cfg.n_heads} heads in "
                     f"blocks[{layer}].attn.{name}, as in TransformerLens."
                 )
             if not weight.isfinite().all():

@@ -202,14 +202,13 @@ def variation_section(result: VariationResult) -> Section:
     rows: Rows = [
         ("layer", "variation [95 %]", "/ flat simplex", "/ own rows, keys shuffled", "relative entropy [95 %]")
     ]
-    for layer, value in enumerate(result.variation):
-        mean, entropy = f"{value:.3f} (one pair)", f"{result.relative_entropy[layer]:.2f}"
+    for layer, ratio in enumerate(result.ratio_to()):
+        variation, entropy = result.variation[layer], result.relative_entropy[layer]
+        cells = [f"{variation:.3f} (one pair)", f"{entropy:.2f}"]
         if result.n > 2:
-            ends = result.relative_low[layer], result.relative_high[layer]
-            mean = with_interval(value, result.low[layer], result.high[layer])
-            entropy = with_interval(result.relative_entropy[layer], *ends, 2)
-        ratios = result.ratio_to()[layer], value / max(result.baseline[spread, layer], 1e-300)
-        rows.append((str(layer), mean, *(f"{ratio:.2f}" for ratio in ratios), entropy))
+            cells = [variation.text(), entropy.text(2)]
+        to_shuffled = float(variation) / max(result.baseline[spread, layer], 1e-300)
+        rows.append((str(layer), cells[0], f"{ratio:.2f}", f"{to_shuffled:.2f}", cells[1]))
     fixed = zip(result.baselines[:spread], result.baseline[:spread, 0], strict=True)
     text = (
         f"Squared Frobenius distance between the attention patterns of {result.n} models on the same input, mean over "

@@ -197,6 +197,16 @@ def over_training(
     Returns:
         One table with the columns `seed`, `step` and those of the verb.
 
+    Example:
+        >>> import tempfile, interp
+        >>> from hooks import make_model
+        >>> task = interp.tasks.Lego(n_vars=1)
+        >>> model = make_model(interp.config_for(task, n_layers=1, n_heads=2, d_model=8), seed=0)
+        >>> settings = interp.TrainSettings(steps=2, batch_size=4, n_eval=8, snapshots=[0, 2])
+        >>> run = interp.train(model, task, settings, folder=tempfile.mkdtemp())
+        >>> interp.over_training(run, interp.evaluate, n=8).steps
+        (0, 2)
+
     Raises:
         ValueError: a run without a folder or snapshots, a step without one, two runs with one seed, runs without a
             common step or of different tasks for a verb that compares them, or a verb that refuses every snapshot.

@@ -36,7 +36,8 @@ def onto(key):
 def test_uniform_attention_has_no_variation():
     models = [Transformer(interp.config_for(TASK, "dyck_uniform"), seed=seed) for seed in range(4)]
     result = attention_variation(models, TASK)
-    assert result.variation.tolist() == result.low.tolist() == result.high.tolist() == [0, 0]
+    variation = result.variation
+    assert variation.value.tolist() == variation.low.tolist() == variation.high.tolist() == [0, 0]
     np.testing.assert_allclose(result.relative_entropy, 1, atol=1e-6)
     np.testing.assert_allclose(result.baseline[-1], 0, atol=1e-5)  # own rows shuffled: uniform stays uniform
     np.testing.assert_allclose(result.entropy, np.log(CAUSAL[1:]).mean(), atol=1e-6)
@@ -174,7 +175,7 @@ def test_formats_of_a_result(tmp_path):
         assert f"{n} models, {n * (n - 1) // 2} pairs, 1 prefix of 17 tokens" in text
         assert ("no interval" in text) == (n == 2)
         frame = result.to_dataframe()
-        assert frame["variation"].tolist() == result.variation.tolist()
+        assert frame["variation"].tolist() == result.variation.value.tolist()
         assert set(result.baselines) < set(frame.columns)
         chart = result.plot().to_json()
         assert "dashed: flat simplex" in chart
@@ -186,7 +187,7 @@ def test_formats_of_a_result(tmp_path):
         again = interp.comparison.VariationResult.load(tmp_path / "variation.json")
         assert str(again) == text
         np.testing.assert_array_equal(again.distance, result.distance)
-        np.testing.assert_array_equal(again.low, result.low)
+        np.testing.assert_array_equal(again.variation.low, result.variation.low)
         page = interp.report([result], tmp_path / "page.html", title="t").read_text(encoding="utf-8")
         assert "Attention variation between models" in page
         assert "[nan" not in page
@@ -231,8 +232,8 @@ def test_error_texts(as_a_user):
 
 def test_two_models_have_no_interval():
     result = attention_variation(seeds(2), TASK, prefixes=["((", "[("])
-    ends = (result.low, result.high, result.entropy_low, result.entropy_high, result.relative_low, result.relative_high)
-    assert all(np.isnan(end).all() for end in ends)
+    for interval in (result.variation, result.entropy, result.relative_entropy):
+        assert np.isnan([interval.low, interval.high]).all()
     assert np.isfinite(result.entropy).all()
     three = attention_variation(seeds(3), TASK, prefixes=["((", "[("])
-    assert (three.entropy_low < three.entropy_high).all()
+    assert (three.entropy.low < three.entropy.high).all()
