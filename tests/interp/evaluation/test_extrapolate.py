@@ -240,7 +240,7 @@ def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
     again = ExtrapolationResult.load(tmp_path / "result.json")
     assert (again.depths, again.targets, again.supervised) == (result.depths, result.targets, result.supervised)
     assert np.array_equal(again.accuracy, result.accuracy)
-    assert np.array_equal(again.depth_reaching(), result.resolved(), equal_nan=True)
+    assert np.array_equal(again.depth_reaching(), result.depth_reaching(), equal_nan=True)
     assert str(again) == str(result)
 
 
