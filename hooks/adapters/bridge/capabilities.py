@@ -209,13 +209,13 @@ def _test_mask(reads: ReadTests) -> Cell:
             logits, activations = run(reads.bridge, tokens, record=reads.names, attention_mask=mask)
             other_logits, other_activations = run(reads.bridge, other_tokens, record=reads.names, attention_mask=mask)
         except REFUSALS as error:
-            return Cell("missing", why=f"the model refuses it: {_first_line(error)}")
+            return Cell("missing", reason=f"the model refuses it: {_first_line(error)}")
         # Real tokens must not attend to padding, and must not change with it
         attended = any(float(activations[point][:, :, real, padded].max()) > tolerance.eps for point in pattern_points)
         pairs = [(logits, other_logits)]
         pairs += [(activations[point], other_activations[point]) for point in z_points]
         if attended or any(tolerance.changed(x[:, real], y[:, real]) for x, y in pairs):
-            return Cell("ignored", why="real tokens see padding")
+            return Cell("ignored", reason="real tokens see padding")
     return Cell("works")
 
 
@@ -228,8 +228,8 @@ def _test_positions(reads: ReadTests) -> tuple[Cell, int]:
                 changed = reads.changed_by(position_ids=positions.roll(1, -1) + offset)
                 return Cell("works" if changed else "ignored"), offset
     except REFUSALS as error:
-        return Cell("missing", why=f"the model refuses them: {_first_line(error)}"), 0
-    return Cell("misleading", why="positions 0, 1, 2 ... do not give the logits without positions"), 0
+        return Cell("missing", reason=f"the model refuses them: {_first_line(error)}"), 0
+    return Cell("misleading", reason="positions 0, 1, 2 ... do not give the logits without positions"), 0
 
 
 def _test_types(reads: ReadTests) -> Cell:
@@ -239,7 +239,7 @@ def _test_types(reads: ReadTests) -> Cell:
     try:
         return Cell("works" if reads.changed_by(token_type_ids=type_ids) else "ignored")
     except REFUSALS as error:
-        return Cell("missing", why=f"the model refuses them: {_first_line(error)}")
+        return Cell("missing", reason=f"the model refuses them: {_first_line(error)}")
 
 
 def _positions_in_layers(reads: ReadTests, edits: EditTests, offset: int) -> bool:

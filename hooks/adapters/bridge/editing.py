@@ -51,7 +51,7 @@ class EditTests:
         inputs = [f"blocks.{layer}.hook_resid_pre" for layer in self.layers]
         outputs = [f"blocks.{layer}.hook_resid_post" for layer in self.layers]
         if not all(self.cells[name].ok for name in (*inputs, *outputs)):
-            untested = Cell("misleading", why="it cannot be tested layer by layer: hook_resid_pre cannot be set")
+            untested = Cell("misleading", reason="it cannot be tested layer by layer: hook_resid_pre cannot be set")
             self.cells = {name: self.cells.get(name, untested) for name in reads.points}
             return
         # From here on every pass fixes the input of each layer
@@ -348,14 +348,14 @@ class EditTests:
         read_cell = self.reads.cells[name]
         passed = [point for point, fault in faults.items() if not fault]
         if passed:
-            self.cells[name] = Cell("works" if passed[0] == name else "through", passed[0], read_cell.why)
+            self.cells[name] = Cell("works" if passed[0] == name else "through", passed[0], read_cell.reason)
         elif faults:
             fault = next(iter(faults.values()))
-            self.cells[name] = Cell("ignored") if fault == "ignored" else Cell("misleading", why=fault)
+            self.cells[name] = Cell("ignored") if fault == "ignored" else Cell("misleading", reason=fault)
         elif name in self.reads.activations and self._is_ignored(name):
             self.cells[name] = Cell("ignored")
         else:
-            self.cells[name] = Cell(read_cell.state, why=read_cell.why)
+            self.cells[name] = Cell(read_cell.state, reason=read_cell.reason)
 
     def _is_ignored(self, name: str) -> bool:
         logits, _ = run(self.reads.bridge, self.reads.tokens, {name: self._random(self.reads.activations[name])})

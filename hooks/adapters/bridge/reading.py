@@ -94,15 +94,17 @@ class ReadTests:
             self.values[name] = self.activations[first]
             self.cells[name] = Cell("works" if first == name else "through", first)
         elif faults:
-            self.cells[name] = Cell("misleading" if name in faults else "missing", why=next(iter(faults.values())))
+            self.cells[name] = Cell("misleading" if name in faults else "missing", reason=next(iter(faults.values())))
         else:
             self.cells[name] = self._missing(name)
 
     def _missing(self, name: str) -> Cell:
         kernel = getattr(hugging_face_config(self.bridge), "_attn_implementation", None)
         if name.endswith("pattern") and kernel not in (None, "eager"):
-            return Cell("missing", why=f"attention is {kernel}; load the model with attn_implementation='eager'")
-        return Cell("missing", why="it never fires" if name in self.bridge.hook_dict else "the model has no such place")
+            return Cell("missing", reason=f"attention is {kernel}; load the model with attn_implementation='eager'")
+        return Cell(
+            "missing", reason="it never fires" if name in self.bridge.hook_dict else "the model has no such place"
+        )
 
     def _embed(self, x: Tensor) -> str:
         if x.shape != (*self.tokens.shape, self.cfg.d_model):
@@ -308,7 +310,7 @@ class LayerReadTests:
         for name, point in zip(WEIGHTS, ("hook_q", "hook_k", "hook_v", "hook_z"), strict=True):
             is_tested = name.removeprefix("attn.") in self.tested_weights
             is_right = is_tested and self.model.cells[f"{self.prefix}attn.{point}"].ok
-            cell = Cell("works") if is_right else Cell("misleading", why=f"{point} could not be tested with it")
+            cell = Cell("works") if is_right else Cell("misleading", reason=f"{point} could not be tested with it")
             self.model.cells[self.prefix + name] = cell
 
     def _note_positions(self) -> None:

@@ -54,7 +54,7 @@ class Cell:
     `misleading`: it has another quantity than its name says."""
     point: str = ""
     """The bridge's own hook point that serves the site."""
-    why: str = ""
+    reason: str = ""
     """The reason for a failure, or a note."""
 
     @property
@@ -64,7 +64,7 @@ class Cell:
 
     def __str__(self) -> str:
         text = f"through {self.point}" if self.state == "through" else self.state
-        return f"{text} ({self.why})" if self.why else text
+        return f"{text} ({self.reason})" if self.reason else text
 
 
 def recorded_points(bridge: Any) -> list[str]:

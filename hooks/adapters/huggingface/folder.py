@@ -103,7 +103,7 @@ def safe_settings(values: dict[str, Any], config_class: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in allowed}
 
 
-def check_sizes(path: Path, config: Any, family: str) -> None:
+def check_stored_sizes(path: Path, config: Any, family: str) -> None:
     """Check the sizes of a config against the shapes in the files, before a model of these sizes is built.
 
     Raises:

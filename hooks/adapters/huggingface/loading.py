@@ -18,12 +18,12 @@ from hooks.adapters.huggingface.folder import (
     INDEX,
     TOKENIZER_FILES,
     check_folder,
-    check_sizes,
+    check_stored_sizes,
     check_tokenizer_files,
     safe_settings,
     shards,
 )
-from hooks.adapters.huggingface.parity import TOLERANCE, compare
+from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import Row, from_hf_weights, rows
 from hooks.checks import checks_types
 from hooks.files import reading, shortened
@@ -81,7 +81,7 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     model.parity = None  # type: ignore[assignment]
     if check:
         left_out = tuple(sorted({*unused, *unused_names}))
-        report = compare(model, hf_model, architecture, left_out=left_out)
+        report = measure_parity(model, hf_model, architecture, left_out=left_out)
         if not report.ok:
             raise ValueError(
                 f"the loaded model differs from the Hugging Face model by more than {TOLERANCE:g}, and is refused. "
@@ -136,8 +136,8 @@ def _copy_weights(model: TransformerStack, hf_weights: Mapping[str, Tensor], tab
 def _unused_weights(hf_model: Any, table: list[Row]) -> list[str]:
     """Weights of a model that no row names."""
     parameters = dict(hf_model.named_parameters(remove_duplicate=False))
-    used = {id(parameters[row.hf_name]) for row in table}
-    return [name for name, parameter in hf_model.named_parameters() if id(parameter) not in used]
+    ids_in_table = {id(parameters[row.hf_name]) for row in table}
+    return [name for name, parameter in hf_model.named_parameters() if id(parameter) not in ids_in_table]
 
 
 def _check_harmless(names: list[str], description: str) -> None:
@@ -246,7 +246,7 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
 
 def _check_weights(location: str | Path, config: Any, family: str, local: bool) -> None:
     if isinstance(location, Path):
-        check_sizes(location, config, family)
+        check_stored_sizes(location, config, family)
         return
     index = cached_file(location, INDEX, local_files_only=local, _raise_exceptions_for_missing_entries=False)
     if index is not None:

@@ -63,7 +63,7 @@ class ParityReport:
 
 
 @torch.no_grad()
-def compare(
+def measure_parity(
     model: TransformerStack, hf_model: Any, architecture: Architecture, *, left_out: tuple[str, ...] = (), seed: int = 0
 ) -> ParityReport:
     """Run both on the same random texts, in evaluation mode, the Hugging Face model with eager attention.

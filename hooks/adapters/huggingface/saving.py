@@ -11,7 +11,7 @@ import transformers
 
 from hooks.adapters.huggingface.configs import architecture_of, settings_for
 from hooks.adapters.huggingface.loading import quiet
-from hooks.adapters.huggingface.parity import TOLERANCE, compare
+from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import rows, to_hf_weights
 from hooks.checks import checks_types
 from hooks.model.encoder import EncoderConfig
@@ -86,7 +86,7 @@ def _convert(model: TransformerStack, tokenizer: Any) -> Any:
             parameter.zero_()  # a next-sentence head, and a bias that an untied head does not use
         for name, tensor in to_hf_weights(parameters, rows(architecture, cfg)).items():
             weights[name].copy_(tensor)
-    report = compare(model, hf_model.eval(), architecture)
+    report = measure_parity(model, hf_model.eval(), architecture)
     if not report.ok:
         raise ValueError(
             f"converted to a {architecture.name}, the model's logits differ by more than {TOLERANCE:g}:\n{report}"

@@ -268,7 +268,7 @@ def test_bad_inputs_are_refused(tokens, as_a_user):
     with pytest.raises(ValueError, match=r"attention_mask is \(3, 2\); tokens is \(3, 7\)"):
         model(tokens, attention_mask=torch.ones(3, 2))
     found = model.capabilities
-    deaf = dataclasses.replace(found, attention_mask=Cell("ignored", why="so"), position_ids=Cell("missing"))
+    deaf = dataclasses.replace(found, attention_mask=Cell("ignored", reason="so"), position_ids=Cell("missing"))
     deaf = BridgeModel(model.bridge, deaf)
     with pytest.raises(ValueError, match=r"attention_mask is given, which this bridge .* cannot use: ignored \(so\)"):
         deaf(tokens, attention_mask=padded(tokens, "left"))

@@ -133,8 +133,8 @@ def test_a_mask_that_raises_is_a_missing_mask(error):
     bridge.forward = refuse
     found = hooks.from_bridge(bridge).capabilities.attention_mask
     assert found.state == "missing"
-    assert "the model refuses it: " in found.why
-    assert "no mask here" in found.why
+    assert "the model refuses it: " in found.reason
+    assert "no mask here" in found.reason
 
 
 @pytest.mark.parametrize("part", ["W_O", "W_V"])
