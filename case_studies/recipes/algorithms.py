@@ -25,23 +25,29 @@ def implements_test(
     evidence: Evidence, spec: ModelSpec, algorithm: AlgorithmFor, *rivals: AlgorithmFor
 ) -> ImplementsResult:
     """The test of a trained model against an algorithm and its rivals."""
-    model, others = evidence.run(spec).model, [rival(spec.task) for rival in rivals]
-    n = PAIRS[evidence.size]
-    return implements(model, spec.task, algorithm(spec.task), rivals=others, n=n, seed=evidence.seed)
+    return implements(
+        evidence.run(spec).model,
+        spec.task,
+        algorithm(spec.task),
+        rivals=[rival(spec.task) for rival in rivals],
+        n=PAIRS[evidence.size],
+        seed=evidence.seed,
+    )
 
 
-def weakest_variable(found: ImplementsResult) -> tuple[str, float, float, float]:
+def weakest_variable(result: ImplementsResult) -> tuple[str, float, float, float]:
     """The variable of the algorithm, neither an input nor an answer, with the lowest accuracy, and its interval.
 
     Of an algorithm without such a variable, that of all variables; NaN if none could be tested.
     """
-    own = [one for one in found.findings if one.algorithm == found.algorithm and one.status != "not tested"]
-    chosen = [one for one in own if one.internal] or own
-    if not chosen:
+    of_algorithm = [finding for finding in result.findings if finding.algorithm == result.algorithm]
+    tested = [finding for finding in of_algorithm if finding.status != "not tested"]
+    internal = [finding for finding in tested if finding.internal]
+    if not tested:
         return "none", np.nan, np.nan, np.nan
-    least = min(chosen, key=lambda one: float(one.accuracy))
-    share = least.accuracy
-    return least.variable, float(share), float(share.low), float(share.high)
+    weakest = min(internal or tested, key=lambda finding: float(finding.accuracy))
+    share = weakest.accuracy
+    return weakest.variable, float(share), float(share.low), float(share.high)
 
 
 def measure_algorithm_share(
@@ -54,39 +60,43 @@ def measure_algorithm_share(
         for spec in evidence.specs(group):
             if not has_learned(evidence, spec):
                 continue
-            found = implements_test(evidence, spec, algorithm, *rivals)
-            verdict = f"implements {found.rival}" if found.rival else found.verdict
+            result = implements_test(evidence, spec, algorithm, *rivals)
+            verdict = f"implements {result.rival}" if result.rival else result.verdict
             verdicts[verdict] += 1
-            name, *share = weakest_variable(found)
-            answers = next(one for one in found.answers if one.algorithm == found.algorithm)
+            answers = next(answers for answers in result.answers if answers.algorithm == result.algorithm)
+            variable, *share = weakest_variable(result)
             interval = "{:.3f} [{:.3f}, {:.3f}]".format(*share)
-            rows.append([group, spec.seed, verdict, answers.accuracy.text(), name, interval, found.reason])
+            rows.append([group, spec.seed, verdict, answers.accuracy.text(), variable, interval, result.reason])
     n = sum(verdicts.values())
+    excluded = excluded_models(evidence, groups)
     if not n:
-        return Measurement(
-            value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=excluded_models(evidence, groups),
-            note="No model has learned its task.",
-        )  # fmt: skip
+        note = "No model has learned its task."
+        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=excluded, note=note)
     value, low, high = proportion(verdicts["implements"], n)
     return Measurement(
-        value=value, low=low, high=high, n=n, unit="models", numbers=dict(verdicts.most_common()),
-        tables=[("Every model that has learned its task", rows), *excluded_models(evidence, groups)],
+        value=value,
+        low=low,
+        high=high,
+        n=n,
+        unit="models",
+        numbers=dict(verdicts.most_common()),
+        tables=[("Every model that has learned its task", rows), *excluded],
         note=f"Exact interval over models; {PAIRS[evidence.size]} pairs of inputs per model, half of them to select "
         "sites. Sites are the residual stream before each layer and after the last.",
-    )  # fmt: skip
+    )
 
 
 def measure_decided_algorithm_share(
     evidence: Evidence, *, groups: Sequence[str], algorithm: AlgorithmFor, rivals: Sequence[AlgorithmFor]
 ) -> Measurement:
-    """As `measure_share`, where models of which the test decides nothing may implement the algorithm or not.
+    """As `measure_algorithm_share`, where models of which the test decides nothing may implement the algorithm or not.
 
     The upper end of the interval is that of the share if all of them did.
     """
-    found = measure_algorithm_share(evidence, groups=groups, algorithm=algorithm, rivals=rivals)
-    undecided = int(found.numbers.get("undecided", 0))
+    measurement = measure_algorithm_share(evidence, groups=groups, algorithm=algorithm, rivals=rivals)
+    undecided = int(measurement.numbers.get("undecided", 0))
     if not undecided:
-        return found
-    _, _, high = proportion(int(found.numbers.get("implements", 0)) + undecided, found.n)
-    note = f"{found.note} The upper end is that of the share if the {undecided} undecided models implemented it."
-    return replace(found, high=high, note=note)
+        return measurement
+    _, _, high = proportion(int(measurement.numbers.get("implements", 0)) + undecided, measurement.n)
+    note = f"{measurement.note} The upper end is that of the share if the {undecided} undecided models implemented it."
+    return replace(measurement, high=high, note=note)

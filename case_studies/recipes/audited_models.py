@@ -40,17 +40,17 @@ AUDITED_GROUPS = (*LEGO, *DYCK, *TEMPLATE)
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; empty where the size does not audit the group."""
     seeds, scale = SEEDS[size], SCALES[size]
-    found: dict[str, list[ModelSpec]] = {}
+    specs_by_group: dict[str, list[ModelSpec]] = {}
     for name, (tied, start) in STARTS.items():
         kind = ("tied" if tied else "untied") if start == "mimic" else "unseeded"
-        found[name] = chain_models(seeds[kind], tied=tied, association=start)
+        specs_by_group[name] = chain_models(seeds[kind], tied=tied, association=start)
         if name in NO_MIMICKING:
-            found[more_seeds(name)] = with_seeds(found[name], FURTHER_SEEDS, size)
+            specs_by_group[more_seeds(name)] = with_seeds(specs_by_group[name], FURTHER_SEEDS, size)
     for positions in ("none", "linear"):
-        found[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
+        specs_by_group[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
     for name, n in (("aba-abb", max(scale.grid)), ("same-different", SAME_DIFFERENT[size])):
         for label, variant in (("plain", PLAIN), ("identity", A)):
             # a large training alphabet: its models are the most likely to have learned the task
             large = template_models(size, name.replace("-", "_"), [n], variant)
-            found[f"{name}-{label}"] = large[: seeds["template"]]
-    return found
+            specs_by_group[f"{name}-{label}"] = large[: seeds["template"]]
+    return specs_by_group

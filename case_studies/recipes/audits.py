@@ -90,11 +90,16 @@ def _verdicts(result: AuditResult) -> np.ndarray:
     return np.array([head.verdict for head in result.heads])
 
 
-def head_share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
-    """Share of heads over models, with an interval that takes models, not heads, as independent."""
-    if not sum(of):
+def head_share(hits: Sequence[int], heads: Sequence[int]) -> tuple[float, float, float]:
+    """Share of heads over models, with an interval that takes models, not heads, as independent.
+
+    Args:
+        hits: Number of heads that count, of each model.
+        heads: Number of heads that the share is of, of each model.
+    """
+    if not sum(heads):
         return 0.0, 0.0, 1.0
-    value, low, high = pooled_interval(np.array(hits, dtype=float), np.array(of, dtype=float))
+    value, low, high = pooled_interval(np.array(hits, dtype=float), np.array(heads, dtype=float))
     return float(value), float(low), float(high)
 
 
@@ -102,67 +107,82 @@ def measure_head_share(
     evidence: Evidence, *, groups: Sequence[str], among: str, layer: int | None = None
 ) -> Measurement:
     """Share of faithful heads among readable ones, or of hidden heads among needed ones; of one layer if given."""
-    found = list(audit_models(evidence, groups))
-    pick, verdict = (readable_heads, "faithful") if among == "readable" else (needed_heads, "hidden")
-    chosen = [pick(one.result) & _of_layer(one.result, layer) for one in found]
-    given = [_verdicts(one.result)[mask] for mask, one in zip(chosen, found, strict=True)]
-    of, hits, open_ = (
-        [int(part.sum()) for part in parts]
-        for parts in (chosen, [one == verdict for one in given], [one == "undecided" for one in given])
-    )
-    _, low, _ = head_share(hits, of)
-    _, _, high = head_share([hit + more for hit, more in zip(hits, open_, strict=True)], of)
-    decided = sum(of) - sum(open_)
+    models = list(audit_models(evidence, groups))
+    select_heads, verdict = (readable_heads, "faithful") if among == "readable" else (needed_heads, "hidden")
+    masks = [select_heads(model.result) & _of_layer(model.result, layer) for model in models]
+    # Heads of each model: all that are selected, those with the verdict, and those without any
+    verdicts = [_verdicts(model.result)[mask] for model, mask in zip(models, masks, strict=True)]
+    heads = [len(labels) for labels in verdicts]
+    hits = [int((labels == verdict).sum()) for labels in verdicts]
+    undecided = [int((labels == "undecided").sum()) for labels in verdicts]
+    # Undecided heads are misses at the lower end and hits at the upper end
+    _, low, _ = head_share(hits, heads)
+    _, _, high = head_share([hit + open_ for hit, open_ in zip(hits, undecided, strict=True)], heads)
+    n_decided = sum(heads) - sum(undecided)
+    n_models = sum(len(evidence.specs(group)) for group in groups)
     return Measurement(
-        value=sum(hits) / decided if decided else low, low=low, high=high, n=max(1, len(found)), unit="models",
-        numbers={"heads": sum(of), "undecided": sum(open_), "heads in all": sum(len(one.result.heads) for one in found),
-                 "models left out": sum(len(evidence.specs(group)) for group in groups) - len(found)},
-        tables=[(f"Verdicts on {among} heads, by group", _table(found, chosen)),
-                ("Labels and verdicts", _labels(found, chosen)), *excluded_models(evidence, groups)],
-        charts=[_chart(found)] if found else [],
+        value=sum(hits) / n_decided if n_decided else low,
+        low=low,
+        high=high,
+        n=max(1, len(models)),
+        unit="models",
+        numbers={
+            "heads": sum(heads),
+            "undecided": sum(undecided),
+            "heads in all": sum(len(model.result.heads) for model in models),
+            "models left out": n_models - len(models),
+        },
+        tables=[
+            (f"Verdicts on {among} heads, by group", _verdicts_by_group(models, masks)),
+            ("Labels and verdicts", _verdicts_by_label(models, masks)),
+            *excluded_models(evidence, groups),
+        ],
+        charts=[_chart(models)] if models else [],
         note=f"{EXCLUDED} The interval takes models, not heads, as independent; undecided heads are hits at its upper "
         "end and misses at its lower end. (A first run counted them as misses throughout, and called readable.dyck "
         "reproduced with 16 of 17 heads undecided.)",
-    )  # fmt: skip
+    )
 
 
 def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
-    """As `measure_share`, with the longest audits of size paper: four times the sequences of size standard."""
-    found = measure_head_share(replace(evidence, size="paper"), groups=groups, among=among)
-    return replace(found, note=f"{found.note} Audits use up to {MOST_SEQUENCES['paper']:,} sequences.")
+    """As `measure_head_share`, with the longest audits of size paper: four times the sequences of size standard."""
+    measurement = measure_head_share(replace(evidence, size="paper"), groups=groups, among=among)
+    return replace(measurement, note=f"{measurement.note} Audits use up to {MOST_SEQUENCES['paper']:,} sequences.")
 
 
-def _table(found: Sequence[AuditedModel], chosen: Sequence[np.ndarray]) -> list[list]:
-    """Number of chosen heads by group and verdict."""
+def _verdicts_by_group(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> list[list]:
+    """Number of selected heads by group and verdict."""
     rows: list[list] = [["group", "models", "heads", *VERDICTS]]
-    for group in dict.fromkeys(one.group for one in found):
-        of_group = [(one.result, mask) for one, mask in zip(found, chosen, strict=True) if one.group == group]
-        counts = Counter(verdict for result, mask in of_group for verdict in _verdicts(result)[mask].tolist())
-        rows.append([group, len(of_group), sum(counts.values()), *(counts[name] for name in VERDICTS)])
+    for group in dict.fromkeys(model.group for model in models):
+        masks_of_group = [
+            (model.result, mask) for model, mask in zip(models, masks, strict=True) if model.group == group
+        ]
+        counts = Counter(verdict for result, mask in masks_of_group for verdict in _verdicts(result)[mask].tolist())
+        rows.append([group, len(masks_of_group), sum(counts.values()), *(counts[name] for name in VERDICTS)])
     return rows
 
 
-def _labels(found: Sequence[AuditedModel], chosen: Sequence[np.ndarray]) -> list[list]:
-    counts = Counter(
-        (head.label, head.verdict)
-        for one, mask in zip(found, chosen, strict=True)
-        for head, taken in zip(one.result.heads, mask, strict=True)
-        if taken
-    )
+def _verdicts_by_label(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> list[list]:
+    """Number of selected heads by label and verdict."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for model, mask in zip(models, masks, strict=True):
+        heads = [head for head, selected in zip(model.result.heads, mask, strict=True) if selected]
+        counts.update((head.label, head.verdict) for head in heads)
     labels = sorted({label for label, _ in counts})
     return [["label", *VERDICTS], *([label, *(counts[label, name] for name in VERDICTS)] for label in labels)]
 
 
-def _chart(found: Sequence[AuditedModel]):
+def _chart(models: Sequence[AuditedModel]):
     """Every head: score of its pattern against the cost of ablating it."""
     rows = []
-    for one in found:
-        cost, _ = one.result.cost("mean")
-        rows += [(head.score, lost, head.verdict) for head, lost in zip(one.result.heads, cost[:, 0], strict=True)]
+    for model in models:
+        cost, _ = model.result.cost("mean")
+        heads = zip(model.result.heads, cost[:, 0], strict=True)
+        rows += [(float(head.score), float(accuracy_lost), head.verdict) for head, accuracy_lost in heads]
     columns = ["score on its kind", "accuracy lost when ablated", "verdict"]
-    table = pd.DataFrame([(float(score), float(lost), verdict) for score, lost, verdict in rows], columns=columns)
-    return scatter(table, x=columns[0], y=columns[1], series="verdict", zero=True,
-                   title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
+    title = f"every head, n = {len(rows)} heads of {len(models)} models"
+    table = pd.DataFrame(rows, columns=columns)
+    return scatter(table, x=columns[0], y=columns[1], series="verdict", zero=True, title=title)
 
 
 def head_share_claim(
@@ -175,7 +195,7 @@ def head_share_claim(
     source: str,
     statement: str,
     preregistration: Preregistration = AFTER_AUDITS,
-    **more: Any,
+    **fields: Any,
 ) -> Claim:
     """A claim about the share of readable heads that are faithful, or of needed heads that are hidden.
 
@@ -187,17 +207,19 @@ def head_share_claim(
         layer: The layer whose heads count, -1 for the last; default: all.
         source: The paper and its section.
         statement: What the paper says.
-        fixed: When the rule was fixed.
-        **more: Other fields of the claim, such as `sizes`, or another `measure`.
+        preregistration: When the rule was fixed.
+        **fields: Other fields of the claim, such as `sizes`, or another `measure`.
     """
-    more.setdefault("measure", partial(measure_head_share, groups=groups, among=among, layer=layer))
+    fields.setdefault("measure", partial(measure_head_share, groups=groups, among=among, layer=layer))
     return Claim(
-        id=name, source=source, statement=statement, needs=groups,
+        id=name,
+        source=source,
+        statement=statement,
+        needs=groups,
         method="Share of the heads with a decided verdict; its interval, over models, counts undecided heads as hits "
-               "at "
-        "the upper end and as misses at the lower end",
+        "at the upper end and as misses at the lower end",
         rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5) if above else Below(0.5)),
         preregistration=preregistration,
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
-        **more,
-    )  # fmt: skip
+        **fields,
+    )

@@ -58,10 +58,12 @@ def difference_interval(
     mean = float(a.mean() - b.mean())
     if min(len(a), len(b)) < 2:
         return mean, -math.inf, math.inf
-    errors = [max(float(one.var(ddof=1)), resolution**2 / 12) / len(one) for one in (a, b)]
+    # Squared standard error of each mean; the variance is at least that of a rounding error
+    errors = [max(float(values.var(ddof=1)), resolution**2 / 12) / len(values) for values in (a, b)]
     if not sum(errors):
         return mean, mean, mean
-    freedom = sum(errors) ** 2 / sum(e**2 / (len(one) - 1) for e, one in zip(errors, (a, b), strict=True))
+    # Welch-Satterthwaite degrees of freedom
+    freedom = sum(errors) ** 2 / sum(error**2 / (len(values) - 1) for error, values in zip(errors, (a, b), strict=True))
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(sum(errors))
     return mean, mean - half, mean + half
 

@@ -21,8 +21,8 @@ def time_in_turn(calls: Sequence[Callable[[], object]], *, rounds: int) -> list[
         raise ValueError(f"rounds is {rounds}; give at least 1.")
     seconds: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
-        for taken, call in zip(seconds, calls, strict=True):
+        for times, call in zip(seconds, calls, strict=True):
             started = time.perf_counter()
             call()
-            taken.append(time.perf_counter() - started)
-    return [tuple(taken) for taken in seconds]
+            times.append(time.perf_counter() - started)
+    return [tuple(times) for times in seconds]

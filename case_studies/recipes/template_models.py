@@ -131,11 +131,12 @@ def template_models(
         **sizes: Config fields that differ from the size's.
     """
     scale = SCALES[size]
-    found = []
+    n_seeds = scale.seeds if seeds is None else seeds
+    specs: list[ModelSpec] = []
     for n in ns:
         task = Template(templates=templates, train=n)
         config = config_for(task, "template", **{**scale.sizes, **VARIANTS[variant], **sizes})
         for rate in rates:
-            settings = template_settings(size, n, **({} if rate is None else {"learning_rate": rate}))
-            found += seeded(task, config, settings, scale.seeds if seeds is None else seeds)
-    return found
+            changes = {} if rate is None else {"learning_rate": rate}
+            specs += seeded(task, config, template_settings(size, n, **changes), n_seeds)
+    return specs
