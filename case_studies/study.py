@@ -60,9 +60,9 @@ class Study:
         if not self.claims:
             raise ValueError(f"the study {self.name} has no claims.")
         ids = [claim.id for claim in self.claims]
-        double = [name for name in ids if ids.count(name) > 1]
-        if double:
-            raise ValueError(f"two claims of the study {self.name} are called {double[0]!r}; rename one.")
+        duplicates = [name for name in ids if ids.count(name) > 1]
+        if duplicates:
+            raise ValueError(f"two claims of the study {self.name} are called {duplicates[0]!r}; rename one.")
 
     def choose(self, only: Sequence[str]) -> tuple[Claim, ...]:
         """The claims with these ids or prefixes of ids; all if `only` is empty.
@@ -73,12 +73,12 @@ class Study:
         ids = [claim.id for claim in self.claims]
         chosen: set[str] = set()
         for name in only:
-            fits = [name] if name in ids else [known for known in ids if known.startswith(name)]
-            if not fits:
+            matches = [name] if name in ids else [claim_id for claim_id in ids if claim_id.startswith(name)]
+            if not matches:
                 near = get_close_matches(name, ids, n=1)
                 hint = f" Did you mean {near[0]}?" if near else ""
                 raise ValueError(f"the study {self.name} has no claim {name!r}.{hint} It has {', '.join(ids)}.")
-            chosen.update(fits)
+            chosen.update(matches)
         return tuple(claim for claim in self.claims if claim.id in chosen or not only)
 
     def listing(self, only: Sequence[str] = ()) -> str:
@@ -131,20 +131,24 @@ class Study:
                 training that fails.
             RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
         """
-        chosen = self._chosen(size, only, n_jobs, device)
+        chosen = self._choose_for_run(size, only, n_jobs, device)
         started = time.perf_counter()
-        if lacking := [claim for claim in chosen if size in claim.sizes and claim.missing_input]:
-            say(f"{len(lacking)} of {len(chosen)} claims are left out: {lacking[0].missing_input}")
+        omitted = [claim for claim in chosen if size in claim.sizes and claim.missing_input]
+        if omitted:
+            say(f"{len(omitted)} of {len(chosen)} claims are left out: {omitted[0].missing_input}")
+        # Train what is missing, then measure, then judge; each model and measurement is stored when it is finished
         run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
         to_measure = run.to_measure(chosen, fresh=fresh)
         trained = run.train(to_measure, fresh=fresh, device=device)
         errors = run.measure(to_measure)
         claims = tuple(run.result(claim, errors) for claim in self.claims)
+        # Write the results and the page, also if some claims could not be measured
+        measuring_seconds = sum(result.cost["seconds"] for result in claims if result.cost)
         manifest = environment() | {
             "seed": seed,
             "models": run.models_used() | {"trained_now": trained},
             "measured_now": len(to_measure) - len(errors),
-            "seconds": round(run.training_seconds() + sum(one.cost["seconds"] for one in claims if one.cost), 1),
+            "seconds": round(run.training_seconds() + measuring_seconds, 1),
             "wall_seconds": round(time.perf_counter() - started, 1),
         }
         page = run.folder / PAGE
@@ -168,7 +172,7 @@ class Study:
         Raises:
             ValueError: as `run`.
         """
-        chosen = self._chosen(size, only, n_jobs, None)
+        chosen = self._choose_for_run(size, only, n_jobs, None)
         return Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=0).plan(chosen)
 
     def draw(self, *, size: Size | None = None, folder: str | Path = "runs/reproduce") -> StudyResult:
@@ -181,12 +185,12 @@ class Study:
         Raises:
             ValueError: an unknown size, results that cannot be read, or none of this size.
         """
-        stored, own = self.stored(size=size, folder=folder)
-        result = stored.result(self, own)
+        stored, size_folder = self.stored(size=size, folder=folder)
+        result = stored.result(self, size_folder)
         write_study_page(result, title=self.title, lead=self.lead)
         return result
 
-    def _chosen(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
+    def _choose_for_run(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
         """The chosen claims, after a check of the options of a run."""
         check_size(size)
         chosen = self.choose(only)
@@ -229,14 +233,16 @@ class Study:
             FileNotFoundError: there is no such archive.
         """
         stored, bundle = self._against(against)
-        at: Size = size or stored.size
-        chosen = self._chosen(at, only, n_jobs, device)
-        drawn = stored.content["manifest"]["seed"] if seed is None else seed
-        own = bundle is not None and bundle.has_models and not fresh  # so its models stay apart from other runs
-        base = Path(folder) / f"bundle-{bundle.digest}" if bundle and own else Path(folder)
-        run = Run(self, size=at, folder=base, n_jobs=n_jobs, seed=drawn, checks=True)
-        if bundle and own:
-            bundle.unpack_models(run.models, run.specs_of(chosen))
+        size = size or stored.size
+        chosen = self._choose_for_run(size, only, n_jobs, device)
+        if seed is None:
+            seed = int(stored.content["manifest"]["seed"])
+        # Models of a bundle are kept apart from those of other runs
+        models = bundle if bundle and bundle.has_models and not fresh else None
+        run_folder = Path(folder) / f"bundle-{models.digest}" if models else Path(folder)
+        run = Run(self, size=size, folder=run_folder, n_jobs=n_jobs, seed=seed, checks=True)
+        if models:
+            models.unpack_models(run.models, run.specs_of(chosen))
         return check_claims(run, chosen, stored, fresh=fresh, device=device)
 
     def bundle(
@@ -273,8 +279,8 @@ class Study:
         folder = self.shipped if against is None else Path(against)
         stored = read_results(folder, self.name) if folder else None
         if stored is None:
-            where = f"{against} has no {CLAIMS}" if against else f"the study {self.name} has no shipped results"
-            raise ValueError(f"{where} to check against.")
+            reason = f"{against} has no {CLAIMS}" if against else f"the study {self.name} has no shipped results"
+            raise ValueError(f"{reason} to check against.")
         return stored, None
 
     def stored(self, *, size: Size | None = None, folder: str | Path) -> tuple[StoredResults, Path]:
@@ -286,14 +292,19 @@ class Study:
         if size is not None:
             check_size(size)
         shipped = read_results(self.shipped, self.name) if self.shipped else None
-        wanted = size or (shipped.size if shipped else "quick")
-        own = Path(folder) / self.name / wanted
-        found = read_results(own, self.name) or (shipped if shipped and shipped.size == wanted else None)
-        if found is None:
-            command = f"interp reproduce {self.name} --size {wanted}"
-            other = f"; those shipped are of size {shipped.size}" if shipped else " and none is shipped"
-            raise ValueError(f"there are no results of size {wanted} in {own} ({CLAIMS}){other}. Next: {command}")
-        return found, own
+        if size is None:
+            size = shipped.size if shipped else "quick"
+        size_folder = Path(folder) / self.name / size
+        stored = read_results(size_folder, self.name)
+        if stored is None and shipped and shipped.size == size:
+            stored = shipped
+        if stored is None:
+            command = f"interp reproduce {self.name} --size {size}"
+            of_shipped = f"; those shipped are of size {shipped.size}" if shipped else " and none is shipped"
+            raise ValueError(
+                f"there are no results of size {size} in {size_folder} ({CLAIMS}){of_shipped}. Next: {command}"
+            )
+        return stored, size_folder
 
 
 def _wrapped(label: str, text: str) -> str:

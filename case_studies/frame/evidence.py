@@ -51,8 +51,8 @@ class Evidence:
             ValueError: the group is not in the claim's `needs`.
         """
         if group not in self.groups:
-            known = ", ".join(self.groups) or "none"
-            raise ValueError(f"the group {group!r} is not among those that the claim needs ({known}); add it to needs.")
+            needs = ", ".join(self.groups) or "none"
+            raise ValueError(f"the group {group!r} is not among those that the claim needs ({needs}); add it to needs.")
         return self.groups[group]
 
     def run(self, spec: ModelSpec) -> TrainingRun:
@@ -102,25 +102,27 @@ def once_per_model(
     measure: Callable[Concatenate[Evidence, ModelSpec, P], T],
 ) -> Callable[Concatenate[Evidence, ModelSpec, P], T]:
     """Decorator: cache a function of evidence, model and hashable options for the lifetime of the process."""
-    done: dict[tuple, T] = {}
+    values: dict[tuple, T] = {}
 
     @wraps(measure)
     def cached(evidence: Evidence, spec: ModelSpec, *args: P.args, **options: P.kwargs) -> T:
         key = (evidence.folder, evidence.size, evidence.seed, spec.key, args, *options.items())
-        if key not in done:
-            done[key] = measure(evidence, spec, *args, **options)
-        return done[key]
+        if key not in values:
+            values[key] = measure(evidence, spec, *args, **options)
+        return values[key]
 
     return cached
 
 
 def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
     """Descriptions of a group of models merged into one; a value that differs is given as `{"varies": [...]}`."""
-    described = [spec.description for spec in specs]
-    shared = {part: _shared([one[part] for one in described]) for part in ("task", "config", "settings")}
+    descriptions = [spec.description for spec in specs]
+    settings: dict[str, Any] = {"models": len(specs), "seeds": sorted({spec.seed for spec in specs})}
+    for section in ("task", "config", "settings"):
+        settings[section] = _merged([description[section] for description in descriptions])
     if any(spec.pretrained is not None for spec in specs):
-        shared["pretrained"] = _shared([{"by": _origin(spec), "symbols": dict(spec.symbols)} for spec in specs])
-    return {"models": len(specs), "seeds": sorted({spec.seed for spec in specs})} | shared
+        settings["pretrained"] = _merged([{"by": _origin(spec), "symbols": dict(spec.symbols)} for spec in specs])
+    return settings
 
 
 def _origin(spec: ModelSpec) -> str | None:
@@ -131,10 +133,11 @@ def _origin(spec: ModelSpec) -> str | None:
     return f"model {source.key} (task {source.description['task']['task']}, seed {source.seed})"
 
 
-def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = list(dict.fromkeys(name for one in described for name in one))
+def _merged(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Descriptions as one, with every value of a field that differs."""
     merged: dict[str, Any] = {}
-    for name in names:
-        values = {json.dumps(one.get(name), sort_keys=True): one.get(name) for one in described}
+    for name in dict.fromkeys(name for description in descriptions for name in description):
+        texts = [json.dumps(description.get(name), sort_keys=True) for description in descriptions]
+        values = {text: description.get(name) for text, description in zip(texts, descriptions, strict=True)}
         merged[name] = next(iter(values.values())) if len(values) == 1 else {"varies": list(values.values())}
     return merged

@@ -40,8 +40,12 @@ class StoredMeasurement:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "StoredMeasurement":
         """The inverse of `to_dict`."""
-        parts = {name: values[name] for name in ("cost", "provenance", "code")}
-        return cls(measurement=Measurement.from_dict(values["measurement"]), **parts)
+        return cls(
+            measurement=Measurement.from_dict(values["measurement"]),
+            cost=values["cost"],
+            provenance=values["provenance"],
+            code=values["code"],
+        )
 
 
 @dataclass(frozen=True)

@@ -230,9 +230,9 @@ def _provenance(result: StudyResult) -> Section:
     rows += [(name, str(value)) for name, value in {**manifest["versions"], **manifest["hardware"]}.items()]
     rows += [("threads", str(manifest["threads"])), ("written", manifest["time"])]
     hardware = {claim.claim.id: claim.provenance["hardware"] for claim in result.claims if claim.provenance}
-    others = [f"{name} ({_text(used)})" for name, used in hardware.items() if used != manifest["hardware"]]
-    if others:
-        rows.append(("measured on other hardware", ", ".join(others)))
+    elsewhere = [f"{name} ({_text(machine)})" for name, machine in hardware.items() if machine != manifest["hardware"]]
+    if elsewhere:
+        rows.append(("measured on other hardware", ", ".join(elsewhere)))
     return Section(title="Provenance", table=rows, anchor="provenance", short="provenance")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from case_studies.frame.claims import NOT_MEASURED, Claim, StudyClaims
 from case_studies.frame.code_digest import code_digest
-from case_studies.frame.evidence import SIZES
+from case_studies.frame.evidence import SIZES, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import packs_digest
 from case_studies.frame.results import LABELS, ClaimResult, StudyResult
@@ -41,7 +41,7 @@ class StoredResults:
     """Where they were read from, in words."""
 
     @property
-    def size(self) -> Any:
+    def size(self) -> Size:
         """Size of the study."""
         return self.content["size"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from case_studies.frame.deciding import to_decide
-from case_studies.frame.results import ClaimResult, StudyResult
+from case_studies.frame.results import ClaimResult
 from case_studies.frame.stored import read_results
 from case_studies.study import Study
 
@@ -90,8 +90,10 @@ def load_paper(path: Path) -> Paper:
         ValueError: a missing or unknown field, an item twice, or an item with neither claims nor `missing`.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
-    items = tuple(_item(one, f"{path.name}, item {at}") for at, one in enumerate(content.pop("items", ()), 1))
-    names = [one.item for one in items]
+    items = tuple(
+        _item(fields, f"{path.name}, item {number}") for number, fields in enumerate(content.pop("items", ()), 1)
+    )
+    names = [item.item for item in items]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{path.name} has the item {name!r} twice; merge the two.")
@@ -100,14 +102,14 @@ def load_paper(path: Path) -> Paper:
     return Paper(name=path.stem, items=items, **fields)
 
 
-def _item(content: Mapping[str, Any], where: str) -> Item:
-    fields = _fields(content, Item, where, optional={"claims", "missing", "nothing_to_test"})
+def _item(content: Mapping[str, Any], place: str) -> Item:
+    fields = _fields(content, Item, place, optional={"claims", "missing", "nothing_to_test"})
     if fields["read"] not in get_args(Read):
-        raise ValueError(f"{where} ({fields['item']}) has read={fields['read']!r}; use {', '.join(get_args(Read))}.")
+        raise ValueError(f"{place} ({fields['item']}) has read={fields['read']!r}; use {', '.join(get_args(Read))}.")
     fields["claims"] = tuple(fields.get("claims", ()))
     if not any(fields.get(name) for name in ("claims", "missing", "nothing_to_test")):
         raise ValueError(
-            f"{where} ({fields['item']}) has neither claims nor missing; list the claims that cover it, or say why "
+            f"{place} ({fields['item']}) has neither claims nor missing; list the claims that cover it, or say why "
             f"there is none and what it would take (nothing_to_test for a definition)."
         )
     return Item(**{name: _on_one_line(value) for name, value in fields.items()})
@@ -120,7 +122,7 @@ def _on_one_line(value: Any) -> Any:
 def _fields(
     content: Mapping[str, Any],
     kind: type,
-    where: str,
+    place: str,
     *,
     optional: Set[str] = frozenset(),
     besides: Set[str] = frozenset(),
@@ -129,10 +131,10 @@ def _fields(
     names = set(kind.__dataclass_fields__) - besides
     for name in names - optional:
         if not content.get(name):
-            raise ValueError(f"{where} has no {name}.")
+            raise ValueError(f"{place} has no {name}.")
     for name in content:
         if name not in names:
-            raise ValueError(f"{where} has the unknown field {name!r}; it can have {', '.join(sorted(names))}.")
+            raise ValueError(f"{place} has the unknown field {name!r}; it can have {', '.join(sorted(names))}.")
     return dict(content)
 
 
@@ -148,95 +150,97 @@ def known_claims(studies: Iterable[str] = STUDIES) -> dict[str, str]:
 
 def shipped_claims(studies: Iterable[str] = STUDIES) -> dict[str, Shipped]:
     """The committed result of every claim under today's rule, by study:id; none of a study without results."""
-    found = {}
+    claims = {}
     for study in map(study_of, studies):
         stored = read_results(study.shipped, study.name) if study.shipped else None
         if stored:
             result = stored.result(study, Path())
-            found |= {f"{study.name}:{one.claim.id}": shipped(one, result) for one in result.claims}
-    return found
+            claims |= {f"{study.name}:{claim.claim.id}": shipped(claim, result.size) for claim in result.claims}
+    return claims
 
 
-def shipped(one: ClaimResult, study: StudyResult) -> Shipped:
-    """What the tables show of a result of a study."""
-    m, cost, decides = one.measurement, one.cost or {"seconds": None, "cpu_seconds": None}, to_decide(one)
+def shipped(result: ClaimResult, size: str) -> Shipped:
+    """What the tables show of a claim's result at a size of its study."""
+    m, cost = result.measurement, result.cost or {}
+    decides = to_decide(result)
     if m is None:
-        return Shipped(verdict=one.label, measured=None, interval=None, seconds=None, size=study.size, decides=decides)
+        return Shipped(verdict=result.label, measured=None, interval=None, seconds=None, size=size, decides=decides)
     low, high = (end if math.isfinite(end) else None for end in (m.low, m.high))
-    seconds = cost["seconds"] if cost["cpu_seconds"] is None else cost["cpu_seconds"]
+    seconds = cost.get("cpu_seconds")
     return Shipped(
-        verdict=one.label,
+        verdict=result.label,
         measured=m.value,
         interval=(low, high),
-        seconds=seconds,
-        size=study.size,
+        seconds=cost.get("seconds") if seconds is None else seconds,
+        size=size,
         decides=decides,
     )
 
 
-def check_paper(paper: Paper, known: Mapping[str, str]) -> None:
+def check_paper(paper: Paper, sources: Mapping[str, str]) -> None:
     """Check that a paper's table lists claims that exist, and every claim that cites the paper.
 
     Args:
         paper: The paper.
-        known: Sources of all claims, by study:id.
+        sources: Sources of all claims, by study:id.
 
     Raises:
         ValueError: an unknown study or claim, or a claim that cites the paper and is in no row.
     """
-    for one in paper.items:
-        for claim in one.claims:
-            _check_claim(claim, known, f"{paper.name}.toml, {one.item}")
-    listed = {claim for one in paper.items for claim in one.claims}
-    missing = [claim for claim, source in known.items() if source.startswith(paper.sources) and claim not in listed]
+    for item in paper.items:
+        for claim in item.claims:
+            _check_claim(claim, sources, f"{paper.name}.toml, {item.item}")
+    listed = {claim for item in paper.items for claim in item.claims}
+    missing = [claim for claim, source in sources.items() if source.startswith(paper.sources) and claim not in listed]
     if missing:
         raise ValueError(
             f"{paper.name}.toml has no row with {', '.join(missing)}; the source of {missing[0]} is "
-            f"{known[missing[0]]!r}. Add each to the claims of its item."
+            f"{sources[missing[0]]!r}. Add each to the claims of its item."
         )
 
 
-def _check_claim(claim: str, known: Mapping[str, str], where: str) -> None:
+def _check_claim(claim: str, sources: Mapping[str, str], place: str) -> None:
     study, _, name = claim.partition(":")
     if study not in STUDIES or not name:
-        raise ValueError(f"{where}: the claim {claim!r} is of no study; write study:id, with {', '.join(STUDIES)}.")
-    if claim not in known:
-        near = get_close_matches(claim, [one for one in known if one.startswith(f"{study}:")], n=1)
+        raise ValueError(f"{place}: the claim {claim!r} is of no study; write study:id, with {', '.join(STUDIES)}.")
+    if claim not in sources:
+        of_study = [claim_name for claim_name in sources if claim_name.startswith(f"{study}:")]
+        near = get_close_matches(claim, of_study, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{where}: the study {study} has no claim {name!r}.{hint}")
+        raise ValueError(f"{place}: the study {study} has no claim {name!r}.{hint}")
 
 
-def check_sources(papers: Sequence[Paper], known: Mapping[str, str]) -> None:
+def check_sources(papers: Sequence[Paper], sources: Mapping[str, str]) -> None:
     """Check that every claim cites one of these papers or is ours.
 
     Raises:
         ValueError: another source.
     """
     allowed = tuple(source for paper in papers for source in paper.sources)
-    for claim, source in known.items():
+    for claim, source in sources.items():
         if not source.startswith((OURS, *allowed)):
             raise ValueError(f"the source of {claim} is {source!r}; begin it with {OURS!r} or {', '.join(allowed)}.")
 
 
-def pages(papers: Sequence[Path], known: Mapping[str, str]) -> dict[Path, str]:
+def pages(papers: Sequence[Path], sources: Mapping[str, str]) -> dict[Path, str]:
     """The page of every paper, by the path it is committed at.
 
     Raises:
         ValueError: invalid data, or a claim with a source that is neither ours nor one of these papers.
     """
     loaded, results = [load_paper(path) for path in papers], shipped_claims()
-    check_sources(loaded, known)
+    check_sources(loaded, sources)
     for paper in loaded:
-        check_paper(paper, known)
-    return {DOCS / f"{paper.name}.md": page(paper, known, results) for paper in loaded}
+        check_paper(paper, sources)
+    return {DOCS / f"{paper.name}.md": page(paper, sources, results) for paper in loaded}
 
 
-def page(paper: Paper, known: Mapping[str, str], shipped: Mapping[str, Shipped]) -> str:
+def page(paper: Paper, sources: Mapping[str, str], shipped: Mapping[str, Shipped]) -> str:
     """A paper's page in Markdown: a head, a tally and the table."""
-    covered = sum(bool(one.claims) for one in paper.items)
-    untestable = sum(bool(one.nothing_to_test) for one in paper.items)
-    unread = sum(one.read == "no" for one in paper.items)
-    rows = [row for one in paper.items for row in _rows(one, known, shipped)]
+    covered = sum(bool(item.claims) for item in paper.items)
+    untestable = sum(bool(item.nothing_to_test) for item in paper.items)
+    unread = sum(item.read == "no" for item in paper.items)
+    rows = [row for item in paper.items for row in _rows(item, sources, shipped)]
     return "\n".join(
         [
             f"# {paper.title}, item by item",
@@ -257,14 +261,14 @@ def page(paper: Paper, known: Mapping[str, str], shipped: Mapping[str, Shipped])
     )
 
 
-def _rows(item: Item, known: Mapping[str, str], shipped: Mapping[str, Shipped]) -> list[str]:
-    cells = [_claim_cells(claim, known[claim], shipped.get(claim)) for claim in item.claims]
+def _rows(item: Item, sources: Mapping[str, str], shipped: Mapping[str, Shipped]) -> list[str]:
+    cells = [_claim_cells(claim, sources[claim], shipped.get(claim)) for claim in item.claims]
     if item.missing:
         cells.append(f"**{'also missing' if item.claims else 'missing'}**: {_cell(item.missing)} | | | | |")
     if item.nothing_to_test:
         cells.append(f"nothing to test: {_cell(item.nothing_to_test)} | | | | |")
     first = f"| **{_cell(item.item)}** | {_cell(item.says)}{TO_READ[item.read]} | {cells[0]} |"
-    return [first, *(f"| | | {more} |" for more in cells[1:])]
+    return [first, *(f"| | | {cell} |" for cell in cells[1:])]
 
 
 def _cell(text: str) -> str:
@@ -284,7 +288,9 @@ def _number(result: Shipped) -> str:
     low, high = result.interval or (result.measured, result.measured)
     if low == high == result.measured:
         return f"{result.measured:.3g}"
-    return f"{result.measured:.3g} [{'-∞' if low is None else f'{low:.3g}'}, {'∞' if high is None else f'{high:.3g}'}]"
+    low_text = "-∞" if low is None else f"{low:.3g}"
+    high_text = "∞" if high is None else f"{high:.3g}"
+    return f"{result.measured:.3g} [{low_text}, {high_text}]"
 
 
 def _time(seconds: float | None) -> str:
