@@ -69,6 +69,7 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfin
         names = [name for name in {**expected, **values} if values.get(name) != expected.get(name)]
         differences = [f"{name} is {values.get(name)!r}, not {expected.get(name)!r}" for name in names]
         raise ValueError(f"the checkpoint {path} has another config: {shortened(', '.join(differences))}.")
+    # The file's weights are compared with the config before a model of that size is built
     _check_size(path, tensors, stored)
     if not allow_nonfinite:
         check_finite(path, tensors)
@@ -112,6 +113,7 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint at {path}.")
+    # Read tensors and metadata; nothing is executed
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -122,6 +124,7 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
         ) from None
     if metadata.get("format") != FORMAT:
         raise Unreadable(f"{path} is a safetensors file, but not a checkpoint of unmyopic.")
+    # Check version, kind and checksum
     with reading(path, "a checkpoint"):
         if int(metadata["version"]) > VERSION:
             raise Unreadable(

@@ -90,6 +90,7 @@ class TransformerConfig(TransformerLensSettings):
     version: int = field(default=1, init=False, repr=False)
 
     def __post_init__(self):
+        # Check each field alone
         check_field_types(self)
         check_fields(self, "d_vocab", "d_model", "n_heads", "n_layers", "n_ctx", whole=True, low=1)
         check_fields(self, "d_head", "d_vocab_out", "d_mlp", whole=True, low=0)
@@ -102,6 +103,7 @@ class TransformerConfig(TransformerLensSettings):
                 f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "
                 f"choose another number of heads or set d_head."
             )
+        # Replace defaults by the sizes that follow from other fields
         derived: dict[str, Any] = {
             "d_vocab_out": self.d_vocab_out or self.d_vocab,
             "d_head": self.d_head or self.d_model // self.n_heads,
@@ -111,6 +113,7 @@ class TransformerConfig(TransformerLensSettings):
         derived["attn_scale"] = self.attn_scale or float(derived["d_head"] ** 0.5)
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        # Check fields against each other
         self._check_head_patterns()
         self._check_widths()
 
@@ -210,9 +213,7 @@ class TransformerConfig(TransformerLensSettings):
             if name == "head_patterns" and self.pathways is not None:  # two fields, as in earlier descriptions
                 values |= {"head_patterns": [], "pathways": self.pathways.to_dict()}
             elif name == "head_patterns":
-                values[name] = [
-                    [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.rows
-                ]
+                values[name] = [[_pattern_values(pattern) for pattern in row] for row in self.rows]
         if self.mlp_bias:
             del values["mlp_bias"]  # as in earlier descriptions
         values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
@@ -237,10 +238,9 @@ class TransformerConfig(TransformerLensSettings):
         unknown = set(values) - {f.name for f in fields(cls)}
         if unknown:
             raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
-        values["head_patterns"] = tuple(
-            tuple(HeadPattern(kind=p["kind"], kernel=tuple(p["kernel"]), token=p["token"]) for p in row)
-            for row in values.get("head_patterns", ())
-        )
+        # Plain values of parts become their classes
+        rows = values.get("head_patterns", ())
+        values["head_patterns"] = tuple(tuple(_pattern_from_values(pattern) for pattern in row) for row in rows)
         if values.get("embedding") is not None:
             values["embedding"] = BracketStates(**values["embedding"])
         if pathways is not None:
@@ -251,3 +251,11 @@ class TransformerConfig(TransformerLensSettings):
     def from_json(cls, text: str) -> "TransformerConfig":
         """Settings from `to_json`."""
         return cls.from_dict(json.loads(text))
+
+
+def _pattern_values(pattern: HeadPattern) -> dict[str, Any]:
+    return {"kind": pattern.kind, "kernel": list(pattern.kernel), "token": pattern.token}
+
+
+def _pattern_from_values(values: dict[str, Any]) -> HeadPattern:
+    return HeadPattern(kind=values["kind"], kernel=tuple(values["kernel"]), token=values["token"])

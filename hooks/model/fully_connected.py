@@ -71,6 +71,7 @@ class FullyConnected(Baseline):
         self.cfg = cfg
         self.tokenizer = None
         generator = torch.Generator().manual_seed(seed)
+        # Sizes of the affine maps; the first one is applied as a sum of columns unless tokens are embedded
         widths = [cfg.width] * (cfg.depth - 1) + [cfg.d_vocab_out]
         fan_in = cfg.n_ctx * (cfg.d_embed if cfg.inputs == "shared_embedding" else cfg.d_vocab)
         if cfg.inputs == "shared_embedding":
@@ -80,12 +81,15 @@ class FullyConnected(Baseline):
             equalities = cfg.n_ctx**2 if cfg.inputs == "one_hot_and_equality" else 0
             fan_in += equalities
             self.columns = nn.Parameter(_uniform((cfg.n_ctx * cfg.d_vocab, widths[0]), fan_in, generator))
-            self.first = (
-                Linear(equalities, widths[0]) if equalities else LinearWeights(0, widths[0], instead="hook_pre.0")
-            )
+            if equalities:
+                self.first = Linear(equalities, widths[0])
+            else:
+                self.first = LinearWeights(0, widths[0], instead="hook_pre.0")
         later = [Linear(d_in, d_out) for d_in, d_out in pairwise(widths)]
-        for layer, inputs in ((self.first, fan_in), *((layer, layer.weight.shape[1]) for layer in later)):
-            layer.weight.data = _uniform(tuple(layer.weight.shape), inputs, generator)
+        # Draw the weights, map by map
+        self.first.weight.data = _uniform(tuple(self.first.weight.shape), fan_in, generator)
+        for layer in later:
+            layer.weight.data = _uniform(tuple(layer.weight.shape), layer.weight.shape[1], generator)
         self.later = nn.ModuleList(later)
         self.hook_pre = nn.ModuleList(HookPoint() for _ in later)  # (batch, width)
         self.setup()

@@ -52,6 +52,7 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         self.tokenizer = None
         self._make_weights(cfg)
         self._make_sites()
+        # Weights are drawn last, in the order of `named_parameters`
         initialise(self, cfg, seed)
 
     # The forward pass
@@ -65,6 +66,7 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Embedding, layers and read-out; arguments as in `Transformer.forward`."""
         self._check_input(tokens, attention_mask, depth)
+        # Masks and maps of token ids are made once and shared by all layers
         context = make_context(self.cfg, tokens, attention_mask, tokens.shape[1], tokens.device)
         resid = self._embed_tokens(tokens, **embedding_inputs)
         for layer in range(self.cfg.n_layers if depth is None else depth):
@@ -196,11 +198,13 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         if not self.cfg.tied and n_layers > self.cfg.n_layers:
             raise ValueError(f"n_layers is {n_layers}; an untied model has only its own {self.cfg.n_layers} layers.")
         model = type(self)(self.cfg.with_depth(n_layers))
+        # Share everything that has weights
         for name, module in self.named_children():
             if name not in ("weights", "blocks") and not isinstance(module, HookPoint | Sites):
                 setattr(model, name, module)
         model.weights = nn.ModuleList(self.weights[: len(model.weights)])
         model.tokenizer = self.tokenizer
+        # Hook points refer to the blocks of their layer, so they are made again
         model._make_sites()
         return model.train(self.training)
 

@@ -168,6 +168,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
     other_tokens = tokens.clone()
     other_tokens[:, -1] = tokens[:, -1].roll(1)
     causal = not tolerance.changed(bridge(other_tokens)[:, :-1], logits[:, :-1])
+    # Find what each hook point is, then edit it
     reads = ReadTests(bridge, tokens, causal=causal)
     edits = EditTests(reads, generator)
     cells: dict[Any, Cell] = {(name, "read"): cell for name, cell in edits.read_cells().items()}

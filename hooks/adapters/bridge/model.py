@@ -191,6 +191,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         start = f"blocks.{layer}.hook_resid_pre"
         if layer == self.cfg.n_layers:
             start = f"blocks.{layer - 1}.hook_resid_post"
+        # Run the whole model with these activations set; hooks that come before them are muted
         values = {start: resid}
         if attn_out is not None:
             values[f"blocks.{layer}.hook_attn_out"] = attn_out

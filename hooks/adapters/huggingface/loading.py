@@ -158,6 +158,7 @@ def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
         raise ValueError(
             f"model_or_path is a {type(model_or_path).__name__}; pass a model of transformers, a folder or a hub name."
         )
+    # A folder is read without the network; anything that does not look like a path is a name on the hub
     path = Path(model_or_path).expanduser()
     if path.exists() or isinstance(model_or_path, Path) or not _HUB_NAME.fullmatch(model_or_path):
         check_folder(path)

@@ -46,6 +46,7 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
     if tokenizer is None and hasattr(model.tokenizer, "save_pretrained"):
         tokenizer = model.tokenizer
     hf_model = _convert(model, tokenizer)
+    # Write to a temporary folder, flush it to disk, and rename it
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
@@ -86,6 +87,7 @@ def _convert(model: TransformerStack, tokenizer: Any) -> Any:
             parameter.zero_()  # a next-sentence head, and a bias that an untied head does not use
         for name, tensor in to_hf_weights(parameters, rows(architecture, cfg)).items():
             weights[name].copy_(tensor)
+    # Nothing is written unless the logits agree
     report = measure_parity(model, hf_model.eval(), architecture)
     if not report.ok:
         raise ValueError(
