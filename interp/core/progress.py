@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Item = TypeVar("Item")
 AnyBar = TypeVar("AnyBar", bound="_Bar")  # not `Self`, which the shape checker cannot read
-_wanted: ContextVar[bool] = ContextVar("wanted", default=True)
+_shown: ContextVar[bool] = ContextVar("shown", default=True)
 _outermost: ContextVar["_Bar | None"] = ContextVar("outermost", default=None)
 
 
@@ -26,16 +26,16 @@ def progress(shown: bool) -> Iterator[None]:
     Args:
         shown: Whether to show bars.
     """
-    before = _wanted.set(shown)
+    token = _shown.set(shown)
     try:
         yield
     finally:
-        _wanted.reset(before)
+        _shown.reset(token)
 
 
 def say(text: str) -> None:
     """Print a line, wherever the output goes; not in parallel processes, nor where `progress` is off."""
-    if _wanted.get():
+    if _shown.get():
         Console(highlight=False, soft_wrap=True).print(text, markup=False)
 
 
@@ -46,7 +46,7 @@ class _Bar:
     """Whether an interrupt says how far the count was."""
 
     def __init__(self, name: str, total: int | None):
-        self.name, self.total, self.done = name, total, 0
+        self.name, self.total, self.completed = name, total, 0
 
     def __enter__(self: AnyBar) -> AnyBar:
         outer = _outermost.get()
@@ -56,11 +56,11 @@ class _Bar:
             texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}")]
             columns = (texts[0], BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), texts[1])
             self.bar, self.notebook = Progress(*columns, console=console), None
-            self.on_terminal = _wanted.get() and console.is_terminal
+            self.on_terminal = _shown.get() and console.is_terminal
             self.set = _outermost.set(self)
             if self.on_terminal:
                 self.bar.start()
-            elif _wanted.get() and console.is_jupyter:
+            elif _shown.get() and console.is_jupyter:
                 from IPython.display import display
 
                 self.notebook: Any = display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
@@ -69,7 +69,7 @@ class _Bar:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, KeyboardInterrupt) and self.counts:
-            error.add_note(f"{self.name} stopped after {self.done} of {self.total}")
+            error.add_note(f"{self.name} stopped after {self.completed} of {self.total}")
         if self.outer is not self:
             self.outer.bar.remove_task(self.task)
             return
@@ -77,10 +77,10 @@ class _Bar:
         if self.on_terminal:
             self.bar.stop()
 
-    def show(self, done: int, note: str) -> None:
-        """Show how much is done, with a note."""
-        self.done = done
-        self.outer.bar.update(self.task, completed=done, total=self.total, note=note)
+    def show(self, completed: int, note: str) -> None:
+        """Show how much is completed, with a note."""
+        self.completed = completed
+        self.outer.bar.update(self.task, completed=completed, total=self.total, note=note)
         if self.outer.notebook is not None:
             self.outer.notebook.update(_in_notebook(self.outer.bar), raw=True)
 
@@ -94,10 +94,10 @@ class TrainingProgress(_Bar):
         super().__init__(name, None)
 
     def __call__(self, record: dict[str, Any]) -> None:
-        done, self.total = record["steps_done"], record["total"]
-        left = _left(record["seconds"], done, self.total)
+        steps, self.total = record["steps_done"], record["total"]
         accuracy = " ".join(f"{value:.2f}" for value in record["accuracy"])
-        self.show(done, f"{left}{', ' * bool(left)}accuracy {accuracy}")
+        notes = [_remaining_time(record["seconds"], steps, self.total), f"accuracy {accuracy}"]
+        self.show(steps, ", ".join(filter(None, notes)))
 
 
 class Count(_Bar):
@@ -118,11 +118,15 @@ class Count(_Bar):
     def one(self, text: str = "", *, work: float = 1.0) -> None:
         """Count one more item of this much work; print `text`, if any, as a line, wherever the output goes."""
         self.worked += work
-        left = _left(time.monotonic() - self.started, self.worked, self.work) if self.done + 1 < self.items else ""
-        self.show(self.done + 1, left)
-        if text:
-            place = "" if self.outer.on_terminal else f" ({self.done} of {self.total}{', ' * bool(left)}{left})"
-            self.outer.bar.console.print(f"  {text}{place}", markup=False)
+        remaining = ""
+        if self.completed + 1 < self.items:
+            remaining = _remaining_time(time.monotonic() - self.started, self.worked, self.work)
+        self.show(self.completed + 1, remaining)
+        if text and self.outer.on_terminal:
+            self.outer.bar.console.print(f"  {text}", markup=False)
+        elif text:
+            progress_text = ", ".join(filter(None, [f"{self.completed} of {self.total}", remaining]))
+            self.outer.bar.console.print(f"  {text} ({progress_text})", markup=False)
 
 
 def counted(name: str, items: Iterable[Item], *, total: int) -> Iterator[Item]:
@@ -139,25 +143,27 @@ def counted(name: str, items: Iterable[Item], *, total: int) -> Iterator[Item]:
             count.one()
 
 
-def _left(seconds: float, done: int | float, total: int | float) -> str:
-    """The remaining time as text: seconds, minutes or hours; empty if all is done."""
-    if not 0 < done < total:
+def _remaining_time(seconds: float, completed: int | float, total: int | float) -> str:
+    """The remaining time as text: seconds, minutes or hours; empty at the start and at the end."""
+    if not 0 < completed < total:
         return ""
-    left = seconds * (total - done) / done
-    if left <= 90:
-        return f"about {left:.0f} s to go"
-    return f"about {left / 60:.0f} min to go" if left < 5400 else f"about {left / 3600:.1f} h to go"
+    remaining = seconds * (total - completed) / completed
+    if remaining <= 90:
+        return f"about {remaining:.0f} s to go"
+    if remaining < 5400:
+        return f"about {remaining / 60:.0f} min to go"
+    return f"about {remaining / 3600:.1f} h to go"
 
 
 def _in_notebook(bar: Progress) -> dict[str, str]:
     """All bars of a display as HTML and as text."""
     rows, lines = [], []
     for task in bar.tasks:
-        what = f"{task.description} {task.completed:.0f} of {task.total or '?'}"
+        count = f"{task.description} {task.completed:.0f} of {task.total or '?'}"
         note = task.fields["note"]
         rows.append(
-            f'<div><progress value="{task.completed:.0f}" max="{task.total or 1}" aria-label="{escape(what)}">'
-            f"</progress> {escape(what)} {escape(note)}</div>"
+            f'<div><progress value="{task.completed:.0f}" max="{task.total or 1}" aria-label="{escape(count)}">'
+            f"</progress> {escape(count)} {escape(note)}</div>"
         )
-        lines.append(f"{what} {note}".rstrip())
+        lines.append(f"{count} {note}".rstrip())
     return {"text/html": "".join(rows), "text/plain": "\n".join(lines)}

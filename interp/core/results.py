@@ -51,20 +51,21 @@ class Result:
         """One row per measured cell."""
         raise NotImplementedError
 
-    def _table(self, axes: Mapping[str, Sequence[Any]], *names: str, **more: Any) -> "pd.DataFrame":
+    def _table(self, axes: Mapping[str, Sequence[Any]], *names: str, **further: Any) -> "pd.DataFrame":
         """A long table with one row per cell: a column for each axis, then the values.
 
         Args:
             axes: Name and labels of each axis, in order.
             names: Fields of the result, over these axes or the first of them (repeated along the others).
-            more: Further columns, likewise.
+            further: Further columns by name, likewise.
         """
         import pandas as pd
 
         shape = tuple(map(len, axes.values()))
-        index = np.indices(shape).reshape(len(shape), -1)
-        columns = {name: np.array(labels)[at] for (name, labels), at in zip(axes.items(), index, strict=True)}
-        for name, value in ({name: getattr(self, name) for name in names} | more).items():
+        indices = np.indices(shape).reshape(len(shape), -1)
+        columns = {name: np.array(labels)[index] for (name, labels), index in zip(axes.items(), indices, strict=True)}
+        values = {name: getattr(self, name) for name in names} | further
+        for name, value in values.items():
             cells = np.asarray(value)
             cells = cells.reshape(cells.shape + (1,) * (len(shape) - cells.ndim))
             columns[name] = np.broadcast_to(cells, shape).ravel()
@@ -107,9 +108,9 @@ class Result:
                 kind = shortened(str(kind))
                 raise Unreadable(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
             values = cls._combine_former_fields({name: _rich(value) for name, value in values.items()})
-            known = set(cls._saved_names())
-            if set(values) != known:
-                fields = shortened(str(sorted(set(values) ^ known)))
+            names = set(cls._saved_names())
+            if set(values) != names:
+                fields = shortened(str(sorted(set(values) ^ names)))
                 raise Unreadable(f"{path} differs from this version of {kind} in the fields {fields}.")
             return cls(**{name: cls._restore(name, value) for name, value in values.items()})
 
@@ -158,9 +159,9 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: plain(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain(element) for element in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
@@ -172,6 +173,6 @@ def _rich(value: Any) -> Any:
         array = array.reshape(value.get("shape", array.shape))
         return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
     if isinstance(value, dict):
-        entries = {key: _rich(item) for key, item in value.items()}
+        entries = {key: _rich(element) for key, element in value.items()}
         return Interval(**entries) if set(entries) == set(FIELDS) else entries
-    return tuple(_rich(item) for item in value) if isinstance(value, list) else value
+    return tuple(_rich(element) for element in value) if isinstance(value, list) else value

@@ -55,9 +55,9 @@ def _clopper_pearson(
     hits: np.ndarray | np.floating, n: np.ndarray, confidence: float
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Ends of the exact interval; hits and trials may be fractional."""
-    tail, little = (1 - confidence) / 2, 1e-12
-    low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, little), n - hits + 1))
-    high = np.where(hits >= n, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(n - hits, little)))
+    tail, tiny = (1 - confidence) / 2, 1e-12
+    low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, tiny), n - hits + 1))
+    high = np.where(hits >= n, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(n - hits, tiny)))
     return low, high
 
 
@@ -90,7 +90,7 @@ def pooled_interval(
     share, effective = effective_trials(right, total)
     low, high = _clopper_pearson(share * effective, effective, CONFIDENCE)
     empty = total.sum(0) == 0
-    return tuple(np.where(empty, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
+    return np.where(empty, np.nan, share), np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
 def effective_trials(
@@ -137,20 +137,25 @@ def drop_tests(
     Returns:
         p values of "the drop is at most the threshold" and of "the drop is at least the threshold".
     """
-    n, empty = np.array(len(drop)) if n is None else n, total.sum(0) == 0
+    n = np.array(len(drop)) if n is None else n
+    empty = total.sum(0) == 0
+    # "Larger": t test of the drop per answer
     answers = np.where(empty, 1, total.sum(0))
-    share = drop.sum(0) / answers
-    variance = ((drop - share * total) ** 2).sum(0) / answers**2 * n / np.maximum(1, n - 1)
+    drop_per_answer = drop.sum(0) / answers
+    variance = ((drop - drop_per_answer * total) ** 2).sum(0) / answers**2 * n / np.maximum(1, n - 1)
     error = np.sqrt(variance / times + 1 / (n * times) ** 2)
-    larger = stats.t.sf((share - threshold) / error, np.maximum(1, n * times - 1))
-    lost, trials = effective_trials(np.clip(drop, 0, None), total)
-    gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), total)
-    trials_of_gain = trials_of_gain * times
-    least = np.clip(threshold + _clopper_pearson(gained * trials_of_gain, trials_of_gain, 1 - 2 * MISSED)[0], 0, 1)
+    p_larger = stats.t.sf((drop_per_answer - threshold) / error, np.maximum(1, n * times - 1))
+    # "Smaller": at most this number of losses, at the least rate of losses that the threshold and the gains allow
+    loss_rate, trials = effective_trials(np.clip(drop, 0, None), total)
+    gain_rate, gain_trials = effective_trials(np.clip(-drop, 0, None), total)
+    gain_trials = gain_trials * times
+    least_gain_rate, _ = _clopper_pearson(gain_rate * gain_trials, gain_trials, 1 - 2 * MISSED)
+    least_loss_rate = np.clip(threshold + least_gain_rate, 0, 1)
     trials = np.minimum(trials, np.maximum((total > 0).sum(0), 1)) * times
-    losses = lost * trials
-    few = np.where(losses >= trials, 1.0, stats.beta.sf(least, losses + 1, np.maximum(trials - losses, 1e-12)))
-    return np.where(empty, 1.0, larger), np.where(empty, 1.0, np.minimum(few + MISSED, 1))
+    losses = loss_rate * trials
+    p_losses = stats.beta.sf(least_loss_rate, losses + 1, np.maximum(trials - losses, 1e-12))
+    p_smaller = np.minimum(np.where(losses >= trials, 1.0, p_losses) + MISSED, 1)
+    return np.where(empty, 1.0, p_larger), np.where(empty, 1.0, p_smaller)
 
 
 def drop_interval(
@@ -167,14 +172,21 @@ def drop_interval(
     Returns:
         Drop, lower and upper end; NaN in cells with drops that are not finite.
     """
-    ends = []
-    for part in (drop, -drop):
-        share, trials = effective_trials(np.clip(np.nan_to_num(part), 0, None), total)
-        ends.append((share, *_clopper_pearson(share * trials, trials, (1 + CONFIDENCE) / 2)))
-    (lost, lost_low, lost_high), (gained, gained_low, gained_high) = ends
+    losses, loss_low, loss_high = _rate_of_positive(drop, total)
+    gains, gain_low, gain_high = _rate_of_positive(-drop, total)
     missing = ~np.isfinite(drop).all(0)
-    values = (lost - gained, lost_low - gained_high, lost_high - gained_low)
-    return tuple(np.where(missing, np.nan, value) for value in values)  # pyright: ignore[reportReturnType]
+    value = np.where(missing, np.nan, losses - gains)
+    low = np.where(missing, np.nan, loss_low - gain_high)
+    high = np.where(missing, np.nan, loss_high - gain_low)
+    return value, low, high
+
+
+def _rate_of_positive(
+    drop: Float[np.ndarray, "sample *cells"], total: Float[np.ndarray, "sample *#cells"]
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Sum of the positive values per answer, with an exact interval at half the error probability."""
+    rate, trials = effective_trials(np.clip(np.nan_to_num(drop), 0, None), total)
+    return rate, *_clopper_pearson(rate * trials, trials, (1 + CONFIDENCE) / 2)
 
 
 def t_half_width(
@@ -188,15 +200,15 @@ def t_half_width(
     n = np.isfinite(values).sum(0)
     mean = np.nansum(values, 0) / n.clip(1)
     variance = np.nansum((values - mean) ** 2, 0) / (n - 1).clip(1)
-    half = stats.t.isf((1 - confidence) / 2, (n - 1).clip(1)) * np.sqrt(variance / n.clip(1))
-    return np.where(n < 2, np.nan, half)
+    half_width = stats.t.isf((1 - confidence) / 2, (n - 1).clip(1)) * np.sqrt(variance / n.clip(1))
+    return np.where(n < 2, np.nan, half_width)
 
 
 def bootstrap_mean(
     values: Float[np.ndarray, "sample *cells"],
     *,
     seed: int,
-    weight: Float[np.ndarray, "sample *part"] | None = None,
+    weight: Float[np.ndarray, "sample *leading_cells"] | None = None,
     resamples: int = 2000,
     confidence: float = CONFIDENCE,
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
@@ -216,16 +228,21 @@ def bootstrap_mean(
         Mean, lower and upper end; NaN in cells whose weights are all 0.
     """
     n, cells = len(values), values.shape[1:]
-    whole = np.ones(n) if weight is None else weight
-    generator, size = np.random.default_rng(seed), max(1, COUNTS // n)
-    parts = []
-    for start in range(0, resamples, size):
-        counts = generator.multinomial(n, np.full(n, 1 / n), size=min(size, resamples - start))
-        parts.append((counts @ values.reshape(n, -1), counts @ whole.reshape(n, -1)))
-    sums, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
-    sums, weights = sums.reshape(resamples, *cells), weights.reshape(resamples, *whole.shape[1:])
-    weights = weights.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
-    low, high = np.quantile(sums / np.maximum(weights, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    total = whole.sum(0)
+    answers = np.ones(n) if weight is None else weight
+    # Sums of values and answers in every resample, a block of resamples at a time
+    generator, block = np.random.default_rng(seed), max(1, COUNTS // n)
+    value_sums, answer_sums = [], []
+    for start in range(0, resamples, block):
+        counts = generator.multinomial(n, np.full(n, 1 / n), size=min(block, resamples - start))
+        value_sums.append(counts @ values.reshape(n, -1))
+        answer_sums.append(counts @ answers.reshape(n, -1))
+    sums = np.concatenate(value_sums).reshape(resamples, *cells)
+    missing_axes = (1,) * (len(cells) - answers.ndim + 1)
+    weights = np.concatenate(answer_sums).reshape(resamples, *missing_axes, *answers.shape[1:])
+    # Means of the resamples and of the sample
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    low, high = np.quantile(sums / np.maximum(weights, 1e-300), tails, axis=0)
+    total = answers.sum(0)
     mean = values.sum(0) / np.maximum(total, 1e-300)
-    return tuple(np.where(total > 0, part, np.nan) for part in (mean, low, high))  # pyright: ignore[reportReturnType]
+    scored = total > 0
+    return np.where(scored, mean, np.nan), np.where(scored, low, np.nan), np.where(scored, high, np.nan)

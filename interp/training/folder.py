@@ -28,7 +28,7 @@ from interp.training.snapshots import SnapshotFolder
 
 
 class FolderInUse(ValueError):
-    """Another process writes to the folder of this run, or has taken it."""
+    """Another process writes to the folder of this run, or has replaced it."""
 
 
 class RunFolder:
@@ -71,8 +71,8 @@ class RunFolder:
         try:
             self._token = uuid.uuid4().hex
             since = datetime.now().astimezone().isoformat(timespec="seconds")
-            who = {"process": os.getpid(), "host": socket.gethostname(), "since": since, "token": self._token}
-            write_json(self.writer_path, who)
+            writer = {"process": os.getpid(), "host": socket.gethostname(), "since": since, "token": self._token}
+            write_json(self.writer_path, writer)
             self._tidy()
             self.failed_path.unlink(missing_ok=True)
             yield
@@ -96,18 +96,20 @@ class RunFolder:
                 or state without a manifest.
         """
         if not self.manifest_path.exists():
-            left = [path.name for path in self._files() if path.exists()]
-            if left:
+            orphans = [path.name for path in self._files() if path.exists()]
+            if orphans:
                 raise ValueError(
-                    f"{self.path} has {' and '.join(left)} without {self.manifest_path.name}, so whose they are is "
+                    f"{self.path} has {' and '.join(orphans)} without {self.manifest_path.name}, so whose they are is "
                     f"unknown. Choose another folder, or pass fresh=True."
                 )
             write_json(self.manifest_path, manifest)
             return manifest
         stored = self.read_manifest()
-        differs = manifest_differences(stored, manifest)
-        if differs:
-            raise ValueError(f"{self.path} holds another run: {differs}. Choose another folder, or pass fresh=True.")
+        differences = manifest_differences(stored, manifest)
+        if differences:
+            raise ValueError(
+                f"{self.path} holds another run: {differences}. Choose another folder, or pass fresh=True."
+            )
         if not self.finished and stored.get("threads") != manifest["threads"]:
             stored.setdefault("resumed_with_threads", []).append(manifest["threads"])
             write_json(self.manifest_path, stored)
@@ -121,9 +123,9 @@ class RunFolder:
             ValueError: the manifest cannot be read.
         """
         if not self.manifest_path.exists():
-            found = [path.parent for path in self.path.glob(f"*/{self.manifest_path.name}")]
-            below = [str(path) for path in sorted(found, key=lambda path: (path.name != "model", path.name))]
-            hint = f" Did you mean {' or '.join(below[:3])}?" if below else ""
+            subfolders = [path.parent for path in self.path.glob(f"*/{self.manifest_path.name}")]
+            subfolders.sort(key=lambda path: (path.name != "model", path.name))  # the demo's model first
+            hint = f" Did you mean {' or '.join(map(str, subfolders[:3]))}?" if subfolders else ""
             raise FileNotFoundError(f"there is no training run in {self.path} (no {self.manifest_path.name}).{hint}")
         return read_json(self.manifest_path, "a manifest")
 
@@ -159,9 +161,9 @@ class RunFolder:
         if lines[-1]:
             warnings.warn(f"the last line of {self.metrics_path} is not complete; it is dropped.", stacklevel=2)
             lines[-1] = ""
-        kept = [record for record in self._parse_metrics(lines) if record["steps_done"] <= steps_done]
-        write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
-        return kept
+        records = [record for record in self._parse_metrics(lines) if record["steps_done"] <= steps_done]
+        write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in records))
+        return records
 
     def save_state(self, model: Model, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float) -> None:
         """Write model weights and optimizer state."""
@@ -170,12 +172,8 @@ class RunFolder:
         for index, slots in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items()}
         tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
-        write_tensors(
-            self.state_path,
-            tensors,
-            kind="training state",
-            description={"steps_done": steps_done, "seconds": seconds},
-        )
+        description = {"steps_done": steps_done, "seconds": seconds}
+        write_tensors(self.state_path, tensors, kind="training state", description=description)
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]], dict[str, Any]] | None:
         """Model weights, optimizer state and description of the last checkpoint; None if there is none.
@@ -218,11 +216,11 @@ class RunFolder:
             FolderInUse: the folder has another run's manifest by now.
         """
         self._check_writer()
-        differs = manifest_differences(self.read_manifest(), manifest)
-        if differs:
-            raise FolderInUse(f"{self.path} holds another run by now: {differs}. The trained model is not saved.")
+        differences = manifest_differences(self.read_manifest(), manifest)
+        if differences:
+            raise FolderInUse(f"{self.path} holds another run by now: {differences}. The trained model is not saved.")
         save_checkpoint(model, self.model_path)
-        self._remove_what_resumes()
+        self._remove_checkpoint()
 
     def load_model(self) -> Any:
         """The trained model.
@@ -235,12 +233,12 @@ class RunFolder:
         return load_checkpoint(self.model_path)
 
     def tidy(self) -> None:
-        """Remove what a process left that was killed after it had saved the model; not while another one writes."""
+        """Remove what is left of a process that was killed after it had saved the model, unless another one writes."""
         if any(path.exists() for path in (self._lock_path, self.state_path, self.best_path)):
             with suppress(FolderInUse, OSError), self.writing():
                 pass
 
-    def _remove_what_resumes(self) -> None:
+    def _remove_checkpoint(self) -> None:
         self.state_path.unlink(missing_ok=True)
         self.best_path.unlink(missing_ok=True)
 
@@ -257,15 +255,14 @@ class RunFolder:
             for path in (*self._files(), self.manifest_path, self._cleared_path):
                 path.unlink(missing_ok=True)
         if self.finished:
-            self._remove_what_resumes()
+            self._remove_checkpoint()
 
     def _writer(self) -> str:
         """The process that writes to this folder, in words."""
         try:
-            who = json.loads(self.writer_path.read_text(encoding="utf-8"))
-            return (
-                f"process {int(who['process'])} on {shortened(str(who['host']))} (since {shortened(str(who['since']))})"
-            )
+            writer = json.loads(self.writer_path.read_text(encoding="utf-8"))
+            process, host, since = (int(writer["process"]), str(writer["host"]), str(writer["since"]))
+            return f"process {process} on {shortened(host)} (since {shortened(since)})"
         except (OSError, ValueError, TypeError, KeyError):
             return "another process"
 
@@ -291,12 +288,13 @@ class RunFolder:
 
     def _parse_metrics(self, lines: list[str]) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []
-        for number, line in enumerate(lines[: len(lines) if lines[-1] else -1], start=1):
+        complete = lines if lines[-1] else lines[:-1]
+        for number, line in enumerate(complete, start=1):
             with reading(self.metrics_path, f"a file of metrics (line {number})"):
                 record = json.loads(line)
                 step = record["steps_done"]
                 if not isinstance(step, int):
-                    raise TypeError(f"steps_done is {step!r}, not a whole number.")
+                    raise TypeError(f"steps_done is {step!r}, not an integer.")
             if records and step <= records[-1]["steps_done"]:
                 raise Unreadable(
                     f"{self.metrics_path} is not from one run: line {number} is of step {step}, the line before of "

@@ -26,12 +26,12 @@ def check_mimicking(task: Task, settings: Mimicking) -> None:
         ValueError: a relation that the task does not have.
     """
     generator = torch.Generator().manual_seed(0)
-    known = task.relations(mimic_batch(task, dataclasses.replace(settings, batch_size=1), generator))
+    relations = task.relations(mimic_batch(task, dataclasses.replace(settings, batch_size=1), generator))
     needed = ["same_token"] if settings.local_target == "band" else ["same_token", "same_clause"]
-    if lacking := [name for name in needed if name not in known]:
+    if lacking := [name for name in needed if name not in relations]:
         raise ValueError(
             f"association is 'mimic', which needs the relation {' and '.join(lacking)}; this {type(task).__name__} "
-            f"task has {', '.join(known) or 'no relations'}. Use 'none' or 'query_key', or add it to its relations."
+            f"task has {', '.join(relations) or 'no relations'}. Use 'none' or 'query_key', or add it to its relations."
         )
 
 
@@ -125,19 +125,21 @@ def contrastive_loss(
     fixed balanced string and puts it before the start token.
     """
     task = Dyck.require(task, "only bracket languages have the contrastive loss.")
-    times = int(torch.randint(1, task.max_depth + 1, (1,), generator=generator))
+    # Insert p_r after the start token, with its padding mask
+    r = int(torch.randint(1, task.max_depth + 1, (1,), generator=generator))
     kind = int(torch.randint(task.n_types, (1,), generator=generator))
-    longer = insert_after_start(batch.tokens, nested_pairs(task, times, kind))
-    extra: dict[str, Any] = {}
+    longer = insert_after_start(batch.tokens, nested_pairs(task, r, kind))
+    inputs: dict[str, Any] = {}
     if batch.attention_mask is not None:
         mask = batch.attention_mask
-        extra["attention_mask"] = torch.cat([mask[:, :1].expand(-1, 2 * times + 1), mask[:, 1:]], 1)
-    shifted = forward(longer, **extra)[:, 2 * times + 1 :]
+        inputs["attention_mask"] = torch.cat([mask[:, :1].expand(-1, 2 * r + 1), mask[:, 1:]], 1)
+    # Compare the logits of x after p_r with those of x alone
+    shifted = forward(longer, **inputs)[:, 2 * r + 1 :]
     distance = (shifted - logits[:, 1:]).square().sum(-1)
     if batch.attention_mask is None:
         return distance.mean()
-    real = batch.attention_mask[:, 1:]
-    return (distance * real).sum() / real.sum()
+    is_token = batch.attention_mask[:, 1:]
+    return (distance * is_token).sum() / is_token.sum()
 
 
 def check_contrastive(task: Task, weight: float, n_ctx: int) -> None:
@@ -150,12 +152,14 @@ def check_contrastive(task: Task, weight: float, n_ctx: int) -> None:
         )
 
 
-def nested_pairs(task: Dyck, times: int, kind: int) -> Int[Tensor, " pos"]:
+def nested_pairs(task: Dyck, r: int, kind: int) -> Int[Tensor, " pos"]:
     """Tokens of p_r, such as `((()))` for r = 3."""
     opener, closer = (task.vocab.ids[name] for name in task.pair(kind))
-    return torch.tensor([opener] * times + [closer] * times)
+    return torch.tensor([opener] * r + [closer] * r)
 
 
-def insert_after_start(tokens: Int[Tensor, "batch pos"], between: Int[Tensor, " some"]) -> Int[Tensor, "batch longer"]:
+def insert_after_start(
+    tokens: Int[Tensor, "batch pos"], inserted: Int[Tensor, " inserted"]
+) -> Int[Tensor, "batch longer"]:
     """The sequences with tokens inserted after `[START]`."""
-    return torch.cat([tokens[:, :1], between.to(tokens.device).expand(len(tokens), -1), tokens[:, 1:]], 1)
+    return torch.cat([tokens[:, :1], inserted.to(tokens.device).expand(len(tokens), -1), tokens[:, 1:]], 1)

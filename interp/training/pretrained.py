@@ -58,27 +58,31 @@ def pretrained(
     Source: LEGO (arXiv:2206.04301) Figure 6, BERT pretrained. Differs: unused rows and positions are dropped. Token
     types are kept; all tokens are of the first type.
     """
-    model, own = _source(source, wants_tokenizer=tokenizer is None)
-    cfg = pretrained_config(task, model.cfg)
-    tokenizer = own if tokenizer is None else tokenizer
+    # The pretrained model, and a row of its embedding for each task token
+    source_model, source_tokenizer = _source(source, wants_tokenizer=tokenizer is None)
+    cfg = pretrained_config(task, source_model.cfg)
+    tokenizer = source_tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise ValueError(
             "the source has no tokenizer, so its token ids cannot be matched. Give tokenizer=, the one that it was "
             "pretrained with: a task's vocab, a tokenizers.Tokenizer, or a fast tokenizer of transformers."
         )
-    rows = rows_of(task, tokenizer, symbols=symbols, d_vocab=model.cfg.d_vocab)
-    theirs = model.state_dict()
-    ours: TransformerStack = make_model(cfg, seed=seed).to(dtype=model.W_E.dtype, device=model.W_E.device)
+    rows = rows_of(task, tokenizer, symbols=symbols, d_vocab=source_model.cfg.d_vocab)
+
+    # A new model with these rows, the first positions, and all other weights but the read-out's
+    embedding = source_model.W_E
+    model: TransformerStack = make_model(cfg, seed=seed).to(dtype=embedding.dtype, device=embedding.device)
+    source_weights = source_model.state_dict()
     with torch.no_grad():
-        for name, tensor in ours.state_dict().items():
+        for name, tensor in model.state_dict().items():
             if name == "embed.weight":
-                tensor.copy_(theirs[name][rows])
+                tensor.copy_(source_weights[name][rows])
             elif name == "positions.weight":
-                tensor.copy_(theirs[name][: cfg.n_ctx])
+                tensor.copy_(source_weights[name][: cfg.n_ctx])
             elif not name.startswith("unembed."):
-                tensor.copy_(theirs[name])
-    ours.tokenizer = task.vocab  # type: ignore[assignment]
-    return ours.eval()
+                tensor.copy_(source_weights[name])
+    model.tokenizer = task.vocab  # type: ignore[assignment]
+    return model.eval()
 
 
 def pretrained_config(task: Task, cfg: Config) -> Any:

@@ -136,8 +136,8 @@ class TrainSettings:
         try:
             object.__setattr__(self, "curriculum", tuple((int(n), int(steps)) for n, steps in self.curriculum))
         except (TypeError, ValueError):
-            found = shortened(repr(self.curriculum))
-            raise ValueError(f"curriculum is {found}; give stages (length, steps): ((2, 80), (3, 270)).") from None
+            shown = shortened(repr(self.curriculum))
+            raise ValueError(f"curriculum is {shown}; give stages (length, steps): ((2, 80), (3, 270)).") from None
         if self.curriculum:
             object.__setattr__(self, "steps", sum(steps for _, steps in self.curriculum))
         counts = ("steps", "tokens_per_step", "eval_every", "n_eval", "checkpoint_every")
@@ -165,8 +165,8 @@ class TrainSettings:
         if isinstance(steps, int):
             return check_fields(self, "snapshots", whole=True, low=2)
         if steps is not None and (not steps or steps[0] < 0 or list(steps) != sorted(set(steps))):
-            found = shortened(repr(steps))
-            raise ValueError(f"snapshots is {found}; give steps from 0 on, each once and in order.")
+            shown = shortened(repr(steps))
+            raise ValueError(f"snapshots is {shown}; give steps from 0 on, each once and in order.")
         return None
 
     @property
@@ -181,12 +181,11 @@ class TrainSettings:
 
     def learning_rate_at(self, step: int) -> float:
         """Learning rate at a step: linear warm-up, constant, decay to zero."""
-        warm = min(1.0, (step + 1) / max(1, self.warmup_steps))
-        decaying = max(1.0, self.decay_share * self.steps)
-        left = min((self.steps - step) / decaying, 1.0)
-        if self.decay == "cosine":
-            left = (1 - math.cos(math.pi * left)) / 2
-        return self.learning_rate * min(warm, left)
+        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
+        decay_steps = max(1.0, self.decay_share * self.steps)
+        remaining = min((self.steps - step) / decay_steps, 1.0)
+        decay = (1 - math.cos(math.pi * remaining)) / 2 if self.decay == "cosine" else remaining
+        return self.learning_rate * min(warmup, decay)
 
     def stage_at(self, step: int) -> int | None:
         """Length of the curriculum stage of a step; None without a curriculum."""
@@ -199,8 +198,8 @@ class TrainSettings:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON. Fields of `_ADDED_LATER` are omitted at their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
-        same = [name for name in _ADDED_LATER if getattr(self, name) == defaults[name]]
-        return {name: value for name, value in asdict(self).items() if name not in same}
+        omitted = [name for name in _ADDED_LATER if getattr(self, name) == defaults[name]]
+        return {name: value for name, value in asdict(self).items() if name not in omitted}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainSettings":

@@ -11,7 +11,7 @@ from hooks import load_checkpoint, save_checkpoint
 from hooks.model.architectures import Model
 
 ALPHA = 0.05
-"""Chance, at one evaluation, that accuracies which only their noise moves count as changed."""
+"""Probability, at one evaluation, that accuracies count as changed when only noise has moved them."""
 NAME = "step-{:08d}.safetensors"
 
 
@@ -24,11 +24,11 @@ class SnapshotFolder:
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of which there is a snapshot, in order; 0 is before training."""
-        found = (path.stem.removeprefix("step-") for path in self.path.glob("step-*.safetensors"))
-        return tuple(sorted(int(step) for step in found if step.isdigit()))
+        numbers = [path.stem.removeprefix("step-") for path in self.path.glob("step-*.safetensors")]
+        return tuple(sorted(int(number) for number in numbers if number.isdigit()))
 
     def file(self, step: int) -> Path:
-        """Where the snapshot of a step is."""
+        """File of the snapshot of a step."""
         return self.path / NAME.format(step)
 
     def save(self, model: Model, step: int) -> None:
@@ -44,12 +44,12 @@ class SnapshotFolder:
         """
         steps = self.steps
         if step not in steps:
-            has = f"it has those of {', '.join(map(str, steps))}" if steps else "it has none: train with snapshots=20"
-            raise ValueError(f"step is {step}, of which the run in {self.path.parent} has no snapshot; {has}.")
+            hint = f"it has those of {', '.join(map(str, steps))}" if steps else "it has none: train with snapshots=20"
+            raise ValueError(f"step is {step}, of which the run in {self.path.parent} has no snapshot; {hint}.")
         return load_checkpoint(self.file(step))
 
     def cut(self, steps_done: int) -> None:
-        """Remove the snapshots of steps that will be repeated, and what killed processes left."""
+        """Remove the snapshots of steps that will be repeated, and temporary files of killed processes."""
         for temporary in self.path.glob(".step-*"):
             temporary.unlink(missing_ok=True)
         for step in self.steps:
@@ -94,17 +94,17 @@ def snapshot_steps(snapshots: int | Sequence[int] | str | None, total: int) -> t
     return tuple(steps)
 
 
-def has_changed(before: Sequence[float], now: Sequence[float], n: int) -> bool:
+def has_changed(earlier: Sequence[float], accuracy: Sequence[float], n: int) -> bool:
     """Whether some accuracy has moved by more than its noise: 95 % for all outcomes together.
 
     The noise is that of two evaluations on other examples, and so larger than that of two on the same.
 
     Args:
-        before: Accuracy of each outcome at the last snapshot; NaN for one without answers.
-        now: The same at this evaluation.
+        earlier: Accuracy of each outcome at the last snapshot; NaN for one without answers.
+        accuracy: The same at this evaluation.
         n: Examples of an evaluation.
     """
-    first, second = np.asarray(before, dtype=float), np.asarray(now, dtype=float)
+    first, second = np.asarray(earlier, dtype=float), np.asarray(accuracy, dtype=float)
     share = ((first + second) * n + 1) / (2 * n + 2)
     noise = norm.isf(ALPHA / 2 / max(1, len(first))) * np.sqrt(2 * share * (1 - share) / n)
     return bool((np.abs(second - first) > noise).any())

@@ -24,24 +24,24 @@ _FRAME = set(MARKS) - {"[PAD]"}
 
 
 @dataclass(frozen=True)
-class KnownTokens:
+class TokenLookup:
     """Look-up of task tokens in a tokenizer.
 
     Args:
-        given: The vocabulary of a task, a `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
+        tokenizer: The vocabulary of a task, a `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
 
     Raises:
         ValueError: another type.
     """
 
-    given: Any
+    tokenizer: Any
 
     def __post_init__(self):
         len(self.vocab)  # raises for another type
 
     @cached_property
     def vocab(self) -> Vocab:
-        return self.given if isinstance(self.given, Vocab) else convert_tokenizer(self.given).vocab
+        return self.tokenizer if isinstance(self.tokenizer, Vocab) else convert_tokenizer(self.tokenizer).vocab
 
     @cached_property
     def roles(self) -> dict[Role | None, int]:
@@ -49,9 +49,12 @@ class KnownTokens:
         if not isinstance(self.vocab, TextVocab):
             return {}
         engine = self.vocab.engine
-        taken = convert_tokenizer(engine if isinstance(self.given, Vocab) else self.given)
-        first = engine.token_to_id(str(getattr(self.given, "bos_token", None) or "<s>"))
-        return dict(taken.roles) | ({} if first is None else {None: first})
+        converted = convert_tokenizer(engine if isinstance(self.tokenizer, Vocab) else self.tokenizer)
+        roles: dict[Role | None, int] = dict(converted.roles)
+        beginning_of_text = engine.token_to_id(str(getattr(self.tokenizer, "bos_token", None) or "<s>"))
+        if beginning_of_text is not None:
+            roles[None] = beginning_of_text
+        return roles
 
     @cached_property
     def unknown(self) -> int | None:
@@ -63,7 +66,7 @@ class KnownTokens:
             return self.vocab.engine.token_to_id(model["unk_token"])
         return model.get("unk_id")
 
-    def alone(self, text: str) -> int | None:
+    def single_token(self, text: str) -> int | None:
         """Token of a text that is tokenized to a single known token, else None."""
         if not isinstance(self.vocab, TextVocab):
             return self.vocab.ids.get(text)
@@ -75,18 +78,19 @@ class KnownTokens:
 
     def find(self, name: str) -> int | None:
         """Token of a text that is tokenized to a single token, else the token of this name; None for neither."""
-        found = self.alone(name)
-        if found is None and isinstance(self.vocab, TextVocab):
-            piece = self.vocab.engine.token_to_id(name)
-            found = self.vocab.ids.get(name) if piece is None else piece
-        return None if found == self.unknown else found
+        token = self.single_token(name)
+        if token is None and isinstance(self.vocab, TextVocab):
+            token = self.vocab.engine.token_to_id(name)
+            if token is None:
+                token = self.vocab.ids.get(name)
+        return None if token == self.unknown else token
 
     def row(self, token: str) -> int | None:
         """Token that replaces a task token: that of the same name, or a special token of the same role."""
-        found = self.find(token)
-        if found is not None or token not in MARKS:
-            return found
-        return next((self.roles[role] for role in MARKS[token] if role in self.roles), None)
+        row = self.find(token)
+        if row is None and token in MARKS:
+            row = next((self.roles[role] for role in MARKS[token] if role in self.roles), None)
+        return row
 
     def ordinary(self, index: int) -> str | None:
         """Printable text that is tokenized to this token alone; None if there is none or the token is special."""
@@ -96,7 +100,7 @@ class KnownTokens:
         text = self.vocab.texts[index]
         if index in self.vocab.special_ids or not text.strip() or not text.isprintable():
             return None
-        return next((written for written in (text.strip(), text) if self.alone(written) == index), None)
+        return next((form for form in (text.strip(), text) if self.single_token(form) == index), None)
 
 
 def markers_of(task: Task) -> dict[str, int]:
@@ -105,15 +109,15 @@ def markers_of(task: Task) -> dict[str, int]:
     Raises:
         ValueError: a task without one of them.
     """
-    known = KnownTokens(task.vocab)
-    found = {"cls_token": known.row("[BOS]"), "sep_token": known.row("[EOS]")}
-    if lacking := [name for name, token in found.items() if token is None]:
+    lookup = TokenLookup(task.vocab)
+    markers = {"cls_token": lookup.row("[BOS]"), "sep_token": lookup.row("[EOS]")}
+    if lacking := [name for name, token in markers.items() if token is None]:
         raise ValueError(
             f"the task has no {' and no '.join(lacking)}, from which hardcode and hybrid broadcast: its sequences do "
             f"not begin with [CLS] or [BOS] and end with [SEP] or [EOS]. Use a task with these markers (Lego's "
             f"sentence_format 'paper', Text's objective 'masked'), or give a config with custom pathways."
         )
-    return {name: token for name, token in found.items() if token is not None}
+    return {name: token for name, token in markers.items() if token is not None}
 
 
 def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = None, d_vocab: int) -> list[int]:
@@ -125,7 +129,7 @@ def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = N
 
     Args:
         task: The task.
-        tokenizer: Tokenizer of the pretrained model, in a form that `KnownTokens` accepts.
+        tokenizer: Tokenizer of the pretrained model, in a form that `TokenLookup` accepts.
         symbols: Replacements, from task token to vocabulary token.
         d_vocab: Number of rows of the embedding.
 
@@ -140,27 +144,28 @@ def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = N
             "the task is text, whose tokens are those of a tokenizer, not symbols with one row each. Train the source "
             "itself on it: interp.train."
         )
-    known = KnownTokens(tokenizer)
+    lookup = TokenLookup(tokenizer)
     if strange := [token for token in symbols if token not in task.vocab.ids]:
         raise ValueError(f"symbols has {_listed(strange)}, not a token of the task; it has {' '.join(names[:40])}.")
-    wrong = {token: symbol for token, symbol in symbols.items() if known.find(symbol) is None}
+    wrong = {token: symbol for token, symbol in symbols.items() if lookup.find(symbol) is None}
     if wrong:
         raise ValueError(
             f"symbols replaces {_listed(wrong)} by {_listed(wrong.values())}, not a single token of the vocabulary. "
             f"interp.training.token_rows.arbitrary_symbols draws single tokens."
         )
-    rows = {token: known.find(symbols[token]) if token in symbols else known.row(token) for token in names}
+    rows = {}
+    for token in names:
+        rows[token] = lookup.find(symbols[token]) if token in symbols else lookup.row(token)
     if lacking := [token for token, row in rows.items() if row is None]:
         raise ValueError(
             f"the vocabulary has no single token for {_listed(lacking)} of the task. Give replacements, "
             f"symbols={{{lacking[0]!r}: ...}}, rename the task's tokens, or use another source."
         )
-    found = {token: row for token, row in rows.items() if row is not None}
-    _check(found, known, d_vocab)
-    return list(found.values())
+    _check_rows(rows, lookup, d_vocab)
+    return list(rows.values())
 
 
-def _check(rows: Mapping[str, int], known: KnownTokens, d_vocab: int) -> None:
+def _check_rows(rows: Mapping[str, int], lookup: TokenLookup, d_vocab: int) -> None:
     """Raise ValueError for two tokens with one row, and for rows beyond the embedding."""
     beyond = {token: row for token, row in rows.items() if row >= d_vocab}
     if beyond:
@@ -168,14 +173,14 @@ def _check(rows: Mapping[str, int], known: KnownTokens, d_vocab: int) -> None:
         raise ValueError(
             f"the tokenizer gives {token!r} the id {row}, but the source has {d_vocab} tokens. Is it another model's?"
         )
-    on: dict[int, list[str]] = {}
+    tokens_by_row: dict[int, list[str]] = {}
     for token, row in rows.items():
-        on.setdefault(row, []).append(token)
-    for row, sharing in on.items():
-        sharing = [token for token in sharing if token != "[PAD]"]
-        if len(sharing) > 1 and not _FRAME.issuperset(sharing):
+        if token != "[PAD]":
+            tokens_by_row.setdefault(row, []).append(token)
+    for row, tokens in tokens_by_row.items():
+        if len(tokens) > 1 and not _FRAME.issuperset(tokens):
             raise ValueError(
-                f"{_listed(sharing)} of the task would all be the token {known.vocab.names[row]!r} (id {row}) and "
+                f"{_listed(tokens)} of the task would all be the token {lookup.vocab.names[row]!r} (id {row}) and "
                 f"indistinguishable. Give different symbols."
             )
 
@@ -189,7 +194,7 @@ def arbitrary_symbols(
 
     Args:
         task_tokens: Task tokens to replace.
-        tokenizer: A tokenizer in a form that `KnownTokens` accepts.
+        tokenizer: A tokenizer in a form that `TokenLookup` accepts.
         seed: Seed of the draw.
         task: The task, whose other tokens are then not drawn. If None they may be, which `interp.pretrained` rejects.
 
@@ -202,27 +207,27 @@ def arbitrary_symbols(
 
     Source: LEGO (arXiv:2206.04301), where arbitrary tokens for `=`, `+` and `-` do not change the results.
     """
-    known = KnownTokens(tokenizer)
-    others = () if task is None else task.vocab.names
+    lookup = TokenLookup(tokenizer)
+    task_names = () if task is None else task.vocab.names
     if len(set(task_tokens)) < len(task_tokens):
         raise ValueError(f"task_tokens has a token twice: {_listed(task_tokens)}.")
-    strange = [token for token in task_tokens if task is not None and token not in others]
+    strange = [token for token in task_tokens if task is not None and token not in task_names]
     if strange:
         raise ValueError(
-            f"task_tokens has {_listed(strange)}, not a token of the task; it has {' '.join(others[:40])}."
+            f"task_tokens has {_listed(strange)}, not a token of the task; it has {' '.join(task_names[:40])}."
         )
-    taken = {known.row(token) for token in (*others, *task_tokens)}
-    drawn: dict[str, str] = {}
-    order = torch.randperm(len(known.vocab), generator=torch.Generator().manual_seed(seed)).tolist()
-    candidates = (known.ordinary(index) for index in order if index not in taken)
-    for token, symbol in zip(task_tokens, (symbol for symbol in candidates if symbol is not None), strict=False):
-        drawn[token] = symbol
-    if len(drawn) < len(task_tokens):
+    # Ordinary tokens in random order, without those that the task has
+    used_rows = {lookup.row(token) for token in (*task_names, *task_tokens)}
+    order = torch.randperm(len(lookup.vocab), generator=torch.Generator().manual_seed(seed)).tolist()
+    candidates = (lookup.ordinary(index) for index in order if index not in used_rows)
+    ordinary = (symbol for symbol in candidates if symbol is not None)
+    symbols = dict(zip(task_tokens, ordinary, strict=False))
+    if len(symbols) < len(task_tokens):
         raise ValueError(
-            f"task_tokens has {len(task_tokens)} tokens, but the vocabulary only {len(drawn)} ordinary tokens that are "
-            f"not in use. Replace fewer, or use another source."
+            f"task_tokens has {len(task_tokens)} tokens, but the vocabulary only {len(symbols)} ordinary tokens that "
+            f"are not in use. Replace fewer, or use another source."
         )
-    return drawn
+    return symbols
 
 
 def _listed(tokens: Any) -> str:

@@ -172,7 +172,7 @@ def test_a_torn_last_line_is_dropped_when_the_run_resumes(tiny, tmp_path):
         (['{"steps_done": 2}', '{"steps_done": 2}'], "line 2 is of step 2, the line before of step 2"),
         (['{"steps_done": 3}', '{"steps_done": 1}', '{"steps_done": 4}'], "line 2 is of step 1"),
         (['{"steps_done": 3}', "", '{"steps_done": 4}'], r"\(line 2\)"),
-        (['{"steps_done": "3"}'], "steps_done is '3', not a whole number"),
+        (['{"steps_done": "3"}'], "steps_done is '3', not an integer"),
         (['{"loss": 1}'], "'steps_done' is missing"),
         (["[1]"], r"\(line 1\)"),
         (["[" * 100_000], r"\(line 1\): it is nested too deeply"),

@@ -26,7 +26,7 @@ from interp.sweeps.spec import ModelSpec
 from interp.tasks import Dyck, Lego, Text, Vocab
 from interp.training.pretrained import pretrained_config
 from interp.training.run import TrainingRun
-from interp.training.token_rows import KnownTokens, arbitrary_symbols, rows_of
+from interp.training.token_rows import TokenLookup, arbitrary_symbols, rows_of
 
 CHAINS = Lego(n_vars=3)
 SHORT = Lego(n_vars=2, sentence_format="compact")
@@ -361,14 +361,14 @@ def test_padding_may_have_any_row_and_the_end_markers_one_row():
 def test_unknown_tokens_count_as_missing():
     words = {word: index for index, word in enumerate(WORDS) if word not in "=+"}
     for engine in (Tokenizer(models.WordLevel(words, unk_token="[UNK]")), Tokenizer(models.WordLevel(words))):
-        known = KnownTokens(engine)
+        known = TokenLookup(engine)
         assert (known.find("="), known.find(""), known.find("a a")) == (None, None, None)
         assert known.find("a") == words["a"]
-    capitals = KnownTokens(word_pieces([*WORDS, "QQ"]))  # `QQ` is tokenized as `qq`, which is unknown
+    capitals = TokenLookup(word_pieces([*WORDS, "QQ"]))  # `QQ` is tokenized as `qq`, which is unknown
     assert capitals.find("QQ") == len(WORDS)
     assert capitals.find("qq") is None
     unigram = Tokenizer(models.Unigram([("?", 0.0), ("a", -1.0)], 0, False))
-    assert [KnownTokens(unigram).find(text) for text in "z?a"] == [None, None, 1]
+    assert [TokenLookup(unigram).find(text) for text in "z?a"] == [None, None, 1]
 
 
 def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
