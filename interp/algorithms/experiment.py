@@ -15,7 +15,7 @@ from interp.algorithms.algorithm import Algorithm
 from interp.algorithms.learned import MOST_DIMENSIONS, learned_basis
 from interp.algorithms.predictions import Computations, Pairs, Prediction, answered_right, mean_agreement, predict
 from interp.algorithms.result import OWN
-from interp.core.interchange import Interchange, Place, Site, SiteKind, sites_of, whole
+from interp.core.interchange import Interchange, Place, Site, SiteKind, sites_of, swap_whole
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.probing.directions import span_of_differences
@@ -143,7 +143,7 @@ class Experiment:
         if self.setup.search != "means":
             key = site, place.name
             if key not in self._answers:
-                self._answers[key] = self.engine.answers(site, place, self.setup.read, whole)
+                self._answers[key] = self.engine.answers(site, place, self.setup.read, swap_whole)
             return self._answers[key]
         key = hypothesis.name, site, place.name
         if key not in self._answers:

@@ -87,7 +87,7 @@ def sites_of(net: Net, kinds: Sequence[SiteKind]) -> list[Site]:
     return sites
 
 
-def whole(base: Float[Tensor, "pair width"], source: Float[Tensor, "pair width"]) -> Float[Tensor, "pair width"]:
+def swap_whole(base: Float[Tensor, "pair width"], source: Float[Tensor, "pair width"]) -> Float[Tensor, "pair width"]:
     """The source's activations, with the rounding of an interchange in the subspace of all directions."""
     return base + (source - base)
 
@@ -188,7 +188,7 @@ class Interchange:
         return torch.cat(base), torch.cat(source)
 
     def logits_by_part(
-        self, site: Site, place: Place, edit: Edit = whole, *, n_pairs: int | None = None
+        self, site: Site, place: Place, edit: Edit = swap_whole, *, n_pairs: int | None = None
     ) -> Iterator[tuple[int, Float[Tensor, "part target d_vocab_out"]]]:
         """Logits at the targets with the source's activations at a site and place, for some pairs after the other.
 
@@ -206,15 +206,17 @@ class Interchange:
             if n_pairs is not None and rows.start >= n_pairs:
                 return
             positions = place.base[rows].clamp_min(0)
-            own = base.activations(site, positions)
+            before = base.activations(site, positions)
             new = source.activations(site, place.source[rows].clamp_min(0))
-            new = edit(own.flatten(1), new.flatten(1)).view_as(own)
-            replaced = place.exists[rows, None, None].expand_as(own).to(own.device)
+            new = edit(before.flatten(1), new.flatten(1)).view_as(before)
+            # Only pairs that have the place, and only the coordinates of the site.
+            replaced = place.exists[rows, None, None].expand_as(before).to(before.device)
             if site.coordinates is not None:
-                replaced = replaced & torch.isin(torch.arange(own.shape[-1]), torch.tensor(site.coordinates))
-            yield rows.start, base.logits_with(site, positions, torch.where(replaced, new, own))
+                coordinates = torch.tensor(site.coordinates, device=before.device)
+                replaced = replaced & torch.isin(torch.arange(before.shape[-1], device=before.device), coordinates)
+            yield rows.start, base.logits_with(site, positions, torch.where(replaced, new, before))
 
-    def answers(self, site: Site, place: Place, read: Read, edit: Edit = whole) -> Int[Tensor, "pair target"]:
+    def answers(self, site: Site, place: Place, read: Read, edit: Edit = swap_whole) -> Int[Tensor, "pair target"]:
         """Answers at the targets of all pairs, with the source's activations at a site and place."""
         with torch.no_grad():
             return torch.cat([read(logits).cpu() for _, logits in self.logits_by_part(site, place, edit)])

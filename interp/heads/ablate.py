@@ -160,14 +160,14 @@ def ablate_heads(
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     with Count("ablating heads", -(-len(batch) // size)) as count:
-        for start, part, engine in engines_on(model, batch, size):
+        for start, chunk, engine in engines_on(model, batch, size):
             replace = replacement(slice(start, start + size))
-            score = task.score(engine.logits, part)
+            score = task.score(engine.logits, chunk)
             before = _measures(score)
             clean.append(before)
             scored.append(score.total.double())
             after = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
-            lost.append(torch.stack([before - _measures(task.score(logits, part)) for logits in after], 1))
+            lost.append(torch.stack([before - _measures(task.score(logits, chunk)) for logits in after], 1))
             count.one()
     # Shares of the scored answers; an outcome without any has no accuracy.
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
@@ -194,11 +194,11 @@ def ablate_heads(
 
 def engines_on(model: Net, batch: Batch, size: int) -> Iterator[tuple[int, Batch, AblationEngine]]:
     """For `size` sequences at a time: index of the first one, the sequences, and their engine."""
-    for index, part in enumerate(chunks(batch, size)):
+    for index, chunk in enumerate(chunks(batch, size)):
         yield (
             index * size,
-            part,
-            AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs()),
+            chunk,
+            AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs()),
         )
 
 

@@ -232,17 +232,17 @@ class _HeadSets:
             return
         blocks: dict[HeadSet, list[tuple[np.ndarray, np.ndarray]]] = {members: [] for members in new_sets.values()}
         engines = counted(name, self.engines, total=len(self.engines)) if name else self.engines
-        for start, part, engine in engines:
+        for start, chunk, engine in engines:
             replace = self.replacement(slice(start, start + self.size))
             answers = self.task.answers(engine.logits)
             for removed, logits in engine.each_set(new_sets, replace):
-                score = self.task.score(logits, part)
-                same = ((self.task.answers(logits) == answers) & part.present).sum(1)
+                score = self.task.score(logits, chunk)
+                same = ((self.task.answers(logits) == answers) & chunk.present).sum(1)
                 values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
-                agree = torch.stack([same, part.present.sum(1)], 1).double().cpu().numpy()
+                agree = torch.stack([same, chunk.present.sum(1)], 1).double().cpu().numpy()
                 blocks[new_sets[removed]].append((values, agree))
-        for members, parts in blocks.items():
-            values, agree = zip(*parts, strict=True)
+        for members, scores in blocks.items():
+            values, agree = zip(*scores, strict=True)
             self.scores[members] = np.concatenate(values), np.concatenate(agree)
 
     def loss(self, members: HeadSet) -> float:

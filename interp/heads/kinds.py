@@ -104,11 +104,11 @@ def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tu
     """
     names = tuple(kinds or _KINDS)
     present: set[str] = set()
-    for part in chunks(batch, sequences_at_once(batch)):
+    for chunk in chunks(batch, sequences_at_once(batch)):
         for name in names:
             if name in present:
                 continue
-            relation = _relation(name, task, part)
+            relation = _relation(name, task, chunk)
             if relation is not None and relation.any():
                 present.add(name)
     missing = [name for name in names if name not in present]
@@ -144,8 +144,8 @@ class PackedRelations:
     def of(task: Task, batch: Batch, kinds: Sequence[str]) -> "PackedRelations":
         """Compute relations for few long sequences at a time."""
         bits = []
-        for part in chunks(batch, sequences_at_once(batch)):
-            bits.append(np.packbits(related_keys(task, part, kinds).numpy(), axis=-1))
+        for chunk in chunks(batch, sequences_at_once(batch)):
+            bits.append(np.packbits(related_keys(task, chunk, kinds).numpy(), axis=-1))
         return PackedRelations(np.concatenate(bits), batch.tokens.shape[1])
 
     def on(self, rows: slice) -> Bool[Tensor, "batch kind query key"]:

@@ -44,9 +44,9 @@ def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measu
     """Measure every head on every kind and sequence in one pass, without storing the patterns."""
     model.eval()
     by_sequence, sums, chances = [], [], []
-    for part, related in _parts(task, batch, kinds):
-        rows = _rows(model, part, related)
-        values = _measure_part(model, part, rows)
+    for chunk, related in _parts(task, batch, kinds):
+        rows = _rows(model, chunk, related)
+        values = _measure_part(model, chunk, rows)
         sums.append({"above": values.pop("above").transpose(0, 1), **rows.totals()})
         by_sequence.append(values)
         chances.append(rows.chance.mean((0, 2)))
@@ -73,8 +73,8 @@ def sequences_per_pass(batch: Batch) -> int:
 def pattern_scores(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, "sample layer head column"]:
     """Score on every kind, then the uniformity, of every head: the measures that need only the patterns."""
     size, scores = sequences_per_pass(batch), []
-    for index, part in enumerate(chunks(batch, size)):
-        scores.append(_pattern_scores(model, part, related.on(slice(index * size, (index + 1) * size))))
+    for index, chunk in enumerate(chunks(batch, size)):
+        scores.append(_pattern_scores(model, chunk, related.on(slice(index * size, (index + 1) * size))))
     return torch.cat(scores).double().numpy()
 
 
@@ -92,13 +92,13 @@ def _pattern_scores(
     return torch.stack([layers[layer] for layer in range(model.cfg.n_layers)], 1)
 
 
-def _rows(model: Net, part: Batch, related: Bool[Tensor, "batch kind query key"]) -> "RelationRows":
-    allowed = visible_keys(model, part.tokens, part.attention_mask)
-    real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
+def _rows(model: Net, chunk: Batch, related: Bool[Tensor, "batch kind query key"]) -> "RelationRows":
+    allowed = visible_keys(model, chunk.tokens, chunk.attention_mask)
+    real = torch.ones_like(chunk.tokens, dtype=torch.bool) if chunk.attention_mask is None else chunk.attention_mask
     return RelationRows(related & allowed[:, None], allowed, real)
 
 
-def _measure_part(model: Net, part: Batch, rows: "RelationRows") -> dict[str, Tensor]:
+def _measure_part(model: Net, chunk: Batch, rows: "RelationRows") -> dict[str, Tensor]:
     """The fields of `Measures` over sequences for a part of a batch, by name, and `above` of `RelationRows.measure`."""
     layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
@@ -121,7 +121,7 @@ def _measure_part(model: Net, part: Batch, rows: "RelationRows") -> dict[str, Te
     hooks = {"hook_resid_pre": record_resid, "attn.hook_v": record_norm, "attn.hook_pattern": measure_pattern}
     named_hooks = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
     with model.hooks(named_hooks):
-        model(part.tokens, **part.model_inputs())
+        model(chunk.tokens, **chunk.model_inputs())
     return {name: torch.stack([layer[name] for layer in layers], 1) for name in layers[0]}
 
 

@@ -27,7 +27,7 @@ METHODS = (*REMOVALS, "uniform", "random_rows")
 N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
-"""The replacement for a part of the batch."""
+"""The replacement for some rows of the batch."""
 
 
 def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
@@ -81,22 +81,22 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         ValueError: an unknown method, or a kind that this task does not have.
     """
     if method == "zero":
-        return lambda part: Zero()
+        return lambda rows: Zero()
     if method == "mean":
         average = Mean(_reference(method, model, task, seed))
-        return lambda part: average
+        return lambda rows: average
     if method == "resample":
         reference = _reference(method, model, task, seed)
         generator = derived_generator(seed, "replacement")
-        rows = torch.randint(N_REFERENCE, (first + len(batch),), generator=generator)[first:]
-        return lambda part: Resample(reference, rows[part])
+        references = torch.randint(N_REFERENCE, (first + len(batch),), generator=generator)[first:]
+        return lambda rows: Resample(reference, references[rows])
     check_method(method)
     kinds = () if method in METHODS else kinds_of(task, batch, [method])
     related = PackedRelations.of(task, batch, kinds) if kinds else None
 
     def pattern_of(rows: slice) -> Replacement:
-        part = batch.select(rows)
-        allowed = visible_keys(model, part.tokens, part.attention_mask)
+        chunk = batch.select(rows)
+        allowed = visible_keys(model, chunk.tokens, chunk.attention_mask)
         weight = allowed.double()
         if related is not None:
             weight = (related.on(rows)[:, 0] & allowed).double()
@@ -121,9 +121,9 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
     share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
     size = sequences_at_once(batch)
     blocks = []
-    for part, weight in zip(chunks(batch, size), share.split(size), strict=True):
-        inputs: dict[str, Any] = part.model_inputs()
-        _, cache = model.run_with_cache(part.tokens, **inputs, names_filter=names)
+    for chunk, weight in zip(chunks(batch, size), share.split(size), strict=True):
+        inputs: dict[str, Any] = chunk.model_inputs()
+        _, cache = model.run_with_cache(chunk.tokens, **inputs, names_filter=names)
         if method == "mean":
             blocks.append([(cache[name] * weight.to(cache[name])).sum(0, keepdim=True) for name in names])
         else:

@@ -22,7 +22,7 @@ def step_axis(last: int, column: str = "step") -> alt.X:
 
 def label_text(by: Sequence[str], values: Sequence[Any]) -> str:
     """A label in words: each column with its value."""
-    return " ".join(f"{name} {one}" for name, one in zip(by, values, strict=True))
+    return " ".join(f"{name} {value}" for name, value in zip(by, values, strict=True))
 
 
 def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLevelMixin:
@@ -35,26 +35,26 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
         title: Title of the chart.
     """
     table = table.assign(line=[label_text(by, row) for row in table[list(by)].itertuples(index=False, name=None)])
-    across, named = step_axis(int(table["step"].max())), "line"
-    if table["line"].nunique() > MOST_LINES:
-        named = by[0]
-    colour = colour_by(named, map(str, table[named]), title=None if named == "line" else named)
+    across = step_axis(int(table["step"].max()))
+    coloured_by = "line" if table["line"].nunique() <= MOST_LINES else by[0]
+    colour_title = None if coloured_by == "line" else coloured_by
+    colour = colour_by(coloured_by, map(str, table[coloured_by]), title=colour_title)
     ends = [name for name in ("low", "high") if name in table]
-    columns = ["seed", "step", *dict.fromkeys(["line", named]), value, *ends]
-    base = alt.Chart(table[columns].astype({named: str})).encode(detail="line:N")
+    columns = ["seed", "step", *dict.fromkeys(["line", coloured_by]), value, *ends]
+    base = alt.Chart(table[columns].astype({coloured_by: str})).encode(detail="line:N")
     layers: list[Any] = []
     if len(ends) == 2:
         up = alt.Y("low:Q", title=value), alt.Y2("high:Q")
         layers.append(base.mark_area(opacity=0.15).encode(across, *up, colour))
     tooltip = ["seed:N", "line:N", "step:Q", *numbers(value)]
-    drawn = base.mark_line(point=alt.OverlayMarkDef(size=14)).encode(
+    curves = base.mark_line(point=alt.OverlayMarkDef(size=14)).encode(
         across, alt.Y(f"{value}:Q", title=value), colour, tooltip=tooltip
     )
-    chart = alt.layer(*layers, drawn).properties(width=2 * WIDTH, height=HEIGHT)
+    chart = alt.layer(*layers, curves).properties(width=2 * WIDTH, height=HEIGHT)
     if table["seed"].nunique() == 1:
         return chart.properties(title=title)
-    return chart.facet(facet=alt.Facet("seed:N", header=alt.Header(labelExpr="'seed ' + datum.value")), columns=2,
-                       title=title)  # fmt: skip
+    by_seed = alt.Facet("seed:N", header=alt.Header(labelExpr="'seed ' + datum.value"))
+    return chart.facet(facet=by_seed, columns=2, title=title)
 
 
 def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopLevelMixin:
@@ -90,14 +90,13 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
     )
     mean: Any = cells.groupby(["step", FRAME])[value].mean().reset_index()
     across = step_axis(max(1, int(steps[-1])))
-    curve = alt.Chart(mean).mark_line(point=alt.OverlayMarkDef(size=14)).encode(
-        across, alt.Y(f"{value}:Q", title=f"mean {value}"), tooltip=["step:Q", *numbers(value)]
-    )  # fmt: skip
-    here = alt.Chart(mean).transform_filter(f"datum.{FRAME} == chosen")
-    mark = here.mark_rule(color=GREY, strokeDash=[4, 4]).encode(across)
-    label = here.transform_calculate(words="'step ' + datum.step").mark_text(align="left", dx=4, dy=-50).encode(
-        across, text="words:N"
-    )  # fmt: skip
+    # Below the map: the mean over steps, with a mark at the step of the slider.
+    points = alt.Chart(mean).mark_line(point=alt.OverlayMarkDef(size=14))
+    curve = points.encode(across, alt.Y(f"{value}:Q", title=f"mean {value}"), tooltip=["step:Q", *numbers(value)])
+    chosen_step = alt.Chart(mean).transform_filter(f"datum.{FRAME} == chosen")
+    mark = chosen_step.mark_rule(color=GREY, strokeDash=[4, 4]).encode(across)
+    text = chosen_step.transform_calculate(words="'step ' + datum.step").mark_text(align="left", dx=4, dy=-50)
+    label = text.encode(across, text="words:N")
     below = alt.layer(curve, mark, label).properties(width=max(width, WIDTH), height=HEIGHT // 2)
     return alt.vconcat(map_, below, title=title).add_params(chosen)
 
@@ -110,10 +109,10 @@ def onset_chart(onsets: Any, *, last: int, title: str) -> alt.TopLevelMixin:
         last: Last step of the axis.
         title: Title of the chart.
     """
-    drawn: Any = onsets.assign(there=np.isfinite(onsets["onset"]))
-    drawn = drawn.assign(**{name: drawn[name].clip(0, last) for name in ("onset", "low", "high")})
-    sort = drawn.sort_values("onset")["label"].tolist()
-    base = alt.Chart(drawn.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
+    table: Any = onsets.assign(there=np.isfinite(onsets["onset"]))
+    table = table.assign(**{name: table[name].clip(0, last) for name in ("onset", "low", "high")})
+    sort = table.sort_values("onset")["label"].tolist()
+    base = alt.Chart(table.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
     tooltip = ["label:N", "step:Q", "low:Q", "high:Q", "never:Q", "n:Q", *numbers("coverage", digits=".1%")]
     across = step_axis(last)
     spread = base.mark_rule().encode(step_axis(last, "low"), alt.X2("high:Q"), tooltip=tooltip)

@@ -38,14 +38,14 @@ class Onsets(Result):
 
     def _over_seeds(self) -> list[tuple[float, float, float, int, int]]:
         """For each label: median onset, the ends of its interval, seeds without an onset, seeds."""
-        found = []
+        rows = []
         for onset, before in zip(self.onset, self.before, strict=True):
-            there = ~np.isnan(onset)
-            late, early = np.sort(onset[there]), np.sort(before[there])
+            measured = ~np.isnan(onset)
+            late, early = np.sort(onset[measured]), np.sort(before[measured])
             low, high = order_interval(len(late))
             median = float(late[(len(late) - 1) // 2])  # of an even number the lower one, which is a snapshot
-            found.append((median, float(early[low]), float(late[high]), int(np.isinf(late).sum()), len(late)))
-        return found
+            rows.append((median, float(early[low]), float(late[high]), int(np.isinf(late).sum()), len(late)))
+        return rows
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per label: median onset over seeds, the ends of its interval, seeds that never have one, seeds.
@@ -75,7 +75,7 @@ class Onsets(Result):
     def __str__(self) -> str:
         lines = [f"first step from which {self.value} of {self.verb} stays above {self.null}"]
         for label, (median, low, high, never, n) in zip(self.labels, self._over_seeds(), strict=True):
-            name = ", ".join(f"{by} {one}" for by, one in zip(self.by, label, strict=True))
+            name = ", ".join(f"{column} {value}" for column, value in zip(self.by, label, strict=True))
             if never == n:
                 lines.append(f"{name:24} not by the last step")
                 continue
@@ -123,25 +123,32 @@ def find_onsets(
         verb: Name of the verb that made the table.
         seeds: Seed of each run, in the order of the result's columns.
     """
-    own = "low" if "low" in table and value != "low" else value
-    table = table.assign(
-        above=table[own].astype(float) > (table[null].astype(float) if isinstance(null, str) else null)
-    )
+    lower_end = "low" if "low" in table and value != "low" else value
+    bar = table[null].astype(float) if isinstance(null, str) else null
+    table = table.assign(above=table[lower_end].astype(float) > bar)
     labels = list(dict.fromkeys(table[list(by)].itertuples(index=False, name=None))) if by else [()]
     onset, before = np.full((2, len(labels), len(seeds)), np.nan)
     for row, label in enumerate(labels):
-        chosen: Any = table
-        for name, one in zip(by, label, strict=True):
-            chosen = chosen[chosen[name] == one]
+        label_rows: Any = table
+        for name, entry in zip(by, label, strict=True):
+            label_rows = label_rows[label_rows[name] == entry]
         for column, seed in enumerate(seeds):
-            by_step = chosen[chosen["seed"] == seed].groupby("step")["above"].any().sort_index()
+            by_step = label_rows[label_rows["seed"] == seed].groupby("step")["above"].any().sort_index()
             if by_step.empty:
                 continue
+            # The snapshot of the onset, and the one before it.
             steps, first = by_step.index.to_numpy(), first_lasting(by_step.to_numpy(dtype=bool))
-            onset[row, column] = np.inf if first is None else steps[first]
-            before[row, column] = steps[-1] if first is None else (steps[first - 1] if first else -1)
-    words = f"its {null}" if isinstance(null, str) else f"{null:g}"
+            if first is None:
+                onset[row, column], before[row, column] = np.inf, steps[-1]
+            else:
+                onset[row, column], before[row, column] = steps[first], steps[first - 1] if first else -1
     return Onsets(
-        verb=verb, value=value, null=words, by=tuple(by), labels=tuple(labels), seeds=tuple(seeds),
-        onset=onset, before=before,
-    )  # fmt: skip
+        verb=verb,
+        value=value,
+        null=f"its {null}" if isinstance(null, str) else f"{null:g}",
+        by=tuple(by),
+        labels=tuple(labels),
+        seeds=tuple(seeds),
+        onset=onset,
+        before=before,
+    )

@@ -56,12 +56,12 @@ class OverTraining(VerbTable):
             ValueError: an unknown column, or no such row.
         """
         table: Any = self.to_dataframe()
-        for name, wanted in where.items():
+        for name, value in where.items():
             self.check_column(name)
-            table = table[table[name] == wanted]
+            table = table[table[name] == value]
             if table.empty:
                 has = ", ".join(map(str, dict.fromkeys(self.columns[name])))
-                raise ValueError(f"no row of {self.verb} has {name} {wanted!r}; it has {has}.")
+                raise ValueError(f"no row of {self.verb} has {name} {value!r}; it has {has}.")
         return table
 
     def onsets(
@@ -162,7 +162,7 @@ class OverTraining(VerbTable):
 
     def _title(self, value: str) -> str:
         n = self.columns.get("n")
-        size = f", n = {count_range(np.array([one for one in n if one is not None]))}" if n else ""
+        size = f", n = {count_range(np.array([count for count in n if count is not None]))}" if n else ""
         between = f", 95 % interval{size}" if set(BETWEEN) <= set(self.columns) else size
         return f"{self.verb}: {value} over training{between}"
 

@@ -33,19 +33,19 @@ def development_page(run: TrainingRun, results: Sequence[OverTraining], path: st
     seed = run.manifest["seed"]
     if not results:
         raise ValueError("results is empty; give results of interp.over_training, such as of interp.probe.")
-    for one in results:
-        check_class("a result", one, OverTraining)
+    for result in results:
+        check_class("a result", result, OverTraining)
     charts: list[Any] = [_loss(run)]
-    for one in results:
-        rows = one.rows(seed=_seed_in(one, seed))
-        charts.append(lines(rows, one.value, by=one.line_labels, title=f"{one.verb}: {one.value}"))
+    for result in results:
+        rows = result.rows(seed=_seed_in(result, seed))
+        charts.append(lines(rows, result.value, by=result.line_labels, title=f"{result.verb}: {result.value}"))
     sections = [
         Section(
             title="Over training",
             text="Loss on top, below it what each analysis finds at each snapshot; bands are 95 % intervals.",
             chart=alt.vconcat(*charts).resolve_scale(x="shared", color="independent"),
         ),
-        *(_section(one, run.manifest["chance"]) for one in results),
+        *(_section(result, run.manifest["chance"]) for result in results),
     ]
     lead = f"{len(run.snapshots)} snapshots. The run: {run}."
     identity = page_identity(run.model, run.task, seed=seed)
@@ -54,15 +54,15 @@ def development_page(run: TrainingRun, results: Sequence[OverTraining], path: st
 
 def _seed_in(result: OverTraining, seed: int) -> int | str:
     """The seed as the result has it: alone, or among those of the models that a verb compares."""
-    for one in result.seeds:
-        if str(seed) in str(one).split(", "):
-            return one
+    for label in result.seeds:
+        if str(seed) in str(label).split(", "):
+            return label
     raise ValueError(f"a result of {result.verb} is of seeds {', '.join(map(str, result.seeds))}, not of {seed}.")
 
 
 def _loss(run: TrainingRun) -> alt.TopLevelMixin:
     names = {"step": "steps_done", "phase": "phase", "loss": "loss"}
-    table: Any = pd.DataFrame({name: [record[own] for record in run.history] for name, own in names.items()})
+    table: Any = pd.DataFrame({name: [record[key] for record in run.history] for name, key in names.items()})
     return (
         alt.Chart(table)
         .mark_line(point=alt.OverlayMarkDef(size=14))
@@ -76,18 +76,18 @@ def _loss(run: TrainingRun) -> alt.TopLevelMixin:
     )
 
 
-def _section(one: OverTraining, chance: float) -> Section:
+def _section(result: OverTraining, chance: float) -> Section:
     """Onsets of a result: above an untrained model, above chance, or above 0."""
-    found = one.onsets(null=chance if one.value == "accuracy" and "untrained" not in one.columns else None)
-    rows: list[list[Any]] = [[*found.by, "onset", "after step", "at the latest"]]
-    table: Any = found.to_dataframe()
+    onsets = result.onsets(null=chance if result.value == "accuracy" and "untrained" not in result.columns else None)
+    rows: list[list[Any]] = [[*onsets.by, "onset", "after step", "at the latest"]]
+    table: Any = onsets.to_dataframe()
     for row in table[np.isfinite(table["onset"])].itertuples(index=False):
         *labels, onset, low, high, _, _, _ = row
         rows.append([*map(str, labels), *(f"{value:.0f}" for value in (onset, max(low, 0), high))])
     without = len(table) + 1 - len(rows)
-    text = f"First step from which {one.value} stays above {found.null}, with the lower end of its interval."
+    text = f"First step from which {result.value} stays above {onsets.null}, with the lower end of its interval."
     if without:
         text += f" Not by the last step: {without} of {len(table)}, which are not listed."
-    if one.skipped:
-        text += f" {len(one.skipped)} snapshots were refused: {one.skipped[0][2]}"
-    return Section(title=f"Onsets: {one.verb}", text=text, table=rows if len(rows) > 1 else [])
+    if result.skipped:
+        text += f" {len(result.skipped)} snapshots were refused: {result.skipped[0][2]}"
+    return Section(title=f"Onsets: {result.verb}", text=text, table=rows if len(rows) > 1 else [])
