@@ -55,8 +55,8 @@ class Removals:
         seed: Determines both, and the random keys.
     """
 
-    def __init__(self, known, *, n=96, seed=0):
-        self.model, self.task = known.model.eval(), known.task
+    def __init__(self, answer, *, n=96, seed=0):
+        self.model, self.task = answer.model.eval(), answer.task
         self.generator = torch.Generator().manual_seed(seed)
         reference = self.task.sample(n, generator=self.generator, split="validation")
         self.batch = self.task.sample(n, generator=self.generator, split="test")
@@ -101,12 +101,12 @@ class Removals:
         if key not in self.known_losses:
 
             def edit(layer, chosen):
-                def put(output, hook):
+                def replace_output(output, hook):
                     output = output.clone()
                     output[:, :, chosen] = self.replacements[method][layer][:, :, chosen].to(output)
                     return output
 
-                return (f"blocks.{layer}.{self.output}", put)
+                return (f"blocks.{layer}.{self.output}", replace_output)
 
             heads_by_layer = {}
             for layer, head in sorted(heads):
@@ -151,12 +151,12 @@ class Removals:
             changed = new.any(-1, keepdim=True)
         rows = torch.where(changed & related.any(-1, keepdim=True), rows.to(clean), clean)
 
-        def put(pattern, hook):
+        def replace_output(pattern, hook):
             pattern = pattern.clone()
             pattern[:, head[1]] = rows
             return pattern
 
-        return decided(self._lost([(f"blocks.{head[0]}.attn.hook_pattern", put)]), (head, name))
+        return decided(self._lost([(f"blocks.{head[0]}.attn.hook_pattern", replace_output)]), (head, name))
 
     def _random_key(self, unrelated, related):
         """One random key of each row: among those related to some query of the sequence, or else any."""
@@ -186,14 +186,14 @@ class Removals:
         return scores
 
 
-def decided(lost, what):
+def decided(lost, case):
     """Whether a loss in thresholds costs; it must not be close to 1."""
     worst = float(lost.max())
     assert abs(worst - 1) > MARGIN, f"{what}: a loss of {worst:.2f} thresholds is too close to the threshold"
     return worst > 1
 
 
-def check_truth(known, *, n=96, seed=0):
+def check_truth(answer, *, n=96, seed=0):
     """Check the truth about every head of a known answer, and its partners, by removing heads and replacing patterns.
 
     Args:
@@ -204,19 +204,19 @@ def check_truth(known, *, n=96, seed=0):
     Returns:
         The `Removals`, with which to check more.
     """
-    removed = Removals(known, n=n, seed=seed)
+    removed = Removals(answer, n=n, seed=seed)
     scores = removed.scores()
-    assert set(known.heads) == set(scores), "every head has a truth"
-    alone = {head: removed.costs([head]) for head in known.heads}
-    for head, truth in known.heads.items():
-        place = (known.name, head, truth)
+    assert set(answer.heads) == set(scores), "every head has a truth"
+    costs_alone = {head: removed.costs([head]) for head in answer.heads}
+    for head, truth in answer.heads.items():
+        place = (answer.name, head, truth)
         _check_looks(scores[head], truth.looks, place)
         for method, needed in (truth.needed or {}).items():
             assert removed.costs([head], method) == needed, (*place, method)
-        assert all(head in known.heads[partner].partners for partner in truth.partners), place
-        _CHECKS[truth.truth](removed, known, head, alone, place)
-    _check_spare(removed, known, alone)
-    _check_harmless(removed, known, alone)
+        assert all(head in answer.heads[partner].partners for partner in truth.partners), place
+        _CHECKS[truth.truth](removed, answer, head, costs_alone, place)
+    _check_spare(removed, answer, costs_alone)
+    _check_harmless(removed, answer, costs_alone)
     return removed
 
 
@@ -228,29 +228,29 @@ def _check_looks(scores, looks, place):
         assert scores[looks] > max(READABLE, scores[best] - 0.02), (*place, best, scores)
 
 
-def _faithful(removed, known, head, alone, place):
-    truth = known.heads[head]
+def _faithful(removed, answer, head, costs_alone, place):
+    truth = answer.heads[head]
     assert truth.looks, place
-    _hidden(removed, known, head, alone, place)
+    _hidden(removed, answer, head, costs_alone, place)
     assert removed.costs([head], "resample"), place
     assert removed.costs_as(head, "uniform", truth.looks), place
     assert removed.costs_as(head, "wrong_key", truth.looks), place
     assert not removed.costs_as(head, "ideal", truth.looks), place
 
 
-def _hidden(removed, known, head, alone, place):
-    truth = known.heads[head]
+def _hidden(removed, answer, head, costs_alone, place):
+    truth = answer.heads[head]
     assert not truth.partners, place
     assert (truth.truth == "hidden") == (truth.looks is None), place
-    assert alone[head], place
-    assert removed.costs({head, *_harmless(known, alone)}), (*place, "and all that are not needed")
+    assert costs_alone[head], place
+    assert removed.costs({head, *_harmless(answer, costs_alone)}), (*place, "and all that are not needed")
 
 
-def _unneeded(removed, known, head, alone, place):
+def _unneeded(removed, answer, head, costs_alone, place):
     """Misleading or idle: harmless, cancelled, or (misleading only) not through the pattern."""
-    truth = known.heads[head]
+    truth = answer.heads[head]
     assert (truth.truth == "idle") == (truth.looks is None), place
-    if not alone[head]:
+    if not costs_alone[head]:
         assert not truth.partners, place
     elif truth.partners:
         assert not removed.costs([head, *truth.partners]), place
@@ -267,47 +267,47 @@ def _unneeded(removed, known, head, alone, place):
         assert not through_pattern, place
 
 
-def _redundant(removed, known, head, alone, place):
-    partners = known.heads[head].partners
+def _redundant(removed, answer, head, costs_alone, place):
+    partners = answer.heads[head].partners
     assert partners, place
-    assert not alone[head], place
-    assert not any(alone[partner] for partner in partners), place
+    assert not costs_alone[head], place
+    assert not any(costs_alone[partner] for partner in partners), place
     assert removed.costs_beyond([head, *partners]), place
     for size in range(1, len(partners)):
         for heads in combinations((head, *partners), size + 1):
             assert not (removed.costs(heads) and removed.costs_beyond(heads)), (*place, heads)
 
 
-def _check_spare(removed, known, alone):
+def _check_spare(removed, answer, costs_alone):
     """No two heads of a layer back each other up, and none cancel, unless they are said to be partners."""
-    for first, second in combinations(known.heads, 2):
+    for first, second in combinations(answer.heads, 2):
         if first[0] != second[0]:
             continue
-        partners = second in known.heads[first].partners and first in known.heads[second].partners
-        redundant = partners and known.heads[first].truth == "redundant"
-        if not alone[first] and not alone[second] and not redundant:
+        partners = second in answer.heads[first].partners and first in answer.heads[second].partners
+        redundant = partners and answer.heads[first].truth == "redundant"
+        if not costs_alone[first] and not costs_alone[second] and not redundant:
             backs_up = removed.costs([first, second]) and removed.costs_beyond([first, second])
-            assert not backs_up, (known.name, first, second, "back each other up")
-        if (alone[first] or alone[second]) and not partners:
-            assert removed.costs([first, second]), (known.name, first, second, "cancel")
+            assert not backs_up, (answer.name, first, second, "back each other up")
+        if (costs_alone[first] or costs_alone[second]) and not partners:
+            assert removed.costs([first, second]), (answer.name, first, second, "cancel")
 
 
-def _harmless(known, alone):
+def _harmless(answer, costs_alone):
     """Idle and misleading heads that can be removed alone or, if they cancel, with their partners."""
     return [
         head
-        for head, truth in known.heads.items()
-        if truth.truth in ("idle", "misleading") and (truth.partners or not alone[head])
+        for head, truth in answer.heads.items()
+        if truth.truth in ("idle", "misleading") and (truth.partners or not costs_alone[head])
     ]
 
 
-def _check_harmless(removed, known, alone):
+def _check_harmless(removed, answer, costs_alone):
     """All heads that are not needed can be removed together, and nothing at all is lost."""
-    heads = _harmless(known, alone)
+    heads = _harmless(answer, costs_alone)
     # another sequence's harm is not undone by heads that back each other up
-    masked = "masked" in known.name
+    masked = "masked" in answer.name
     for method in ("mean",) if masked else ("mean", "resample"):
-        assert not heads or removed.lost(heads, method).max() == 0, (known.name, heads, method)
+        assert not heads or removed.lost(heads, method).max() == 0, (answer.name, heads, method)
 
 
 _CHECKS = {

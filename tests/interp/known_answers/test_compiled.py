@@ -41,19 +41,19 @@ def clean(known):
 
 def test_the_model_gives_every_answer_of_the_program(known):
     batch, logits, _ = clean(known)
-    program, seen = known.task.program, 0
+    program, n_scored = known.task.program, 0
     for row in range(len(batch)):
         word = [TOKENS[token] for token in batch.tokens[row] if TOKENS[token] in LETTERS]
-        for at in range(len(word)):
-            wanted = answer(word, at, program.numerical)
+        for place in range(len(word)):
+            expected = answer(word, place, program.numerical)
             if program.numerical:
-                assert logits[row, at + 1, 0].item() == pytest.approx(wanted, abs=1e-4)
-            elif wanted >= 0:
-                assert logits[row, at + 1].argmax() == wanted
-            seen += 1
-    assert seen > 1000
-    found = interp.evaluate(known.model, known.task, n=300)
-    assert (found.accuracy == 1).all()
+                assert logits[row, place + 1, 0].item() == pytest.approx(expected, abs=1e-4)
+            elif expected >= 0:
+                assert logits[row, place + 1].argmax() == expected
+            n_scored += 1
+    assert n_scored > 1000
+    result = interp.evaluate(known.model, known.task, n=300)
+    assert (result.accuracy == 1).all()
 
 
 def test_the_task_is_an_ordinary_one(known):
@@ -94,29 +94,29 @@ def test_the_outcome_without_the_most_frequent_answer(tmp_path):
 
 def test_heads_attend_to_the_keys_of_their_relation(known):
     batch, _, cache = clean(known)
-    some = batch.select(slice(0, 200))
-    found = known.task.relations(some)
-    assert list(found) == ["selector_1", "selector_2"]
+    related = batch.select(slice(0, 200))
+    relations = known.task.relations(related)
+    assert list(relations) == ["selector_1", "selector_2"]
     assert known.task.relations(batch) == {}  # those of the examples for training are not known
-    for keys, (layer, head) in zip(found.values(), [(0, 1), (1, 0)], strict=True):
+    for keys, (layer, head) in zip(relations.values(), [(0, 1), (1, 0)], strict=True):
         pattern = cache[f"blocks.{layer}.attn.hook_pattern"][:200, head]
-        rows = keys.any(-1) & some.attention_mask
+        rows = keys.any(-1) & related.attention_mask
         rows[:, 0] = False
-        wanted = keys / keys.sum(-1, keepdim=True)
-        torch.testing.assert_close(pattern[rows], wanted[rows].float(), atol=1e-6, rtol=0)
+        expected = keys / keys.sum(-1, keepdim=True)
+        torch.testing.assert_close(pattern[rows], expected[rows].float(), atol=1e-6, rtol=0)
         assert rows.sum() > 300
-    assert found["selector_2"][:, 1:, 0].all()  # a head that counts attends to the first token too
-    assert not found["selector_1"][:, :, 0].any()
+    assert relations["selector_2"][:, 1:, 0].all()  # a head that counts attends to the first token too
+    assert not relations["selector_1"][:, :, 0].any()
 
 
 def test_named_values_are_those_of_the_program(known):
     batch = everything(known.task)
     labels = known.task.probe_labels(batch)
     assert {"label", "tokens", "indices", "previous", "same_attn_output"} == set(labels)
-    at = batch.target_positions.clamp_min(1)
-    words = batch.tokens.gather(1, at - 1)
-    there = batch.present & (words < 3)
-    assert (labels["previous"][there] == words[there]).all()
+    positions = batch.target_positions.clamp_min(1)
+    words = batch.tokens.gather(1, positions - 1)
+    after_letter = batch.present & (words < 3)
+    assert (labels["previous"][after_letter] == words[after_letter]).all()
     assert labels["previous"][batch.present & (words >= 3)].unique().numel() <= 1
     index = batch.target_positions[batch.present]
     assert (labels["indices"][batch.present] - index).unique().numel() == 1
@@ -136,16 +136,16 @@ def test_the_truth_about_heads(known):
 
 def test_sets_of_heads_are_removed_together(tmp_path):
     """A copy of a head in the place of an idle one, each with half of what is written: redundant; and it is found."""
-    found = weights(False)
+    arrays_with_copy = weights(False)
     for name in ("W_Q", "W_K", "W_V", "W_O"):
-        found[name][0, 0] = found[name][0, 1]
+        arrays_with_copy[name][0, 0] = arrays_with_copy[name][0, 1]
     path = write_pack(tmp_path, change=lambda values: values["heads"].insert(0, {**values["heads"][0], "head": 0}))
     values = json.loads(path.with_suffix(".json").read_text())
     values["relations_shape"][0] = 3
     path.with_suffix(".json").write_text(json.dumps(values))
     arrays = dict(np.load(path.with_suffix(".npz")))
     keys = np.unpackbits(arrays["relations"], count=2 * 200 * POS * POS).reshape(2, 200, POS, POS)
-    arrays |= {**found, "relations": np.packbits(np.concatenate([keys[:1], keys]))}
+    arrays |= {**arrays_with_copy, "relations": np.packbits(np.concatenate([keys[:1], keys]))}
     np.savez(path.with_suffix(".npz"), **arrays)
     known = read_compiled(path)
     for head, partner in (((0, 0), (0, 1)), ((0, 1), (0, 0))):
@@ -217,18 +217,20 @@ def test_a_missing_or_damaged_file(tmp_path):
 
 def assembled(*, norm=False, numerical=False, bias=0.0, residual=RESIDUAL, causal=False):
     """What tracr would have in memory for the same weights: its names, its axes, and its scaled scores."""
-    found, params = weights(numerical), {}
-    params["token_embed"], params["pos_embed"] = {"embeddings": found["W_E"]}, {"embeddings": found["W_pos"]}
-    d_model, d_head = found["W_Q"].shape[2:]
+    arrays, params = weights(numerical), {}
+    params["token_embed"], params["pos_embed"] = {"embeddings": arrays["W_E"]}, {"embeddings": arrays["W_pos"]}
+    d_model, d_head = arrays["W_Q"].shape[2:]
     for layer in range(2):
-        at = f"transformer/layer_{layer}/"
-        for ours, theirs in (("W_Q", "query"), ("W_K", "key"), ("W_V", "value")):
-            joined = found[ours][layer].swapaxes(0, 1).reshape(d_model, -1) * (d_head**0.5 if ours == "W_Q" else 1)
-            params[f"{at}attn/{theirs}"] = {"w": joined, "b": np.full(joined.shape[1], bias)}
-        params[f"{at}attn/linear"] = {"w": found["W_O"][layer].reshape(-1, d_model), "b": np.zeros(d_model)}
-        params[f"{at}mlp/linear_1"] = {"w": found["W_in"][layer], "b": np.zeros(1)}
-        params[f"{at}mlp/linear_2"] = {"w": found["W_out"][layer], "b": np.zeros(d_model)}
-    inputs = SimpleNamespace(encoding_map={name: at for at, name in enumerate(TOKENS)}, bos_token=BOS, pad_token=PAD)
+        prefix = f"transformer/layer_{layer}/"
+        for name, module in (("W_Q", "query"), ("W_K", "key"), ("W_V", "value")):
+            joined = arrays[name][layer].swapaxes(0, 1).reshape(d_model, -1) * (d_head**0.5 if name == "W_Q" else 1)
+            params[f"{prefix}attn/{module}"] = {"w": joined, "b": np.full(joined.shape[1], bias)}
+        params[f"{prefix}attn/linear"] = {"w": arrays["W_O"][layer].reshape(-1, d_model), "b": np.zeros(d_model)}
+        params[f"{prefix}mlp/linear_1"] = {"w": arrays["W_in"][layer], "b": np.zeros(1)}
+        params[f"{prefix}mlp/linear_2"] = {"w": arrays["W_out"][layer], "b": np.zeros(d_model)}
+    inputs = SimpleNamespace(
+        encoding_map={name: prefix for prefix, name in enumerate(TOKENS)}, bos_token=BOS, pad_token=PAD
+    )
     outputs = SimpleNamespace() if numerical else SimpleNamespace(encoding_map={"c": 2, "a": 0, "b": 1})
     config = SimpleNamespace(num_layers=2, num_heads=2, key_size=d_head, layer_norm=norm, causal=causal)
     return SimpleNamespace(params=params, model_config=config, residual_labels=list(residual), input_encoder=inputs,
@@ -242,17 +244,17 @@ def test_an_assembled_model_of_tracr_is_the_same_program(numerical, tmp_path):
     batch = everything(pack.task)
     inputs = batch.model_inputs()
     torch.testing.assert_close(known.model(batch.tokens, **inputs), pack.model(batch.tokens, **inputs))
-    assert {head: one.truth for head, one in known.heads.items()} == {
-        head: one.truth for head, one in pack.heads.items()
+    assert {head: truth.truth for head, truth in known.heads.items()} == {
+        head: truth.truth for head, truth in pack.heads.items()
     }
     program = known.task.program
     for row, (tokens, targets) in enumerate(zip(program.examples, program.targets, strict=True)):
         word = [TOKENS[token] for token in tokens if TOKENS[token] in LETTERS]
         assert TOKENS[tokens[0]] == BOS, row
         assert (tokens[len(word) + 1 :] == TOKENS.index(PAD)).all(), row
-        wanted = [answer(word, at, numerical) for at in range(len(word))]
-        np.testing.assert_allclose(targets[1 : len(word) + 1], wanted, atol=1e-4)
-    assert {len([one for one in row if one < 3]) for row in program.examples} == set(range(1, POS + 1))
+        expected = [answer(word, place, numerical) for place in range(len(word))]
+        np.testing.assert_allclose(targets[1 : len(word) + 1], expected, atol=1e-4)
+    assert {len([truth for truth in row if truth < 3]) for row in program.examples} == set(range(1, POS + 1))
     again = from_tracr(assembled(numerical=numerical), n=256)
     assert np.array_equal(again.task.program.examples, program.examples)
     with pytest.raises(ValueError, match="was not read from a pack"):
@@ -266,10 +268,10 @@ def test_a_causal_program():
     program = known.task.program
     for tokens, targets in zip(program.examples, program.targets, strict=True):
         word = [TOKENS[token] for token in tokens if TOKENS[token] in LETTERS]
-        wanted = [answer(word[: at + 1], at, True) for at in range(len(word))]
-        np.testing.assert_allclose(targets[1 : len(word) + 1], wanted, atol=1e-4)
+        expected = [answer(word[: place + 1], place, True) for place in range(len(word))]
+        np.testing.assert_allclose(targets[1 : len(word) + 1], expected, atol=1e-4)
     assert not program.relations[..., ~np.tri(program.examples.shape[1], dtype=bool)].any()
-    assert {head: one.truth for head, one in known.heads.items()} == {
+    assert {head: truth.truth for head, truth in known.heads.items()} == {
         (0, 0): "idle", (0, 1): "misleading", (1, 0): "faithful", (1, 1): "idle",
     }  # fmt: skip
 

@@ -21,10 +21,12 @@ def built(name, seed=0):
 
 def written(answer, register, *, layer=0):
     """What the heads of a layer write to a register, of every sequence, position and head."""
-    at = residual_registers(bracket_states(answer.task))[register]
+    coordinates = residual_registers(bracket_states(answer.task))[register]
     batch = answer.task.sample(200, generator=torch.Generator().manual_seed(0), split="test")
     _, cache = answer.model.run_with_cache(batch.tokens)
-    return batch, torch.einsum("bphe,hed->bphd", cache["z", layer], answer.model.blocks[layer].attn.W_O)[..., at]
+    return batch, torch.einsum("bphe,hed->bphd", cache["z", layer], answer.model.blocks[layer].attn.W_O)[
+        ..., coordinates
+    ]
 
 
 @pytest.mark.parametrize("name", ["stack, magnitude", "stack, magnitude of self"])
@@ -51,10 +53,10 @@ def test_a_constant_is_needed_under_zero_only(name):
 @pytest.mark.parametrize("seed", sampled(range(3), [0]))
 def test_masked_redundancy(seed):
     answer = built("stack, masked redundancy", seed)
-    adds, one, other = (0, 1), (0, 2), (0, 3)
-    drops = lost(answer, [(adds,), (one,), (other,), (adds, one), (adds, other), (adds, one, other)], "mean")
+    adds, first, second = (0, 1), (0, 2), (0, 3)
+    drops = lost(answer, [(adds,), (first,), (second,), (adds, first), (adds, second), (adds, first, second)], "mean")
     assert not any(drops.values())
-    assert lost(answer, [(one, other)], "mean")[one, other] > 3 * COSTS
+    assert lost(answer, [(first, second)], "mean")[first, second] > 3 * COSTS
 
 
 @pytest.mark.parametrize("name", DIVIDED)
@@ -93,8 +95,8 @@ def test_the_first_of_two_layers_does_not_reach_the_answer(name):
     assert not first.any()
     assert second.any()
     unembed = answer.model.unembed.weight
-    at = residual_registers(bracket_states(answer.task))
-    assert not unembed[:, at["type"]].any()
+    stream = residual_registers(bracket_states(answer.task))
+    assert not unembed[:, stream["type"]].any()
     assert min(lost(answer, [((0, 0),), ((1, 0),)], "mean").values()) > 2 * COSTS
 
 

@@ -56,9 +56,9 @@ def by_hand(task, tokens):
 def test_uniform_attention_gives_exact_probabilities(n_types, max_depth, q, length, n):
     task = Dyck(n_types=n_types, max_depth=max_depth, q=q, length=length)
     batch = sampled(task, n)
-    exact, given = task.next_token_probabilities(batch), predicted(uniform_dyck(task), batch)
-    assert (given - exact).abs().max() < EXACT
-    assert (given * (exact == 0)).sum(-1).max() < 1e-20
+    exact, probabilities = task.next_token_probabilities(batch), predicted(uniform_dyck(task), batch)
+    assert (probabilities - exact).abs().max() < EXACT
+    assert (probabilities * (exact == 0)).sum(-1).max() < 1e-20
     if length == 2000:
         assert batch.depth.max() == max_depth  # every level was visited
 
@@ -66,8 +66,8 @@ def test_uniform_attention_gives_exact_probabilities(n_types, max_depth, q, leng
 def test_predictions_agree_with_a_stack():
     task = Dyck(n_types=3, max_depth=5, q=0.7, length=60)
     batch = sampled(task, 5)
-    for tokens, given in zip(batch.tokens, predicted(uniform_dyck(task), batch), strict=True):
-        assert torch.allclose(given, by_hand(task, tokens), atol=EXACT, rtol=0)
+    for tokens, probabilities in zip(batch.tokens, predicted(uniform_dyck(task), batch), strict=True):
+        assert torch.allclose(probabilities, by_hand(task, tokens), atol=EXACT, rtol=0)
 
 
 @pytest.mark.parametrize(("n_types", "max_depth"), [(1, 1), (1, 3), (3, 1), (5, 12)])
@@ -105,12 +105,12 @@ def test_the_first_layer_is_minimal_and_the_second_shows_the_top_of_the_stack():
     model, batch = uniform_dyck(task), sampled(task, 4)
     _, cache = model.run_with_cache(batch.tokens)
     states = BracketStates(encoding="pair", n_types=3, max_depth=5)
-    wanted = BracketEmbedding(states, model.cfg.d_model)(batch.tokens).double()
-    assert torch.allclose(cache["resid_post", 0], wanted, atol=1e-12)
-    found = nesting(batch.tokens, 5)
-    top = torch.zeros_like(wanted)
-    where = (found.top_type * 5 + found.depth - 1).clamp_min(0)
-    top.scatter_(2, where[..., None], (found.depth > 0).double()[..., None])
+    expected = BracketEmbedding(states, model.cfg.d_model)(batch.tokens).double()
+    assert torch.allclose(cache["resid_post", 0], expected, atol=1e-12)
+    brackets = nesting(batch.tokens, 5)
+    top = torch.zeros_like(expected)
+    coordinate = (brackets.top_type * 5 + brackets.depth - 1).clamp_min(0)
+    top.scatter_(2, coordinate[..., None], (brackets.depth > 0).double()[..., None])
     assert torch.allclose(cache["resid_post", 1], top, atol=1e-12)
 
 
@@ -182,12 +182,12 @@ def contributions(model, task):
     attention = model.block(0).attention
     e = [row for row in model.embed.weight.unique(dim=0) if row.any()]
     assert len(e) == 3 + 2 * task.n_types * task.max_depth
-    found = {}
+    by_pair = {}
     for query, key in itertools.product(e, e):
         score = (attention.q.weight @ query) @ (attention.k.weight @ key) / model.cfg.attn_scale
         value = attention.v.weight @ key
-        found[int(query.argmax()), int(key.argmax())] = score.exp() * (value - value.mean())
-    return found
+        by_pair[int(query.argmax()), int(key.argmax())] = score.exp() * (value - value.mean())
+    return by_pair
 
 
 def imbalances(model, task):
@@ -203,18 +203,18 @@ def imbalances(model, task):
 @pytest.mark.parametrize(("n_types", "max_depth"), [(2, 4), (3, 3)])
 def test_pairs_cancel_for_every_query(attention, n_types, max_depth):
     task = Dyck(n_types=n_types, max_depth=max_depth)
-    both = list(imbalances(balanced_dyck(task, attention=attention), task))
-    assert len(both) == (3 + 2 * n_types * max_depth) * n_types * max_depth
-    assert all(together <= (0 if attention == "uniform" else 1e-14 * alone) for together, alone in both)
-    assert min(alone for _, alone in both) > 1
+    norms = list(imbalances(balanced_dyck(task, attention=attention), task))
+    assert len(norms) == (3 + 2 * n_types * max_depth) * n_types * max_depth
+    assert all(of_pair <= (0 if attention == "uniform" else 1e-14 * of_opener) for of_pair, of_opener in norms)
+    assert min(of_opener for _, of_opener in norms) > 1
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("imbalance", [1e-3, 0.1, -0.2])
 def test_balance_violation_equals_the_planted_imbalance(attention, imbalance):
     task = Dyck()
-    for together, alone in imbalances(balanced_dyck(task, imbalance=imbalance, attention=attention), task):
-        assert together == pytest.approx(abs(imbalance) * alone, rel=1e-9)
+    for of_pair, of_opener in imbalances(balanced_dyck(task, imbalance=imbalance, attention=attention), task):
+        assert of_pair == pytest.approx(abs(imbalance) * of_opener, rel=1e-9)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -239,7 +239,7 @@ def test_an_imbalanced_model_fails_on_long_words():
     task = Dyck()
     long = dataclasses.replace(task, length=450)
     model = balanced_dyck(task, imbalance=0.01)
-    hard = [interp.evaluate(model, each, n=n).accuracy[0] for each, n in ((task, 500), (long, 20))]
+    hard = [interp.evaluate(model, language, n=n).accuracy[0] for language, n in ((task, 500), (long, 20))]
     assert hard[0] > 0.95
     assert hard[1] < 0.92
 

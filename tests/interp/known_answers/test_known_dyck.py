@@ -37,10 +37,10 @@ def test_removing_one_of_two_cancelling_heads_breaks_the_model():
 
 
 def test_the_generator_determines_the_answer():
-    first, again, other = (DYCK_ANSWERS["stack, zero decoy"](torch.Generator().manual_seed(s)) for s in (1, 1, 2))
-    assert first.task == again.task != other.task
-    for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(one, two)
+    first, again, another = (DYCK_ANSWERS["stack, zero decoy"](torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    assert first.task == again.task != another.task
+    for weight, same_weight in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(weight, same_weight)
 
 
 def test_unknown_options_raise(as_a_user):

@@ -36,23 +36,23 @@ def batch_of(task, n=60):
     return task.sample(n, generator=seeded(), split="test")
 
 
-def drops(known: KnownAnswer, heads="each", method="mean", n=32) -> dict:
+def drops(answer: KnownAnswer, heads="each", method="mean", n=32) -> dict:
     """The worst drop over targets, by set of heads."""
-    found = interp.ablate_heads(known.model, known.task, heads=heads, method=method, n=n)
-    return {tuple(chosen): drop.max() for chosen, drop in zip(found.heads, abs(found.drop), strict=True)}
+    result = interp.ablate_heads(answer.model, answer.task, heads=heads, method=method, n=n)
+    return {tuple(chosen): drop.max() for chosen, drop in zip(result.heads, abs(result.drop), strict=True)}
 
 
-def heads_that_are(known: KnownAnswer, *truths: str) -> list:
-    return [head for head, truth in known.heads.items() if truth.truth in truths]
+def heads_that_are(answer: KnownAnswer, *truths: str) -> list:
+    return [head for head, truth in answer.heads.items() if truth.truth in truths]
 
 
-def check(known: KnownAnswer, n: int) -> None:
+def check(answer: KnownAnswer, n: int) -> None:
     """Accuracy, labels, and what interventions cost, against what the known answer says."""
-    right = interp.evaluate(known.model, known.task, n=100).accuracy
+    right = interp.evaluate(answer.model, answer.task, n=100).accuracy
     assert right[-1] == 1
-    assert known.name.startswith("shortcut") or (right == 1).all()
-    check_labels(known, n=32)
-    check_truth(known, n=n)
+    assert answer.name.startswith("shortcut") or (right == 1).all()
+    check_labels(answer, n=32)
+    check_truth(answer, n=n)
 
 
 @pytest.mark.parametrize("name", sampled(MAKERS, ("redundant", "constant", "detour", "shortcut")))
@@ -67,33 +67,33 @@ def test_the_truth_over_another_group_and_a_longer_chain(name):
 
 
 def test_faithful_heads_act_through_their_pattern():
-    known = loop(OTHER, seeded())
+    answer = loop(OTHER, seeded())
     for kind in ("association", "manipulation"):
-        chosen = [head for head in heads_that_are(known, "faithful") if known.heads[head].looks == kind]
-        evened, ideal = drops(known, method="uniform"), drops(known, method=kind)
+        chosen = [head for head in heads_that_are(answer, "faithful") if answer.heads[head].looks == kind]
+        evened, ideal = drops(answer, method="uniform"), drops(answer, method=kind)
         for head in chosen:
             assert evened[(head,)] > 0.15
             assert ideal[(head,)] == 0
 
 
 def test_every_other_layer_of_a_head_is_faithful():
-    known = loop(OTHER, seeded())
-    truths = [[known.heads[layer, head].truth for head in range(2)] for layer in range(5)]
+    answer = loop(OTHER, seeded())
+    truths = [[answer.heads[layer, head].truth for head in range(2)] for layer in range(5)]
     assert truths == [["misleading", "faithful"], ["faithful", "misleading"]] * 2 + [["misleading", "faithful"]]
 
 
 def test_values_are_readable_from_the_stated_layer():
     """From that layer on the value is in a register; before, the stream does not depend on it."""
-    known, batch = detour(OTHER, seeded(), idle=1), batch_of(OTHER, 200)
-    _, cache = known.model.run_with_cache(batch.tokens)
+    answer, batch = detour(OTHER, seeded(), idle=1), batch_of(OTHER, 200)
+    _, cache = answer.model.run_with_cache(batch.tokens)
     for index, target in enumerate(OTHER.targets):
-        at, label = batch.target_positions[:, index], batch.labels[:, index]
-        for depth in range(known.model.cfg.n_layers + 1):
+        positions, label = batch.target_positions[:, index], batch.labels[:, index]
+        for depth in range(answer.model.cfg.n_layers + 1):
             name = "blocks.0.hook_resid_pre" if depth == 0 else f"blocks.{depth - 1}.hook_resid_post"
-            stream = cache[name][torch.arange(len(at)), at]
+            stream = cache[name][torch.arange(len(positions)), positions]
             weights = torch.linalg.lstsq(stream, torch.eye(3, dtype=torch.float64)[label], driver="gelsd").solution
             right = ((stream @ weights).argmax(-1) == label).double().mean()
-            assert right == 1 if depth >= known.readable[target] else right < 0.8, (target, depth)
+            assert right == 1 if depth >= answer.readable[target] else right < 0.8, (target, depth)
 
 
 @pytest.mark.parametrize("n_vars", range(2, 7))
@@ -147,12 +147,12 @@ def test_the_shortcut_needs_signs_and_the_format_of_the_paper():
 
 @pytest.mark.parametrize("values", ["zero", "constant"])
 def test_decoys_write_no_information(values):
-    known = decoys(TASK, seeded(), values=values)
-    ours = [head for head, truth in known.heads.items() if head[1] == 2 and truth.truth == "misleading"]
+    answer = decoys(TASK, seeded(), values=values)
+    ours = [head for head, truth in answer.heads.items() if head[1] == 2 and truth.truth == "misleading"]
     assert len(ours) == 1
     ((layer, head),) = ours
     name = f"blocks.{layer}.attn.hook_z"
-    handed_on = known.model.run_with_cache(batch_of(TASK).tokens, names_filter=name)[1][name][:, :, head]
+    handed_on = answer.model.run_with_cache(batch_of(TASK).tokens, names_filter=name)[1][name][:, :, head]
     assert (handed_on.amax((0, 1)) - handed_on.amin((0, 1))).max() < 1e-12
     assert (handed_on.abs().max() > 0) == (values == "constant")
 
@@ -161,36 +161,38 @@ def test_the_detour_avoids_relations():
     for seed in range(5):
         places = _destinations(OTHER, seeded(seed))
         assert sorted(places.tolist()) == list(range(OTHER.n_ctx))
-        here = torch.arange(OTHER.n_ctx)
-        assert ((here - 1) // 5 == (places - 1) // 5).sum() <= 3
+        positions = torch.arange(OTHER.n_ctx)
+        assert ((positions - 1) // 5 == (places - 1) // 5).sum() <= 3
 
 
 def test_the_truth_follows_permuted_heads():
-    known = redundant(TASK, seeded(), idle=1)
+    answer = redundant(TASK, seeded(), idle=1)
     order = [3, 2, 0, 1]  # first the idle head, then the second association head, ...
-    permute_heads(known.model, [order])
-    moved = reordered(known, [order])
+    permute_heads(answer.model, [order])
+    moved = reordered(answer, [order])
     for layer in range(3):
         for new, old in enumerate(order):
-            assert moved.heads[layer, new].truth == known.heads[layer, old].truth
-            assert moved.heads[layer, new].looks == known.heads[layer, old].looks
-    assert known.heads[1, 0].partners == ((1, 2),)
+            assert moved.heads[layer, new].truth == answer.heads[layer, old].truth
+            assert moved.heads[layer, new].looks == answer.heads[layer, old].looks
+    assert answer.heads[1, 0].partners == ((1, 2),)
     assert moved.heads[1, 2].partners == ((1, 1),)
     assert moved.heads[1, 1].partners == ((1, 2),)
 
 
 @pytest.mark.parametrize("rotate", [False, True])
 def test_randomised_models_are_seeded_and_compute_the_same(rotate):
-    known = decoys(TASK, seeded(), values="cancelled")
-    tokens, weights = batch_of(TASK, 8).tokens, known.model.block(0).attention.q.weight.clone()
-    before = known.model(tokens)
-    one, same, other = (randomise(known, seeded(seed), rotate=rotate) for seed in (0, 0, 1))
-    for each in (one, other):
-        torch.testing.assert_close(each.model(tokens), before, atol=1e-6, rtol=0)
-        assert sorted(truth.truth for truth in each.heads.values()) == sorted(t.truth for t in known.heads.values())
-    torch.testing.assert_close(one.model.block(0).attention.q.weight, same.model.block(0).attention.q.weight)
-    assert one.heads == same.heads != other.heads
-    assert torch.equal(known.model.block(0).attention.q.weight, weights)  # the one that was given stays
+    answer = decoys(TASK, seeded(), values="cancelled")
+    tokens, weights = batch_of(TASK, 8).tokens, answer.model.block(0).attention.q.weight.clone()
+    before = answer.model(tokens)
+    first, same, another = (randomise(answer, seeded(seed), rotate=rotate) for seed in (0, 0, 1))
+    for randomised in (first, another):
+        torch.testing.assert_close(randomised.model(tokens), before, atol=1e-6, rtol=0)
+        assert sorted(truth.truth for truth in randomised.heads.values()) == sorted(
+            t.truth for t in answer.heads.values()
+        )
+    torch.testing.assert_close(first.model.block(0).attention.q.weight, same.model.block(0).attention.q.weight)
+    assert first.heads == same.heads != another.heads
+    assert torch.equal(answer.model.block(0).attention.q.weight, weights)  # the one that was given stays
 
 
 def test_a_stream_that_cannot_be_rotated_raises():
@@ -198,15 +200,15 @@ def test_a_stream_that_cannot_be_rotated_raises():
     from interp.tasks import Dyck
 
     task = Dyck(n_types=2, max_depth=2)
-    known = KnownAnswer(name="stack", model=stack_dyck(task), task=task, heads={})
+    answer = KnownAnswer(name="stack", model=stack_dyck(task), task=task, heads={})
     with pytest.raises(ValueError, match=r"block='minimal'.*set rotate=False"):
-        randomise(known, seeded(), rotate=True)
-    assert randomise(known, seeded(), rotate=False).name == "stack, randomised"
+        randomise(answer, seeded(), rotate=True)
+    assert randomise(answer, seeded(), rotate=False).name == "stack, randomised"
 
 
 def test_random_tasks_vary():
-    drawn = [random_task(seeded(seed)) for seed in range(40)]
-    assert {task.n_vars for task in drawn} == {2, 3, 4}
-    assert {task.group.name for task in drawn} == {"Z2", "Z3", "S3"}
-    assert min(len(task.alphabet) for task in drawn if task.n_vars > 2) < 12
+    tasks = [random_task(seeded(seed)) for seed in range(40)]
+    assert {task.n_vars for task in tasks} == {2, 3, 4}
+    assert {task.group.name for task in tasks} == {"Z2", "Z3", "S3"}
+    assert min(len(task.alphabet) for task in tasks if task.n_vars > 2) < 12
     assert random_task(seeded(), group=S3).group == S3

@@ -120,20 +120,20 @@ def test_copy_raises_on_other_tasks(as_a_user):
 
 
 def test_the_generator_determines_the_answer():
-    first, again, other = (TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+    first, again, another = (TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
     assert first.name == again.name
     assert first.task == again.task
-    for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(one, two)
-    assert first.task != other.task
+    for weight, same_weight in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(weight, same_weight)
+    assert first.task != another.task
 
 
 def test_the_label_is_readable_from_the_stated_layer():
     answer = TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(0))
-    batch, at = answer.task.sample(40, generator=torch.Generator().manual_seed(0)), same_registers(answer.task)
+    batch, stream = answer.task.sample(40, generator=torch.Generator().manual_seed(0)), same_registers(answer.task)
     _, cache = answer.model.run_with_cache(batch.tokens)
     before, after = (cache["resid_post", layer][:, -1] for layer in range(2))
-    told = slice(at["symbol"].stop, at["scrap"].start)
+    computed = slice(stream["symbol"].stop, stream["scrap"].start)
     assert answer.readable == {"label": 2}
-    assert torch.allclose(before[:, told], before[:1, told].expand_as(before[:, told]))
-    assert torch.allclose(after[:, at["answer"]], batch.values.double())
+    assert torch.allclose(before[:, computed], before[:1, computed].expand_as(before[:, computed]))
+    assert torch.allclose(after[:, stream["answer"]], batch.values.double())

@@ -50,8 +50,8 @@ def test_variable_i_is_resolved_by_layer_two_i_and_not_before(task, model):
 
 
 def test_heads_have_the_labels_association_and_manipulation(task, model):
-    found = interp.classify_heads(model, task, n=32)
-    assert [list(row) for row in found.label] == [["association", "manipulation"]] * 5
+    result = interp.classify_heads(model, task, n=32)
+    assert [list(row) for row in result.label] == [["association", "manipulation"]] * 5
 
 
 def test_each_head_is_needed_in_every_second_layer(task, model):

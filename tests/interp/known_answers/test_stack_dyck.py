@@ -39,7 +39,7 @@ def test_the_stack_head_is_labelled_and_acts_through_its_pattern():
     for method in ("uniform", "random_rows"):
         lost = interp.ablate_heads(model, task, n=60, method=method)
         assert lost.drop.low[0, 0] > 0.1, method
-    kept = interp.ablate_heads(model, task, n=60, method="stack_top")
-    assert abs(kept.drop[0, 0]) < 1e-12
+    stack_top = interp.ablate_heads(model, task, n=60, method="stack_top")
+    assert abs(stack_top.drop[0, 0]) < 1e-12
     long = replace(task, length=450)
     assert interp.evaluate(model, long, n=4).accuracy[0] == 1

@@ -25,23 +25,24 @@ def test_an_unknown_name_raises():
 
 @pytest.mark.parametrize("name", ["loop Z3 2", "shortcut 1", "dyck uneven, cancelled decoy", "template same"])
 def test_the_seed_determines_an_answer(name):
-    first, again, other = (known_answer(name, seed) for seed in (4, 4, 5))
-    weights, same, others = (one.model.state_dict() for one in (first, again, other))
+    first, again, another = (known_answer(name, seed) for seed in (4, 4, 5))
+    weights, same, other_weights = (answer.model.state_dict() for answer in (first, again, another))
     assert first.heads == again.heads
     assert (first.name, first.task, first.model.cfg) == (again.name, again.task, again.model.cfg)
     assert all(torch.equal(value, same[key]) for key, value in weights.items())
-    assert weights.keys() != others.keys() or any(
-        value.shape != others[key].shape or not torch.equal(value, others[key]) for key, value in weights.items()
+    assert weights.keys() != other_weights.keys() or any(
+        value.shape != other_weights[key].shape or not torch.equal(value, other_weights[key])
+        for key, value in weights.items()
     )
 
 
 def test_the_suite_is_in_order():
     answers = suite(1)
     for name in list(SUITE)[:2]:
-        given, wanted = next(answers), known_answer(name, 1)
-        assert given.name == wanted.name
+        answer, expected = next(answers), known_answer(name, 1)
+        assert answer.name == expected.name
         assert all(
-            torch.equal(value, given.model.state_dict()[key]) for key, value in wanted.model.state_dict().items()
+            torch.equal(value, answer.model.state_dict()[key]) for key, value in expected.model.state_dict().items()
         )
 
 
@@ -67,34 +68,34 @@ def _alone(work, name, seed):
 
 def side_by_side(work, seed, names=tuple(SUITE)):
     """What is wrong with each answer, all in one list."""
-    found = Parallel(n_jobs=JOBS)(delayed(_alone)(work, name, seed) for name in names)
-    return [one for some in found for one in some]
+    faults_by_name = Parallel(n_jobs=JOBS)(delayed(_alone)(work, name, seed) for name in names)
+    return [fault for faults in faults_by_name for fault in faults]
 
 
 def wrong_verdicts(name, seed):
-    known = known_answer(name, seed)
-    result = interp.audit(known.model, known.task, seed=seed)
+    answer = known_answer(name, seed)
+    result = interp.audit(answer.model, answer.task, seed=seed)
     if result.of("undecided"):
-        result = interp.audit(known.model, known.task, n=MORE, seed=seed)
-    wrong = [] if {head.place for head in result.heads} == set(known.heads) else [f"{name}: other heads"]
+        result = interp.audit(answer.model, answer.task, n=MORE, seed=seed)
+    wrong = [] if {head.place for head in result.heads} == set(answer.heads) else [f"{name}: other heads"]
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
-        truth = known.heads[head.place]
-        others = truth.truth == "redundant" and set(head.partners) != set(truth.partners)
-        if head.verdict != truth.truth or others:
+        truth = answer.heads[head.place]
+        other_partners = truth.truth == "redundant" and set(head.partners) != set(truth.partners)
+        if head.verdict != truth.truth or other_partners:
             wrong.append(f"{name}, seed {seed}: {truth} is called {head.verdict}. {sentence} {result.warnings}")
     return wrong
 
 
 def wrong_probes(name, seed):
-    known = known_answer(name, seed)
-    if not known.readable:
+    answer = known_answer(name, seed)
+    if not answer.readable:
         return []
-    result = interp.audit_probe(known.model, known.task, n_train=1000, n_test=N, seed=seed)
-    found = {target: result.readable_from(target) for target in result.targets}
+    result = interp.audit_probe(answer.model, answer.task, n_train=1000, n_test=N, seed=seed)
+    first_layer = {target: result.readable_from(target) for target in result.targets}
     return [
-        f"{name}, seed {seed}: {target} is readable from {layer}, found {found.get(target)}\n{result}"
-        for target, layer in known.readable.items()
-        if found.get(target) != layer
+        f"{name}, seed {seed}: {target} is readable from {layer}, found {first_layer.get(target)}\n{result}"
+        for target, layer in answer.readable.items()
+        if first_layer.get(target) != layer
     ]
 
 
@@ -105,8 +106,8 @@ def wrong_probes(name, seed):
 def test_every_head_of_every_answer_gets_the_true_verdict(seed, step):
     """One answer of `step`; chains, which take longest, from one seed, and one of seven of those."""
     chains = [name for name in SUITE if name.startswith(("loop", "shortcut"))]
-    others = [name for name in SUITE if name not in chains]
-    names = others[::step] + (chains[:: 7 * step] if seed == 0 else [])
+    single_layers = [name for name in SUITE if name not in chains]
+    names = single_layers[::step] + (chains[:: 7 * step] if seed == 0 else [])
     wrong = side_by_side(wrong_verdicts, seed, tuple(names))
     assert not wrong, "\n".join([f"{len(wrong)} heads:", *wrong])
 

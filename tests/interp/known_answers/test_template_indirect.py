@@ -43,10 +43,12 @@ def test_a_magnitude_is_one_and_its_mean_is_small(seed):
 @pytest.mark.parametrize("seed", sampled(range(4), [0]))
 def test_masked_redundancy(seed):
     answer = built("same, masked redundancy", seed)
-    spoils, one, other = (0, 1), (0, 2), (0, 3)
-    drops = lost(answer, [(spoils,), (one,), (other,), (spoils, one), (spoils, other), (spoils, one, other)], "mean")
+    spoils, first, second = (0, 1), (0, 2), (0, 3)
+    drops = lost(
+        answer, [(spoils,), (first,), (second,), (spoils, first), (spoils, second), (spoils, first, second)], "mean"
+    )
     assert not any(drops.values())
-    assert lost(answer, [(one, other)], "mean")[one, other] > 0.2
+    assert lost(answer, [(first, second)], "mean")[first, second] > 0.2
 
 
 @pytest.mark.parametrize(("name", "heads"), [("same, divided", [(0, 0), (0, 1)]), ("copy by kind", [(0, 0), (0, 1)])])

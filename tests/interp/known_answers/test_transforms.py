@@ -44,7 +44,7 @@ OPTIONS = [{}, {"tied": True}, {"qk_identity": True, "vo_identity": True, "attn_
 
 
 @pytest.mark.parametrize(
-    "more",
+    "sizes",
     [
         {"heads": 2},
         {"registers": 3},
@@ -53,18 +53,18 @@ OPTIONS = [{}, {"tied": True}, {"qk_identity": True, "vo_identity": True, "attn_
         {"heads": 1, "registers": 2, "layers": 2, "tied": False},
     ],
 )
-def test_a_larger_loop_computes_the_same(more):
-    model, larger = lego_loop(TASK), larger_loop(TASK, **more)
+def test_a_larger_loop_computes_the_same(sizes):
+    model, larger = lego_loop(TASK), larger_loop(TASK, **sizes)
     stream = larger.run_with_cache(tokens_of(TASK))[1]["blocks.2.hook_resid_post"]
     before = model.run_with_cache(tokens_of(TASK))[1]["blocks.2.hook_resid_post"]
     torch.testing.assert_close(larger(tokens_of(TASK)), model(tokens_of(TASK)), atol=1e-9, rtol=0)
     old, new = model.cfg, larger.cfg
-    assert new.n_heads == old.n_heads + more.get("heads", 0)
-    assert new.d_model == old.d_model + more.get("registers", 0)
-    assert new.n_layers == old.n_layers + more.get("layers", 0)
-    assert new.d_mlp == old.d_mlp + more.get("units", 0)
+    assert new.n_heads == old.n_heads + sizes.get("heads", 0)
+    assert new.d_model == old.d_model + sizes.get("registers", 0)
+    assert new.n_layers == old.n_layers + sizes.get("layers", 0)
+    assert new.d_mlp == old.d_mlp + sizes.get("units", 0)
     assert new.d_head == old.d_head
-    assert len(larger.stored_blocks) == (new.n_layers if "tied" in more else 1)
+    assert len(larger.stored_blocks) == (new.n_layers if "tied" in sizes else 1)
     first_new = old.d_model - 1  # new coordinates precede the one that balances the mean
     torch.testing.assert_close(stream[..., [*range(first_new), -1]], before, atol=1e-9, rtol=0)
     assert (stream[..., first_new:-1] == 0).all()
@@ -73,14 +73,14 @@ def test_a_larger_loop_computes_the_same(more):
 @pytest.mark.parametrize("options", [*OPTIONS, {"block": "bare"}], ids=["plain", "tied", "identities", "bare"])
 def test_permuted_heads_compute_the_same(options):
     model = noisy(**options)
-    before, seen = model.run_with_cache(INPUT)
+    before, old_cache = model.run_with_cache(INPUT)
     orders = [[1, 0]] if options.get("tied") else [[1, 0], [0, 1]]
     permute_heads(model, orders)
     after, cache = model.run_with_cache(INPUT)
     torch.testing.assert_close(after, before, atol=1e-9, rtol=0)
     for layer in range(2):
         name = f"blocks.{layer}.attn.hook_pattern"
-        torch.testing.assert_close(cache[name], seen[name][:, orders[layer % len(orders)]], atol=1e-9, rtol=0)
+        torch.testing.assert_close(cache[name], old_cache[name][:, orders[layer % len(orders)]], atol=1e-9, rtol=0)
 
 
 def test_an_order_that_is_no_permutation_raises():
@@ -102,14 +102,14 @@ def test_an_order_that_is_no_permutation_raises():
 )
 def test_rescaled_weights_compute_the_same(options):
     model = noisy(**options)
-    before, seen = model.run_with_cache(INPUT)
+    before, old_cache = model.run_with_cache(INPUT)
     weights = [parameter.clone() for parameter in model.stored_blocks[0].parameters()]
     rescale(model, torch.Generator().manual_seed(0))
     after, cache = model.run_with_cache(INPUT)
     torch.testing.assert_close(after, before, atol=1e-9, rtol=0)
     for layer in range(2):
         name = f"blocks.{layer}.attn.hook_pattern"
-        torch.testing.assert_close(cache[name], seen[name], atol=1e-9, rtol=0)
+        torch.testing.assert_close(cache[name], old_cache[name], atol=1e-9, rtol=0)
     changed = [not torch.equal(a, b) for a, b in zip(weights, model.stored_blocks[0].parameters(), strict=True)]
     assert sum(changed) >= 5
 

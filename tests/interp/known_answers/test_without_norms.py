@@ -23,11 +23,11 @@ def with_norms():
 @cache
 def without_norms():
     """The same weights in layers without norms: those of the known answer are the identity."""
-    known = with_norms()
-    model = Transformer(replace(known.model.cfg, block="no_norm", layer_norm_eps=1e-5)).double().eval()
-    weights = known.model.state_dict()
+    answer = with_norms()
+    model = Transformer(replace(answer.model.cfg, block="no_norm", layer_norm_eps=1e-5)).double().eval()
+    weights = answer.model.state_dict()
     model.load_state_dict({name: weight for name, weight in weights.items() if "norm" not in name})
-    return replace(known, model=model)
+    return replace(answer, model=model)
 
 
 def test_logits_are_those_with_identity_norms():
@@ -38,30 +38,32 @@ def test_logits_are_those_with_identity_norms():
 
 
 def test_a_rotated_stream_computes_the_same(tmp_path):
-    known = without_norms()
-    rotated = randomise(known, torch.Generator().manual_seed(3), rotate=True)
-    assert not torch.allclose(rotated.model.W_E, known.model.W_E, atol=0.01)
-    tokens = known.task.sample(N, generator=torch.Generator().manual_seed(0)).tokens
-    torch.testing.assert_close(rotated.model(tokens), known.model(tokens), atol=1e-7, rtol=1e-7)
+    answer = without_norms()
+    rotated = randomise(answer, torch.Generator().manual_seed(3), rotate=True)
+    assert not torch.allclose(rotated.model.W_E, answer.model.W_E, atol=0.01)
+    tokens = answer.task.sample(N, generator=torch.Generator().manual_seed(0)).tokens
+    torch.testing.assert_close(rotated.model(tokens), answer.model(tokens), atol=1e-7, rtol=1e-7)
     save_checkpoint(rotated.model, tmp_path / "model")
     assert torch.equal(load_checkpoint(tmp_path / "model")(tokens), rotated.model(tokens))
 
 
 def test_audit_finds_the_truth_about_every_head():
-    known = without_norms()
-    result = interp.audit(known.model, known.task, n=N)
-    assert {head.place: head.verdict for head in result.heads} == {at: truth.truth for at, truth in known.heads.items()}
+    answer = without_norms()
+    result = interp.audit(answer.model, answer.task, n=N)
+    assert {head.place: head.verdict for head in result.heads} == {
+        head_place: truth.truth for head_place, truth in answer.heads.items()
+    }
     assert (result.clean == 1).all()
 
 
 def test_heads_and_probes_are_those_of_the_model_with_norms():
-    known, other = without_norms(), with_norms()
-    kinds = [interp.classify_heads(each.model, each.task, n=N) for each in (known, other)]
+    answers = without_norms(), with_norms()
+    kinds = [interp.classify_heads(answer.model, answer.task, n=N) for answer in answers]
     torch.testing.assert_close(*(torch.as_tensor(kind.score.value) for kind in kinds), atol=1e-6, rtol=0)
-    drops = [interp.ablate_heads(each.model, each.task, n=N).drop for each in (known, other)]
+    drops = [interp.ablate_heads(answer.model, answer.task, n=N).drop for answer in answers]
     assert drops[0] == pytest.approx(drops[1], abs=1e-9)
     assert (drops[0] > 0.1).any()
-    probes = [interp.probe(each.model, each.task, n_train=600, n_test=N) for each in (known, other)]
+    probes = [interp.probe(answer.model, answer.task, n_train=600, n_test=N) for answer in answers]
     assert probes[0].accuracy == pytest.approx(probes[1].accuracy, abs=0.05)
 
 
