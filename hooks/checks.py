@@ -130,7 +130,7 @@ def check_number(
     name: str,
     value: Any,
     *,
-    whole: bool = False,
+    integer: bool = False,
     above: Limit | None = None,
     low: Limit | None = None,
     high: Limit | None = None,
@@ -140,7 +140,7 @@ def check_number(
     Args:
         name: Name of the argument.
         value: Its value.
-        whole: Whether it must be an integer.
+        integer: Whether it must be an integer.
         above: It must be greater than this.
         low: It must be at least this.
         high: It must be at most this.
@@ -148,14 +148,14 @@ def check_number(
     Raises:
         ValueError: another type, NaN, an infinite number, or a number out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real) or not math.isfinite(value):
-        kind = "an integer" if whole else "a finite number"
+    if isinstance(value, bool) or not isinstance(value, Integral if integer else Real) or not math.isfinite(value):
+        kind = "an integer" if integer else "a finite number"
         raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {kind}.")
     number = float(value)
     too_low = (above is not None and number <= above) or (low is not None and number < low)
     too_high = high is not None and number > high
     if too_low or too_high:
-        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range_text(above, low, high, whole)}.")
+        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range_text(above, low, high, integer)}.")
 
 
 def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) -> None:
@@ -181,12 +181,12 @@ def check_class(name: str, value: Any, cls: type) -> None:
         raise ValueError(f"{name} is a {type(value).__name__}; it must be a {cls.__name__}.")
 
 
-def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, whole: bool) -> str:
+def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, integer: bool) -> str:
     if above == 0 and high is None:
         return "it must be positive"
     if high is None:
         return "it must not be negative" if low == 0 else f"it must be at least {low}"
-    if (low, high) == (0, 1) and not whole:
+    if (low, high) == (0, 1) and not integer:
         return "it is a share, 0 to 1"
     least = f"above {above}" if low is None else f"at least {low}"
     return f"it must be {least} and at most {high}"

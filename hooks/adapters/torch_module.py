@@ -90,7 +90,7 @@ class TorchModule(HookedRootModule):
                 f"HookedRootModule is passed to verbs as it is."
             )
         for name, size in {"d_vocab": d_vocab, "n_ctx": n_ctx}.items():
-            check_number(name, size, whole=True, low=1)
+            check_number(name, size, integer=True, low=1)
         # What `untrained` needs to wrap another module in the same way
         self._names: Any = (layers, attention, d_vocab, n_ctx, n_heads)
         self._untrained = untrained

@@ -92,8 +92,8 @@ class TransformerConfig(TransformerLensSettings):
     def __post_init__(self):
         # Check each field alone
         check_field_types(self)
-        check_fields(self, "d_vocab", "d_model", "n_heads", "n_layers", "n_ctx", whole=True, low=1)
-        check_fields(self, "d_head", "d_vocab_out", "d_mlp", whole=True, low=0)
+        check_fields(self, "d_vocab", "d_model", "n_heads", "n_layers", "n_ctx", integer=True, low=1)
+        check_fields(self, "d_head", "d_vocab_out", "d_mlp", integer=True, low=0)
         check_fields(self, "attn_scale", "embedding_std", "layer_norm_eps", low=0)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)

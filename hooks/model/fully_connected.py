@@ -43,7 +43,7 @@ class FullyConnectedConfig(BaselineConfig):
 
     def __post_init__(self):
         check_field_types(self)
-        check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed", whole=True, low=1)
+        check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed", integer=True, low=1)
         check_choice("inputs", self.inputs, Inputs)
 
     @property

@@ -38,7 +38,7 @@ class RecurrentConfig(BaselineConfig):
 
     def __post_init__(self):
         check_field_types(self)
-        check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "d_embed", whole=True, low=1)
+        check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "d_embed", integer=True, low=1)
         check_choice("cell", self.cell, CellKind)
 
     @property

@@ -135,7 +135,7 @@ def _checked_kinds(
     net: Net, algorithms: Sequence[Algorithm], sites: str | Sequence[str] | Mapping[str, Site], search: str, n: int
 ) -> tuple[SiteKind, ...]:
     """Check the arguments, and return the kinds of sites."""
-    check_number("n", n, whole=True, low=FEWEST_PAIRS)
+    check_number("n", n, integer=True, low=FEWEST_PAIRS)
     check_choice("search", search, Search)
     names: list[str] = []
     for algorithm in algorithms:
@@ -175,14 +175,14 @@ def _check_site(name: str, site: Any, net: Net) -> None:
     check_choice(f"sites[{name!r}].kind", site.kind, SiteKind)
     _check_kind(site.kind, net)
     last = net.cfg.n_layers if site.kind == "resid" else net.cfg.n_layers - 1
-    check_number(f"sites[{name!r}].layer", site.layer, whole=True, low=0, high=last)
+    check_number(f"sites[{name!r}].layer", site.layer, integer=True, low=0, high=last)
     if (site.head is not None) != (site.kind == "z"):
         raise ValueError(f"sites[{name!r}] is {site}; give a head for the kind 'z', and for no other.")
     if site.head is not None:
-        check_number(f"sites[{name!r}].head", site.head, whole=True, low=0, high=net.cfg.n_heads - 1)
+        check_number(f"sites[{name!r}].head", site.head, integer=True, low=0, high=net.cfg.n_heads - 1)
     width = net.cfg.d_head if site.kind == "z" else net.cfg.d_model
     for coordinate in site.coordinates or ():
-        check_number(f"sites[{name!r}].coordinates", coordinate, whole=True, low=0, high=width - 1)
+        check_number(f"sites[{name!r}].coordinates", coordinate, integer=True, low=0, high=width - 1)
 
 
 def _check_kind(kind: SiteKind, net: Net) -> None:

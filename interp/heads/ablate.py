@@ -150,7 +150,7 @@ def ablate_heads(
     check_method(method)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
-    check_number("n_random", n_random, whole=True, low=0)
+    check_number("n_random", n_random, integer=True, low=0)
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")

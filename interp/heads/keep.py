@@ -179,8 +179,8 @@ def keep_heads(
     """
     net = prepare_model(model, "keep_heads", task)
     check_method(method)
-    check_number("n", n, whole=True, low=16)
-    check_number("n_random", n_random, whole=True, low=0)
+    check_number("n", n, integer=True, low=16)
+    check_number("n_random", n_random, integer=True, low=0)
     heads = every_head(net)
     if not orders:
         raise ValueError("orders is empty; give one or several of ablation, greedy, exact.")

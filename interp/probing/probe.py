@@ -171,8 +171,8 @@ def probe(
     """
     model = prepare_model(model, "probe with verify=True" if verify else "probe", task)
     check_choice("solver", solver, Solver)
-    check_number("n_train", n_train, whole=True, low=1)
-    check_number("n_test", n_test, whole=True, low=1)
+    check_number("n_train", n_train, integer=True, low=1)
+    check_number("n_test", n_test, integer=True, low=1)
     # Labels of the examples, at the targets that can be probed.
     batches = fitting, testing = (
         task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation"),

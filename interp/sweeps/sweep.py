@@ -77,7 +77,7 @@ def sweep(
         >>> interp.sweep(interp.sweeps.Sweep(base, {"seed": [0, 1]}), "runs", n_jobs=1).status
         ['trained', 'trained']
     """
-    check_number("n_jobs", n_jobs, whole=True, above=0)
+    check_number("n_jobs", n_jobs, integer=True, above=0)
     if device is not None:
         check_device(device)
     if stacked and scheduler is not None:
@@ -245,7 +245,7 @@ class SweepRuns:
         Raises:
             ValueError: no trained model, or a verb that refuses every model.
         """
-        check_number("n_jobs", n_jobs, whole=True, above=0)
+        check_number("n_jobs", n_jobs, integer=True, above=0)
         inputs = self._verb_inputs(verb)
         columns, refused = tabulate(inputs, verb, options, n_jobs=n_jobs, fresh=fresh, unit="model")
         return SweepTable(

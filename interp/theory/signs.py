@@ -222,7 +222,7 @@ def _answers(model: ScorableModel, task: Lego, batch: Batch) -> Int[Tensor, "bat
 
 
 def _checked_task(task: Task, n: int) -> Lego:
-    check_number("n", n, whole=True, above=0)
+    check_number("n", n, integer=True, above=0)
     task = Lego.require(task, "sign counting is for Lego over signs (Z2).")
     if task.group.act != Z2.act:
         raise ValueError(f"task has group={task.group.name!r}; only over signs (Z2) is a value the parity of a count.")

@@ -43,7 +43,7 @@ class Mimicking:
 
     def __post_init__(self):
         check_field_types(self)
-        check_fields(self, "steps", "batch_size", prefix="mimicking.", whole=True, above=0)
+        check_fields(self, "steps", "batch_size", prefix="mimicking.", integer=True, above=0)
         check_fields(self, "learning_rate", prefix="mimicking.", above=0)
         _check_choices(self, "mimicking.", local_target=LocalTarget, tokens=MimicTokens)
 
@@ -141,12 +141,12 @@ class TrainSettings:
         if self.curriculum:
             object.__setattr__(self, "steps", sum(steps for _, steps in self.curriculum))
         counts = ("steps", "tokens_per_step", "eval_every", "n_eval", "checkpoint_every")
-        check_fields(self, *counts, whole=True, above=0)
+        check_fields(self, *counts, integer=True, above=0)
         check_fields(self, "learning_rate", "clip_norm", "qk_identity_rate", "vo_identity_rate", above=0)
         check_fields(self, "current_share", "decay_share", low=0, high=1)
         check_fields(self, "contrastive", "weight_decay", low=0)
-        check_fields(self, "warmup_steps", whole=True, low=0)
-        check_fields(self, "n_train", "batch_size", whole=True, low=1)
+        check_fields(self, "warmup_steps", integer=True, low=0)
+        check_fields(self, "n_train", "batch_size", integer=True, low=1)
         self._check_betas()
         self._check_snapshots()
         _check_choices(self, association=Association, keep=Keep, precision=Precision, decay=Decay)
@@ -163,7 +163,7 @@ class TrainSettings:
         if isinstance(steps, str):
             return check_choice("snapshots", steps, OnChange)
         if isinstance(steps, int):
-            return check_fields(self, "snapshots", whole=True, low=2)
+            return check_fields(self, "snapshots", integer=True, low=2)
         if steps is not None and (not steps or steps[0] < 0 or list(steps) != sorted(set(steps))):
             shown = shortened(repr(steps))
             raise ValueError(f"snapshots is {shown}; give steps from 0 on, each once and in order.")

@@ -19,10 +19,10 @@ NAN, INF = float("nan"), float("inf")
     [
         (NAN, {}, "it must be a finite number"),
         (-INF, {"low": 0}, "it must be a finite number"),
-        ("5", {"whole": True}, "'5'; it must be an integer"),
+        ("5", {"integer": True}, "'5'; it must be an integer"),
         (True, {}, "it must be a finite number"),
         (None, {}, "it must be a finite number"),
-        (2.5, {"whole": True}, "it must be an integer"),
+        (2.5, {"integer": True}, "it must be an integer"),
         (0, {"above": 0}, "it must be positive"),
         (-0.1, {"low": 0}, "it must not be negative"),
         (0, {"low": 1}, "it must be at least 1"),
@@ -39,7 +39,7 @@ def test_other_numbers_are_refused(value, limits, words):
 def test_valid_numbers_pass():
     for value in (1, 0.5, np.float64(1), np.int64(1)):
         check_number("rate", value, above=0, high=1)
-    check_number("n", np.int64(3), whole=True, low=3)
+    check_number("n", np.int64(3), integer=True, low=3)
 
 
 @pytest.mark.parametrize("value", [NAN, INF])

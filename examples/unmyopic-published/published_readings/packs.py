@@ -122,7 +122,7 @@ def read_pack(path: Path) -> Pack:
     with reading(about, PACK):
         config, readings = dict(values["config"]), _readings(values)
         for name in ("n_ctx", "d_vocab", "d_vocab_out"):
-            check_number(name, config[name], whole=True, low=1)
+            check_number(name, config[name], integer=True, low=1)
         name, task = str(values["name"]), str(values["task"])
     with reading(arrays, PACK):
         found = _arrays(arrays, config)
@@ -161,7 +161,7 @@ def _reading(values: Mapping[str, Any]) -> Reading:
     found = Reading(**given, component=dict(values["component"]), reported=values.get("reported"))
     for place in found.heads:
         for number in place:
-            check_number("head of a reading", number, whole=True, low=0)
+            check_number("head of a reading", number, integer=True, low=0)
     return found
 
 

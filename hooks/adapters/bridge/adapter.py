@@ -82,7 +82,7 @@ def _check_sizes(model: Any) -> None:
         have = "is missing" if cfg is None else f"(a {type(cfg).__name__}) lacks {', '.join(lacking)}"
         raise ValueError(f"{name}.cfg {have}; needed are the attributes {', '.join(SIZES)}.")
     for size in SIZES:
-        check_number(f"{name}.cfg.{size}", getattr(cfg, size), whole=True, low=1)
+        check_number(f"{name}.cfg.{size}", getattr(cfg, size), integer=True, low=1)
     if getattr(cfg, "d_head", None) is None and cfg.d_model % cfg.n_heads:
         raise ValueError(
             f"{name}.cfg has d_model {cfg.d_model} and n_heads {cfg.n_heads}, and no d_head: d_model is no multiple of "

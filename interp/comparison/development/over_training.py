@@ -212,7 +212,7 @@ def over_training(
             common step or of different tasks for a verb that compares them, or a verb that refuses every snapshot.
     """
     runs = [run] if isinstance(run, TrainingRun) else list(run)
-    check_number("n_jobs", n_jobs, whole=True, above=0)
+    check_number("n_jobs", n_jobs, integer=True, above=0)
     if not runs:
         raise ValueError("run is empty; give at least one.")
     inputs = [verb_input for single_run in runs for verb_input in _snapshots(single_run, steps)]

@@ -127,7 +127,7 @@ def read_program(path: str | Path) -> Program:
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
     for name in SIZES:
-        check_number(name, values[name], whole=True, low=0 if name == "d_mlp" else 1)
+        check_number(name, values[name], integer=True, low=0 if name == "d_mlp" else 1)
     if values["normalization"] is not None or values["activation"] != "relu" or values["attn_scale"] != 1:
         raise ValueError(
             f"normalization is {values['normalization']!r}, activation {values['activation']!r}, attn_scale "
@@ -171,7 +171,7 @@ def _names(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 def _selector(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Selector:
     for name, limit in (("layer", "n_layers"), ("head", "n_heads")):
-        check_number(name, values[name], whole=True, low=0, high=sizes[limit] - 1)
+        check_number(name, values[name], integer=True, low=0, high=sizes[limit] - 1)
     select = values["selector"].get("select")
     words = json.dumps(values["selector"]) if select is None else "{keys} {predicate} {queries}".format(**select)
     return Selector(

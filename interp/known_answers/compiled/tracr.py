@@ -40,7 +40,7 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
 
     Source: tracr (google-deepmind/tracr). Differs: scores are not scaled, since W_Q has the factor; padding is masked.
     """
-    check_number("n", n, whole=True, low=64)
+    check_number("n", n, integer=True, low=64)
     # Read everything that may be missing from an object of another kind
     try:
         sizes, residual = assembled.model_config, tuple(map(str, assembled.residual_labels))

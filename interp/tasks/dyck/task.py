@@ -176,7 +176,7 @@ class Dyck(Task):
         Raises:
             ValueError: an unknown split.
         """
-        check_number("n", n, whole=True, low=0)
+        check_number("n", n, integer=True, low=0)
         check_choice("split", split, Split)
         probabilities = self._step_probabilities
         words = sample_words(n, self.n_types, probabilities, generator=generator, length=self.length + 1)

@@ -89,7 +89,7 @@ class Lego(Task):
         check_field_types(self)
         check_class("group", self.group, GroupAction)
         object.__setattr__(self, "alphabet", tuple(self.alphabet))
-        check_number("n_vars", self.n_vars, whole=True, low=1)
+        check_number("n_vars", self.n_vars, integer=True, low=1)
         if self.n_vars > len(self.alphabet):
             raise ValueError(
                 f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; give a longer "
@@ -210,7 +210,7 @@ class Lego(Task):
         Raises:
             ValueError: a negative n, an unknown split, a chain length out of range, or a split with too few sentences.
         """
-        check_number("n", n, whole=True, low=0)
+        check_number("n", n, integer=True, low=0)
         check_choice("split", split, Split)
         length = self.n_vars if n_vars is None else n_vars
         if not 1 <= length <= self.n_vars:

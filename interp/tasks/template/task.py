@@ -257,7 +257,7 @@ class Template(Task):
         Raises:
             ValueError: an unknown split.
         """
-        check_number("n", n, whole=True, low=0)
+        check_number("n", n, integer=True, low=0)
         check_choice("split", split, Split)
         weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
         template = torch.multinomial(weights, n, replacement=True, generator=generator)

@@ -230,7 +230,7 @@ def _check_settings(kernels: Sequence[Kernel], regularisation: Sequence[float], 
     for penalty in regularisation:
         check_number("regularisation", penalty, above=0)
     for name, size in sizes.items():
-        check_number(name, size, whole=True, low=2)
+        check_number(name, size, integer=True, low=2)
 
 
 def check_task(task: Template, verb: str) -> None:

@@ -107,7 +107,7 @@ class TransformerKernel(Kernel):
         check_choice("activation", self.activation, Activation)
         check_fields(self, "beta", "gamma", low=0)
         check_fields(self, "b1", "b2")
-        check_fields(self, "n_draws", whole=True, above=0)
+        check_fields(self, "n_draws", integer=True, above=0)
         if self.b1 == 0:
             raise ValueError("b1 is 0; choose another number: with b1 = 0 the activation is constant.")
 

@@ -130,8 +130,8 @@ def template_matrix(
     """
     check_task(task, "template_matrix")
     check_class("kernel", kernel, Kernel)
-    check_number("copies", copies, whole=True, low=2)
-    check_number("repeats", repeats, whole=True, low=2)
+    check_number("copies", copies, integer=True, low=2)
+    check_number("repeats", repeats, integer=True, low=2)
     strings = task.disjoint_strings(copies)
     repeated_kernels = [kernel]
     if kernel.random_draws:

@@ -239,7 +239,7 @@ def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) ->
             "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
             "matrix by matrix, and then compute its curve."
         )
-    check_number("n", n, whole=True, low=FEWEST_EXAMPLES)
+    check_number("n", n, integer=True, low=FEWEST_EXAMPLES)
     if not len(fractions):
         raise ValueError("fractions is empty; give fractions of what to keep, such as (1, 0.5, 0.1, 0).")
     for fraction in fractions:

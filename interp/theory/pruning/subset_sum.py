@@ -182,7 +182,7 @@ def mask_pair(
 
 def rows_needed(n_slots: int, candidates: int) -> int:
     """Number of rows that give every slot (an input, or an input and a sign) its candidates, with 20 % to spare."""
-    check_number("candidates", candidates, whole=True, above=0)
+    check_number("candidates", candidates, integer=True, above=0)
     return -(-n_slots * candidates * 6 // 5)
 
 

@@ -58,7 +58,7 @@ def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
 @torch.no_grad()
 def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     """The maps of one applied layer. Raises ValueError if the model has no such layer."""
-    check_number("layer", layer, whole=True, low=0, high=model.cfg.n_layers - 1)
+    check_number("layer", layer, integer=True, low=0, high=model.cfg.n_layers - 1)
     block, sites = model.block(layer), model.blocks[layer].attn
     query, key, value = (
         torch.cat([getattr(sites, f"W_{name}"), getattr(sites, f"b_{name}")[:, None]], 1).double() for name in "QKV"

@@ -337,7 +337,7 @@ def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[
     Raises:
         ValueError: fewer than two sequences.
     """
-    check_number("n", n, whole=True, low=2)
+    check_number("n", n, integer=True, low=2)
     generator = derived_generator(seed, "random tokens")
     if task is None:
         return target.embed.example(n, min(target.cfg.n_ctx, 32), generator)
