@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     """Estimates, the ends of their confidence intervals, and the sample size behind each.
 
-    In arithmetic, comparisons and `np.asarray` it acts as its values; `interval[index]` selects cells of all fields.
+    It otherwise acts as the array of its values: in arithmetic and comparisons, and with all methods of an array
+    (`accuracy.mean()`, `accuracy.shape`). `interval[index]` selects cells of all fields.
 
     Example:
         >>> import numpy as np
         >>> accuracy = Interval(value=np.array([0.5, 0.9]), low=np.array([0.4, 0.8]), high=np.array([0.6, 1.0]), n=96)
-        >>> print(accuracy[1].text(digits=1), (accuracy > 0.7).tolist())
-        0.9 [0.8, 1.0] [False, True]
+        >>> print(accuracy[1].text(digits=1), accuracy.max(), (accuracy > 0.7).tolist())
+        0.9 [0.8, 1.0] 0.9 [False, True]
     """
 
     value: Float[np.ndarray, "*cells"]
@@ -34,15 +35,16 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the estimates."""
-        return self.value.shape
-
-    @property
     def half_width(self) -> float:
         """Half the width of the widest interval; NaN if all are missing."""
         widths = self.high - self.low
         return float(np.nanmax(widths) / 2) if np.isfinite(widths).any() else float("nan")
+
+    def __getattr__(self, name: str) -> Any:
+        # Python looks for special methods on objects without fields too, as when an interval is copied
+        if name.startswith("__") or "value" not in vars(self):
+            raise AttributeError(f"an Interval has no {name}")
+        return getattr(self.value, name)
 
     def __len__(self) -> int:
         return len(self.value)

@@ -1,4 +1,6 @@
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -23,6 +25,14 @@ def test_it_acts_as_its_values(accuracy):
     assert np.max(accuracy) == 0.9
     assert float(accuracy[0]) == 0.5
     assert accuracy.half_width == pytest.approx(0.1)
+    assert (accuracy.mean(), accuracy.tolist(), accuracy.shape) == (0.7, [0.5, 0.9], (2,))
+
+
+def test_it_can_be_copied_and_pickled(accuracy):
+    for copied in (copy.copy(accuracy), copy.deepcopy(accuracy), pickle.loads(pickle.dumps(accuracy))):
+        assert copied.low.tolist() == [0.4, 0.8]
+    with pytest.raises(AttributeError, match="no attribute 'mean_of_all'"):
+        accuracy.mean_of_all()
 
 
 def test_an_index_selects_cells_of_all_fields(accuracy):
