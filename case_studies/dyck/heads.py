@@ -15,9 +15,9 @@ from case_studies.frame.rules import Above, Below
 from case_studies.recipes.intervals import difference_interval, proportion
 from case_studies.recipes.learned import excluded_models
 from hooks import Transformer
+from hooks.model.attention import visible_keys
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
-from interp.core.verbs import visible_keys
 from interp.heads.ablate import ablate_heads
 from interp.heads.kinds import relations_of
 from interp.heads.measures import RelationRows
@@ -48,7 +48,7 @@ def stack_scores(model: Transformer, task: Dyck, *, n: int, seed: int) -> tuple[
     """
     batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
     related = torch.stack(list(relations_of(task, batch, STACK_LIKE).values()), 1)
-    allowed = visible_keys(model, batch.tokens, batch.attention_mask)
+    allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
     real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
     rows = RelationRows(related & allowed[:, None], allowed, real)
     pattern = patterns_on([model], batch)[-1, 0].float()

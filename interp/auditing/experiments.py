@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
+from hooks.model.attention import visible_keys
 from interp.auditing.interventions import (
     ValuePool,
     pattern_replacements,
@@ -21,7 +22,6 @@ from interp.auditing.interventions import (
 )
 from interp.core.activations import chunks
 from interp.core.progress import counted
-from interp.core.verbs import visible_keys
 from interp.heads.kinds import PackedRelations, kinds_of, related_keys, sequences_at_once
 from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.tasks.base import Batch, Score, Task
@@ -234,7 +234,7 @@ def check_relations(model: Net, task: Task, batch: Batch) -> None:
     if not kinds:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     for chunk in chunks(batch, sequences_at_once(batch)):
-        visible = visible_keys(model, chunk.tokens, chunk.attention_mask)
+        visible = visible_keys(model.cfg, chunk.tokens, chunk.attention_mask)
         if (related_keys(task, chunk, kinds) & visible[:, None]).any():
             return
     raise ValueError(

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net
 from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
+from hooks.model.attention import visible_keys
 from interp.core.randomness import derived_generator
-from interp.core.verbs import visible_keys
 from interp.heads.methods import REMOVALS, normalised, random_weights
 from interp.tasks.base import Batch
 
@@ -58,7 +58,7 @@ def pattern_replacements(
         first: Index of the first sequence of the chunk.
     """
     # A head cannot attend to keys that are not visible, related or not
-    visible = visible_keys(model, batch.tokens, batch.attention_mask)
+    visible = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
     visible_related = {kind: relation & visible for kind, relation in related.items()}
     random = random_weights(visible, seed, first)
 

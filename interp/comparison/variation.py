@@ -12,6 +12,7 @@ from torch import Tensor
 from hooks import BridgeModel
 from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
+from hooks.model.attention import visible_keys
 from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
@@ -20,7 +21,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
-from interp.core.verbs import AnyModel, prepare_model, visible_keys
+from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.training.run import TrainingRun
 
@@ -304,7 +305,7 @@ def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
 def _read_part(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     tokens, mask = batch.tokens, batch.attention_mask
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-    n_keys = visible_keys(models[0], tokens, mask).sum(-1) * real
+    n_keys = visible_keys(models[0].cfg, tokens, mask).sum(-1) * real
     patterns = patterns_on(models, batch)
     if mask is not None:
         patterns *= mask[:, None, :, None]

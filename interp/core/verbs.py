@@ -4,15 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxtyping import Bool, Int
-from torch import Tensor
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks import BridgeModel, TransformerStack, from_bridge, make_model
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
-from hooks.model import attention
 from hooks.model.baseline import Baseline
 from interp.tasks.base import IS_A_TASK, Task
 
@@ -197,10 +194,3 @@ def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
         return model.untrained(seed)
     cfg = replace(model.cfg, head_patterns=()) if learned else model.cfg
     return make_model(cfg, seed=seed).eval()
-
-
-def visible_keys(
-    model: Net, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
-) -> Bool[Tensor, "batch query key"]:
-    """Keys visible to each query under causal and padding masks."""
-    return attention.visible_keys(model.cfg, tokens, attention_mask)

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net, projected_values
+from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
-from interp.core.verbs import visible_keys
 from interp.heads.kinds import PackedRelations, related_keys, sequences_at_once
 from interp.tasks.base import Batch, Task
 
@@ -93,7 +93,7 @@ def _pattern_scores(
 
 
 def _rows(model: Net, chunk: Batch, related: Bool[Tensor, "batch kind query key"]) -> "RelationRows":
-    allowed = visible_keys(model, chunk.tokens, chunk.attention_mask)
+    allowed = visible_keys(model.cfg, chunk.tokens, chunk.attention_mask)
     real = torch.ones_like(chunk.tokens, dtype=torch.bool) if chunk.attention_mask is None else chunk.attention_mask
     return RelationRows(related & allowed[:, None], allowed, real)
 

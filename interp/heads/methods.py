@@ -15,9 +15,9 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import Head, Net, every_head, head_output_point
 from hooks.interventions.replacements import Mean, Pattern, Replacement, Resample, Zero
+from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
-from interp.core.verbs import visible_keys
 from interp.heads.kinds import PackedRelations, kinds_of, known_kinds, sequences_at_once
 from interp.tasks.base import Batch, Task
 
@@ -96,7 +96,7 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
 
     def pattern_of(rows: slice) -> Replacement:
         chunk = batch.select(rows)
-        allowed = visible_keys(model, chunk.tokens, chunk.attention_mask)
+        allowed = visible_keys(model.cfg, chunk.tokens, chunk.attention_mask)
         weight = allowed.double()
         if related is not None:
             weight = (related.on(rows)[:, 0] & allowed).double()

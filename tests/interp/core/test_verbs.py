@@ -12,9 +12,10 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 import hooks
 import interp
 from hooks.interventions.ablation_engine import AblationEngine
+from hooks.model.attention import visible_keys
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.verbs import VERBS, prepare_model, supported_verbs, untrained_copy, visible_keys
+from interp.core.verbs import VERBS, prepare_model, supported_verbs, untrained_copy
 from interp.heads.kinds import relations_of
 from interp.tasks import Dyck, Lego
 from interp.tasks.base import logits_at_targets
@@ -324,7 +325,7 @@ def test_probe_with_verify_accepts_a_bridge():
 def test_visible_keys_match_the_patterns_of_the_bridge():
     for kind in KINDS:
         model, batch = hooks.from_bridge(bridge_for(kind)), batch_of(PADDED, "keys")
-        allowed = visible_keys(model, batch.tokens, batch.attention_mask)
+        allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
         patterns = cache_of(model.bridge, batch)["blocks.0.attn.hook_pattern"]
         real = batch.attention_mask[:, None, :, None].expand_as(patterns)
         seen = (patterns > 0)[real]
