@@ -124,7 +124,7 @@ class Run:
                 if error is not None:
                     errors[claim.id] = error
                 label = self.result(claim, dict(errors)).label if error is None else "could not be measured"
-                count.one(f"{claim.id}: {label}", work=work[claim.id])
+                count.advance(f"{claim.id}: {label}", work=work[claim.id])
         return errors
 
     def result(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:

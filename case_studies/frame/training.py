@@ -117,6 +117,6 @@ def train_models(
                 n_jobs=plan.processes,
                 device=device,
                 fresh=fresh,
-                on_finished=lambda path: count.one(work=work[path]),
+                on_finished=lambda path: count.advance(work=work[path]),
                 scheduler=scheduler,
             )

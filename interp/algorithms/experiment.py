@@ -111,7 +111,7 @@ class Experiment:
             accuracies = []
             for hypothesis in self.hypotheses:
                 accuracies.append(self._accuracies(hypothesis))
-                count.one()
+                count.advance()
         return accuracies
 
     def _accuracies(self, hypothesis: Hypothesis) -> Accuracies:

@@ -88,12 +88,12 @@ def audit(
         # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
         experiments, judged = choose_outcomes(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
         heads, n_first, batches = experiments.heads, len(experiments.batch), [experiments.batch]
-        count.one()
+        count.advance()
 
         # 2. Labels: what each head looks like
         patterns = classify_heads(model, task, n=n_first, alpha=alpha, seed=seed)
         labels = _labels(patterns)
-        count.one()
+        count.advance()
 
         # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
         on_heads = experiments.effects(ON_ALL_HEADS, labels)
@@ -137,7 +137,7 @@ def audit(
                 on_heads |= experiments.effects(LABEL_TESTS, still_tested, heads=still_tested)
                 on_sets = effects_of_sets(experiments, sets, judged.indices, pairs=pairs, cancelling=cancelling)
                 evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
-            count.one()
+            count.advance()
     return AuditResult(
         heads=head_verdicts(heads, patterns, evidence, facts_about),
         kinds=patterns.kinds,

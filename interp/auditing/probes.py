@@ -171,9 +171,9 @@ def audit_probe(
     check_level(alpha)
     with Count("auditing probes", 2) as count:
         probes = probe(model, task, label=label, n_train=n_train, n_test=n_test, seed=seed)
-        count.one()
+        count.advance()
         audited = _audited(model, task, probes, n_train=n_train, n_test=n_test, alpha=alpha, seed=seed)
-        count.one()
+        count.advance()
     return audited
 
 

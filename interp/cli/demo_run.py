@@ -54,7 +54,7 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
     print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, and a control (about a minute) ...")
     specs = {folder / name: spec for name, spec in demo_specs(seed).items()}
     with Count("training models", len(specs)) as count:
-        train_to_disk(specs, fresh=fresh, on_finished=lambda run_folder: count.one())
+        train_to_disk(specs, fresh=fresh, on_finished=lambda run_folder: count.advance())
     runs = {run_folder.name: TrainingRun.load(run_folder) for run_folder in specs}
     title = "A transformer learns to follow a chain of reasoning"
     return _analyse(runs, folder / "model", folder, seed=seed, title=title)
@@ -90,7 +90,7 @@ def _analyse(
     with Count("analyses", len(calls) + 1) as count:
         for results_of_call in in_processes(calls, n_jobs=n_jobs):
             results |= results_of_call
-            count.one()
+            count.advance()
         # in the order of the page
         results = {name: results[name] for name in ("audit", "probes", "heads", "sets") if name in results}
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def _analyse(
             n_test=N_TEST,
             title=title,
         )
-        count.one()
+        count.advance()
     print(f"\n{evaluations['model']}\n\n{results['probes']}\n\n{results['audit'].summary()}")
     if "sets" in results:
         print(f"\n{results['sets']}\n")

@@ -31,15 +31,15 @@ def report(
     label = task.answer_label if verify else None
     with Count("report of a run", 5, work=12.0) as count:
         probes = probe_model(model, task, label=label, verify=label is not None)
-        count.one(work=3.0)
+        count.advance(work=3.0)
         audited = audit_model(model, task, at_chance=True)
-        count.one(work=5.0)
+        count.advance(work=5.0)
         patterns = classify_heads(model, task)
-        count.one()
+        count.advance()
         ablated = ablate_heads(model, task)
-        count.one()
+        count.advance()
         viewer = show_heads(model, task, audited, probes=probes)
         results = [viewer, audited, probes, patterns, ablated]
         page, evaluations = report_run(trained, task, out or run / "report.html", results=results)
-        count.one(work=2.0)
+        count.advance(work=2.0)
     return Output(text=f"report: {page}", values={"page": str(page), "evaluation": evaluations["model"].to_dict()})

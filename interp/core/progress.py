@@ -101,7 +101,7 @@ class TrainingProgress(_Bar):
 
 
 class Count(_Bar):
-    """The number of items done out of a total, with the remaining time. Call `one` after each item.
+    """The number of items done out of a total, with the remaining time. Call `advance` after each item.
 
     Args:
         name: What is counted.
@@ -115,7 +115,7 @@ class Count(_Bar):
         self.work, self.worked = work if work is not None else float(total), 0.0
         self.started = time.monotonic()
 
-    def one(self, text: str = "", *, work: float = 1.0) -> None:
+    def advance(self, text: str = "", *, work: float = 1.0) -> None:
         """Count one more item of this much work; print `text`, if any, as a line, wherever the output goes."""
         self.worked += work
         remaining = ""
@@ -140,7 +140,7 @@ def counted(name: str, items: Iterable[Item], *, total: int) -> Iterator[Item]:
     with Count(name, total) as count:
         for item in items:
             yield item
-            count.one()
+            count.advance()
 
 
 def _remaining_time(seconds: float, completed: int | float, total: int | float) -> str:

@@ -168,7 +168,7 @@ def ablate_heads(
             scored.append(score.total.double())
             after = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
             lost.append(torch.stack([before - _measures(task.score(logits, chunk)) for logits in after], 1))
-            count.one()
+            count.advance()
     # Shares of the scored answers; an outcome without any has no accuracy.
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(scored).numpy()

@@ -192,7 +192,7 @@ def classify_heads(
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     with Count("classifying heads", 2) as count:
         measures = measure(model, task, batch, names)
-        count.one()
+        count.advance()
         # Mean scores, and their p values if the keys of each query are permuted.
         mean, half = mean_over_sequences(measures.score), _half_width(measures.score)
         spread = np.sqrt(measures.null_variance.sum(0)) / np.isfinite(measures.score).sum(0).clip(1)
@@ -205,7 +205,7 @@ def classify_heads(
         comparison = _compare(
             model, task, batch, measures, candidates, names, untrained=untrained, alpha=alpha, seed=seed
         )
-        count.one()
+        count.advance()
     passed = candidates & (comparison.p <= comparison.level)
     uniform = passed[..., -1] & (uniformity > comparison.highest[:, -1].mean() + MORE_UNIFORM)
     labels = [

@@ -281,7 +281,7 @@ def _worst_first(chooser: _HeadSets, heads: Sequence[Head], order: str) -> Itera
             cheapest = min(remaining, key=lambda head: chooser.loss(others[head]))
             remaining = others[cheapest]
             removed.append(cheapest)
-            count.one()
+            count.advance()
     yield from reversed(removed)
 
 

@@ -204,7 +204,7 @@ def probe(
                 if sums is not None:
                     sums.add(rows, block)
                 yield rows, block
-                count.one()
+                count.advance()
 
         score = partial(solve, present=present, n_classes=n_classes)
         inputs = [streams(model, 0, sums), streams(model, 1)]
@@ -216,7 +216,7 @@ def probe(
         if sums is not None:
             directions = {(layer, targets[index]): cell for (layer, index), cell in sums.directions().items()}
             causal = interchange_map(model, task, testing, directions, seed=seed)
-            count.one(work=1.2 * n_blocks)
+            count.advance(work=1.2 * n_blocks)
     accuracy = true_scores[..., 0]
     n_fitted, n_scored = (exists.sum(0).numpy() for exists in present)
     inputs_scored = distinct_inputs(testing)

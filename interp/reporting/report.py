@@ -59,9 +59,9 @@ def report(
     """
     with Count("page", 2) as count:
         page_sections = [_section(result) for result in counted("sections", results, total=len(results))]
-        count.one()
+        count.advance()
         page = write_page(path, title=title, lead=lead, sections=page_sections, identity=identity or page_identity())
-        count.one()
+        count.advance()
     return page
 
 
@@ -101,7 +101,7 @@ def report_run(
         for name, evaluated_run in runs.items():
             seed = evaluated_run.manifest["seed"]
             evaluations[name] = evaluate(evaluated_run.model, task, n=n_test, seed=seed)
-            count.one()
+            count.advance()
         page = report(
             _ordered_sections(runs, task, results, evaluations),
             path,
@@ -109,7 +109,7 @@ def report_run(
             lead=_lead(run, task, results, evaluations["model"]),
             identity=page_identity(run.model, task, seed=f"{run.manifest['seed']} (training)"),
         )
-        count.one()
+        count.advance()
     return page, evaluations
 
 

@@ -145,7 +145,7 @@ class Stack:
                         active.remove(trainer)
                         yield trainer, error
                     for _ in active:
-                        count.one()
+                        count.advance()
         except KeyboardInterrupt as error:
             for trainer in active:
                 error.add_note(trainer.interrupted())

@@ -103,7 +103,7 @@ def sweep(
 
         def report(path: Path, error: Exception | None) -> None:
             failure = f"{runs.name(missing[path])} failed: {error}" if error is not None else ""
-            count.one(failure, work=specs[path].work)
+            count.advance(failure, work=specs[path].work)
 
         def report_stacked(path: Path, error: Exception | None) -> None:
             if isinstance(error, FolderInUse):

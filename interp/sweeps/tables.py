@@ -103,7 +103,7 @@ def tabulate(
                 calls.append((_measure, (index, verb_input, verb, dict(options), cached)))
             else:
                 tables[index] = columns
-                count.one()
+                count.advance()
         # Measure the others, in the order in which processes are free
         outcomes = in_processes(calls, n_jobs=min(n_jobs, len(calls))) if calls else ()
         for index, columns, refusal in outcomes:
@@ -111,7 +111,7 @@ def tabulate(
                 refusals[index] = refusal
             else:
                 tables[index] = columns
-            count.one()
+            count.advance()
     if not tables:
         raise ValueError(f"{name} refuses every {unit}: {next(reversed(refusals.values()))}")
     rows = _join([(inputs[index].labels, tables[index]) for index in sorted(tables)])

@@ -52,11 +52,11 @@ def test_count(console, monkeypatch):
     clock = iter([0.0, 1.0, 16.0, 17.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress.Count("training models", 4) as count:
-        count.one()
-        count.one()
+        count.advance()
+        count.advance()
         assert count.bar.tasks[0].fields["note"] == "about 16 s to go"
-        count.one("the [third] was inconclusive")
-        count.one()
+        count.advance("the [third] was inconclusive")
+        count.advance()
     if terminal:
         assert "4/4" in plain(written)
         assert "  the [third] was inconclusive\n" in plain(written)
@@ -71,7 +71,7 @@ def test_the_remaining_time_counts_work(monkeypatch, capsys, done, left):
     clock = iter([0.0, 10.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress.Count("claims", 2, work=10.0) as count:
-        count.one("the first", work=done)
+        count.advance("the first", work=done)
     assert f"the first (1 of 2, {left})" in capsys.readouterr().out
 
 
@@ -87,7 +87,7 @@ def test_a_bar_inside_another_is_a_line_below_it(terminal):
 @pytest.mark.parametrize("shown", [False, True])
 def test_progress_is_switched_off_in_a_block(terminal, shown):
     with progress.progress(shown), progress.Count("items", 1) as count:
-        count.one()
+        count.advance()
     assert bool(terminal.getvalue()) == shown
     with progress.Count("items", 1) as count:
         assert count.on_terminal
@@ -109,9 +109,9 @@ def test_a_notebook_shows_one_display_that_is_updated(monkeypatch):
         sys.modules, "IPython.display", SimpleNamespace(display=lambda *a, **k: made.append(k) or Display())
     )
     with progress.Count("<heads>", 2) as count:
-        count.one()
+        count.advance()
         list(progress.counted("inner", "a", total=1))
-        count.one()
+        count.advance()
     assert made == [{"raw": True, "display_id": True}]
     assert shown[0]["text/plain"].startswith("<heads> 1 of 2 about")
     assert shown[1]["text/plain"].splitlines()[1] == "inner 1 of 1"
@@ -126,7 +126,7 @@ real_progress = progress.Progress
 def test_an_interrupt_names_where_it_stopped(terminal):
     def work():
         with progress.Count("claims", 3) as count:
-            count.one()
+            count.advance()
             with progress.Count("models", 5):
                 raise KeyboardInterrupt
 
