@@ -252,8 +252,8 @@ def test_missing_targets_count_nowhere():
     ]
     assert len(losses) < 80
     torch.testing.assert_close(task.loss(logits, batch), torch.stack(losses).mean())
-    at_targets = logits.gather(1, batch.target_positions[..., None].expand(-1, -1, 9))
-    score = task.score(at_targets, batch)
+    target_logits = logits.gather(1, batch.target_positions[..., None].expand(-1, -1, 9))
+    score = task.score(target_logits, batch)
     assert torch.equal(score.total, batch.present.float())
     assert not score.loss[~batch.present].any()
     assert not score.right[~batch.present].any()

@@ -65,9 +65,9 @@ class RunningMax(Task):
             supervised=torch.arange(self.n_ctx) < self.n_ctx - 1,  # the last one is not trained
         )
 
-    def score(self, at_targets, batch):
+    def score(self, target_logits, batch):
         """Accuracy on the first two targets, and on the others."""
-        each = super().score(at_targets, batch)
+        each = super().score(target_logits, batch)
         return Score(**{name: torch.stack([v[:, :2].sum(1), v[:, 2:].sum(1)], 1) for name, v in vars(each).items()})
 
     def relations(self, batch):

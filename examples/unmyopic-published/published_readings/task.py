@@ -98,10 +98,10 @@ class Published(Task):
             target_mask=present,
         )
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
+    def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Right answers of an example, all positions together."""
-        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
-        right, present = self.answers(at_targets) == batch.labels, batch.present.to(loss)
+        loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
+        right, present = self.answers(target_logits) == batch.labels, batch.present.to(loss)
         right, loss, total = ((one * present).sum(1, keepdim=True) for one in (right.to(loss), loss, present))
         return Score(right=right, loss=loss, total=total)
 

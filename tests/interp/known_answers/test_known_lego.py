@@ -104,9 +104,9 @@ def test_the_shortcut_predicts_the_last_variable_and_no_other(n_vars):
     right = correct(task, logits, batch)
     assert right[:, -1].all()
     assert (abs(right[:, :-1].sum(0) - n / 2) < 4 * (n / 4) ** 0.5).all()
-    at_targets = logits.gather(1, batch.target_positions[..., None].expand(-1, -1, 2)).softmax(-1)
-    assert at_targets[:, -1].amax(-1).min() > 0.9999
-    assert at_targets[:, :-1].max() < 0.51
+    target_probabilities = logits.gather(1, batch.target_positions[..., None].expand(-1, -1, 2)).softmax(-1)
+    assert target_probabilities[:, -1].amax(-1).min() > 0.9999
+    assert target_probabilities[:, :-1].max() < 0.51
     even = cache["blocks.0.attn.hook_pattern"][:, COUNT]
     torch.testing.assert_close(even, torch.full_like(even, 1 / task.n_ctx), atol=1e-12, rtol=0)
 

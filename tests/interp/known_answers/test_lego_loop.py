@@ -41,10 +41,10 @@ def test_chains_of_any_length_and_group_are_solved(task):
 def test_variable_i_is_resolved_by_layer_two_i_and_not_before(task, model):
     batch = batch_of(task)
     for depth in range(1, 6):
-        at_targets = model.at_depth(depth)(batch.tokens).gather(
+        target_logits = model.at_depth(depth)(batch.tokens).gather(
             1, batch.target_positions[..., None].expand(-1, -1, task.d_vocab_out)
         )
-        known = (at_targets.amax(-1) - at_targets.amin(-1)) > 1
+        known = (target_logits.amax(-1) - target_logits.amin(-1)) > 1
         assert known.all(0).tolist() == [2 * i < depth for i in range(3)]
         assert (~known).all(0).tolist() == [2 * i >= depth for i in range(3)]
 

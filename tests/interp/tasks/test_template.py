@@ -245,8 +245,8 @@ def test_loss_and_score_by_loops(task, generator):
         right.append(float(correct))
         of_label.append(losses[-1])
     assert float(task.loss(logits, batch)) == pytest.approx(sum(losses) / len(losses))
-    at_targets = logits if task.form == "next_token" else logits[:, -1:]
-    score = task.score(at_targets, batch)
+    target_logits = logits if task.form == "next_token" else logits[:, -1:]
+    score = task.score(target_logits, batch)
     assert score.right[:, 0].tolist() == right
     assert score.loss[:, 0].tolist() == pytest.approx(of_label)
     assert score.total.tolist() == [[1.0]] * 9

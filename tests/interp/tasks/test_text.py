@@ -206,24 +206,24 @@ def test_another_setting_is_another_task(task):
     assert sum(other == task for other in others) == 1
 
 
-def at_targets_of(batch, d_vocab, seed=0):
+def random_target_logits(batch, d_vocab, seed=0):
     return torch.randn(*batch.labels.shape, d_vocab, generator=torch.Generator().manual_seed(seed))
 
 
 def test_score_and_loss_are_cross_entropy_by_outcome(task, generator):
     batch = task.sample(6, generator=generator)
-    at_targets = at_targets_of(batch, task.d_vocab)
+    target_logits = random_target_logits(batch, task.d_vocab)
     logits = torch.full((6, 24, task.d_vocab), 99.0)
     rows = torch.arange(6)[:, None].expand_as(batch.labels)
-    logits[rows, batch.target_positions] = at_targets
-    nats = -at_targets.log_softmax(-1)[rows, torch.arange(batch.labels.shape[1]), batch.labels]
-    score = task.score(at_targets, batch)
+    logits[rows, batch.target_positions] = target_logits
+    nats = -target_logits.log_softmax(-1)[rows, torch.arange(batch.labels.shape[1]), batch.labels]
+    score = task.score(target_logits, batch)
     groups = [range(task.n_masked), [task.n_masked]] if task is PAIRS else [range(len(task.targets))]
     for outcome, group in enumerate(groups):
         group = list(group)
         assert torch.allclose(score.loss[:, outcome], nats[:, group].sum(1), atol=1e-4)
         assert score.total[:, outcome].tolist() == [len(group)] * 6
-        right = (at_targets.argmax(-1) == batch.labels)[:, group].sum(1)
+        right = (target_logits.argmax(-1) == batch.labels)[:, group].sum(1)
         assert score.right[:, outcome].tolist() == right.tolist()
     assert score.loss.shape == (6, len(task.outcomes))
     mean = sum(nats[:, list(group)].mean() for group in groups)

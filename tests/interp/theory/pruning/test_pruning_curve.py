@@ -47,10 +47,10 @@ class Successor(Task):
         where, supervised = torch.zeros(n, 1, dtype=torch.long), torch.ones(1, dtype=torch.bool)
         return Batch(tokens=tokens, target_positions=where, labels=(tokens + 1) % V, supervised=supervised)
 
-    def score(self, at_targets, batch):
+    def score(self, target_logits, batch):
         total = F.one_hot(batch.tokens[:, 0] % 2, 2) * torch.tensor(self.times)[batch.tokens].float()
-        right = (self.answers(at_targets) == batch.labels).float()
-        loss = F.cross_entropy(at_targets[:, 0], batch.labels[:, 0], reduction="none")
+        right = (self.answers(target_logits) == batch.labels).float()
+        loss = F.cross_entropy(target_logits[:, 0], batch.labels[:, 0], reduction="none")
         return Score(right=right * total, loss=loss[:, None] * total, total=total)
 
 
