@@ -17,7 +17,7 @@ from .auditing.audit import audit as audit
 from .auditing.probes import audit_probe as audit_probe
 from .comparison.variation import attention_variation as attention_variation
 from .core.verbs import supported_verbs as supported_verbs
-from .comparison.development.over_training import over_training as over_training
+from .comparison.over_training import over_training as over_training
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.extrapolate import extrapolate as extrapolate
 from .evaluation.perplexity import perplexity as perplexity

@@ -18,7 +18,7 @@ from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.randomness import derived_generator
 from interp.core.statistics import drop_interval
 from interp.heads.ablate import TOKENS_PER_CHUNK
-from interp.heads.methods import replacements
+from interp.heads.ablation_methods import replacements
 from interp.tasks.base import Batch, Task
 
 SHARE = 0.2

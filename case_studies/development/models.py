@@ -10,7 +10,7 @@ from case_studies.recipes.dyck_models import two_layer_models
 from case_studies.recipes.lego_models import chain_models
 from case_studies.recipes.seeds import more_seeds, with_seeds
 from case_studies.recipes.template_models import A, template_models
-from interp.comparison.development.over_training import OverTraining, over_training
+from interp.comparison.over_training import OverTraining, over_training
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
 from interp.sweeps.spec import ModelSpec, seeded

@@ -12,7 +12,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
-from interp.comparison.development.onsets import Onsets
+from interp.comparison.onsets import Onsets
 from interp.sweeps.spec import ModelSpec
 
 Onset = dict[tuple[int, int], float]

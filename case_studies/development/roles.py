@@ -11,7 +11,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below
 from case_studies.recipes.intervals import t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
-from interp.comparison.development.onsets import first_lasting
+from interp.comparison.onsets import first_lasting
 from interp.sweeps.spec import ModelSpec
 
 LEARNED = 0.99

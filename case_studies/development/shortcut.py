@@ -10,7 +10,7 @@ from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.recipes.intervals import proportion, t_interval
-from interp.comparison.development.over_training import OverTraining, over_training
+from interp.comparison.over_training import OverTraining, over_training
 from interp.sweeps.spec import ModelSpec
 from interp.theory.signs import sign_counting
 

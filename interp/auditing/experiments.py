@@ -22,8 +22,8 @@ from interp.auditing.interventions import (
 )
 from interp.core.activations import chunks
 from interp.core.progress import counted
+from interp.heads.ablation_methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.heads.kinds import PackedRelations, kinds_of, related_keys, sequences_at_once
-from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.tasks.base import Batch, Score, Task
 
 TOKENS_PER_CHUNK = 1536

@@ -14,7 +14,7 @@ from hooks.interventions.ablation_engine import AblationEngine, Head, Net
 from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
 from interp.core.randomness import derived_generator
-from interp.heads.methods import REMOVALS, normalised, random_weights
+from interp.heads.ablation_methods import REMOVALS, normalised, random_weights
 from interp.tasks.base import Batch
 
 ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")

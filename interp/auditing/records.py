@@ -12,8 +12,8 @@ from interp.auditing.interventions import INTERVENTIONS, TESTED, TOGETHER
 from interp.auditing.sets import HeadSets
 from interp.auditing.significance import GrowingEvidence, PValues
 from interp.auditing.verdicts import HeadFacts, decide
+from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
-from interp.heads.methods import REMOVALS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from interp.auditing.sentences import name_of, sentence, summary
 from interp.auditing.verdicts import VERDICTS
 from interp.core.inputs import repeats_text
 from interp.core.results import Result, count_range
-from interp.heads.methods import REMOVALS
+from interp.heads.ablation_methods import REMOVALS
 
 if TYPE_CHECKING:
     import altair as alt

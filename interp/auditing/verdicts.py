@@ -12,7 +12,7 @@ from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, NEEDED_IN, TESTED
 from interp.auditing.sets import Heads, HeadSets
 from interp.auditing.significance import PValues
-from interp.heads.methods import REMOVALS
+from interp.heads.ablation_methods import REMOVALS
 
 Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "undecided"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)

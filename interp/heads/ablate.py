@@ -23,7 +23,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.methods import check_heads, check_method, replacements
+from interp.heads.ablation_methods import check_heads, check_method, replacements
 from interp.tasks.base import Batch, Score, Task
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablate import TOKENS_PER_CHUNK, engines_on
-from interp.heads.methods import check_method, replacements
+from interp.heads.ablation_methods import check_method, replacements
 from interp.tasks.base import Batch, Task
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from interp.core.evaluation_mode import evaluation_mode, in_evaluation_mode
 from interp.core.page_identity import page_identity
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.ablation_methods import check_heads
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
-from interp.heads.methods import check_heads
 from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 

@@ -9,7 +9,7 @@ from hooks import Transformer
 from interp.auditing.audit import labels_to_test
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS
-from interp.heads.methods import REMOVALS
+from interp.heads.ablation_methods import REMOVALS
 from interp.known_answers import known_answer
 from interp.tasks import Lego
 

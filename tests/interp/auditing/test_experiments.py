@@ -15,8 +15,8 @@ from hooks.model.layers import take
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS
 from interp.core.randomness import derived_generator
+from interp.heads.ablation_methods import N_REFERENCE, random_weights
 from interp.heads.kinds import relations_of
-from interp.heads.methods import N_REFERENCE, random_weights
 from interp.known_answers import HeadTruth, KnownAnswer, known_answer
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Dyck, Lego

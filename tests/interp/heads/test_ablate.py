@@ -10,7 +10,7 @@ from hooks import Transformer
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
 from interp.heads.ablate import _random_sets
-from interp.heads.methods import METHODS
+from interp.heads.ablation_methods import METHODS
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets

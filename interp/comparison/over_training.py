@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from interp.comparison.development.onsets import Onsets
+    from interp.comparison.onsets import Onsets
 
 VALUES = ("accuracy", "score", "drop", "performs", "cosine", "variation", "share", "value")
 """Columns that charts show if none is named; the first that a table has."""
@@ -87,7 +87,7 @@ class OverTraining(VerbTable):
         Raises:
             ValueError: an unknown column, or no such row.
         """
-        from interp.comparison.development.onsets import find_onsets
+        from interp.comparison.onsets import find_onsets
 
         value, by = value or self.value, self._heads() if by is None else by
         if null is None:
@@ -111,7 +111,7 @@ class OverTraining(VerbTable):
             by: Columns that together name a line; default: all labels.
             where: Rows to use: values of columns.
         """
-        from interp.comparison.development.charts import lines
+        from interp.comparison.training_charts import lines
         from interp.view.offline import offline
 
         value = value or self.value
@@ -131,7 +131,7 @@ class OverTraining(VerbTable):
             y: Column of the map's rows.
             where: Rows to use: values of columns.
         """
-        from interp.comparison.development.charts import filmstrip
+        from interp.comparison.training_charts import filmstrip
         from interp.view.offline import offline
 
         value = value or self.value

@@ -14,7 +14,7 @@ import interp
 from hooks import make_model
 from interp import TrainSettings
 from interp.comparison import Onsets, OverTraining
-from interp.comparison.development.onsets import coverage, first_lasting, order_interval
+from interp.comparison.onsets import coverage, first_lasting, order_interval
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 from interp.training import TrainingRun

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from hooks.checks import check_class, checks_types
-from interp.comparison.development.charts import lines, step_axis
-from interp.comparison.development.over_training import OverTraining
+from interp.comparison.over_training import OverTraining
+from interp.comparison.training_charts import lines, step_axis
 from interp.core.page_identity import page_identity
 from interp.training.run import TrainingRun
 from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers

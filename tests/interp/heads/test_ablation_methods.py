@@ -13,8 +13,8 @@ from hooks import Transformer, TransformerConfig
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
+from interp.heads.ablation_methods import METHODS, N_REFERENCE, check_heads, normalised
 from interp.heads.kinds import relations_of
-from interp.heads.methods import METHODS, N_REFERENCE, check_heads, normalised
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
@@ -154,7 +154,7 @@ def test_the_mean_excludes_padding():
     task = Ragged(n_vars=2)
     model = model_of(task)
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
-    from interp.heads.methods import _reference
+    from interp.heads.ablation_methods import _reference
 
     found = _reference("mean", model, task, 0)[1]
     with torch.no_grad():

@@ -61,7 +61,7 @@ class Onsets(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """Onset of each label, median over seeds with its interval."""
-        from interp.comparison.development.charts import label_text, onset_chart
+        from interp.comparison.training_charts import label_text, onset_chart
 
         names = [label_text(self.by, label) or self.value for label in self.labels]
         onsets = self.to_dataframe().assign(label=names)
