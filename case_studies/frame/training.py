@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.progress import Count, say
+from interp.sweeps.cost import training_memory, training_operations
 from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
@@ -19,12 +20,12 @@ class Plan:
     """Number of models that are trained already."""
     missing: int
     operations: float
-    """Floating-point operations of the missing ones, estimated: `ModelSpec.operations`."""
+    """Floating-point operations of the missing ones, estimated: `training_operations`."""
     seconds: float | None
     """Of one process, at the speed of the models that are trained; None if none is."""
     processes: int
     memory: float
-    """Bytes that the largest of the missing models takes, estimated: `ModelSpec.memory`."""
+    """Bytes that the largest of the missing models takes, estimated: `training_memory`."""
 
     def __str__(self) -> str:
         models = self.trained + self.missing
@@ -54,16 +55,16 @@ def plan_training(specs: Iterable[ModelSpec], folder: Path, *, n_jobs: int) -> P
     missing = [spec for spec, run in runs if not run.finished]
     curves = [(spec, run.read_metrics()) for spec, run in runs if run.finished]
     # The speed of the models that are trained and have a learning curve
-    timed = [(spec.operations, curve[-1]["seconds"]) for spec, curve in curves if curve]
+    timed = [(training_operations(spec), curve[-1]["seconds"]) for spec, curve in curves if curve]
     operations, seconds = (float(sum(column)) for column in zip(*timed, strict=True)) if timed else (0.0, 0.0)
-    to_train = float(sum(spec.operations for spec in missing))
+    to_train = float(sum(training_operations(spec) for spec in missing))
     return Plan(
         trained=len(curves),
         missing=len(missing),
         operations=to_train,
         seconds=to_train * seconds / operations if operations and seconds else None,
         processes=n_jobs,
-        memory=max((spec.memory for spec in missing), default=0.0),
+        memory=max(map(training_memory, missing), default=0.0),
     )
 
 
@@ -84,7 +85,7 @@ def missing_models(specs: Iterable[ModelSpec], folder: Path, *, fresh: bool) -> 
                 break  # so its pretrained model is not needed
             missing[model.key] = model
     by_stage: dict[int, list[ModelSpec]] = {}
-    for spec in sorted(missing.values(), key=lambda spec: -spec.work):
+    for spec in sorted(missing.values(), key=training_operations, reverse=True):
         by_stage.setdefault(len(spec.sources), []).append(spec)
     return [by_stage[stage] for stage in sorted(by_stage)]
 
@@ -108,15 +109,15 @@ def train_models(
         device: As in `train_to_disk`.
         scheduler: As in `train_to_disk`.
     """
-    work = {folder / spec.key: spec.work for stage in stages for spec in stage}
+    operations = {folder / spec.key: training_operations(spec) for stage in stages for spec in stage}
     say(str(plan))
-    with Count("training models", len(work), work=sum(work.values())) as count:
+    with Count("training models", len(operations), work=sum(operations.values())) as count:
         for stage in stages:
             train_to_disk(
                 {folder / spec.key: spec for spec in stage},
                 n_jobs=plan.processes,
                 device=device,
                 fresh=fresh,
-                on_finished=lambda path: count.advance(work=work[path]),
+                on_finished=lambda path: count.advance(work=operations[path]),
                 scheduler=scheduler,
             )

@@ -80,6 +80,10 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     def __format__(self, format_spec: str) -> str:
         return format(float(self), format_spec) if format_spec else str(self)
 
+    def subtracted_from(self, value: float | Float[np.ndarray, "*#cells"]) -> Self:
+        """A known value minus the estimates, as for accuracy from drops of accuracy: the ends change places."""
+        return type(self)(value=value - self.value, low=value - self.high, high=value - self.low, n=self.n)
+
     def columns(self, name: str, low: str = "low", high: str = "high") -> dict[str, Float[np.ndarray, "*cells"]]:
         """Estimates and ends by column name, for tables."""
         return {name: self.value, low: self.low, high: self.high}

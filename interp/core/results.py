@@ -136,11 +136,6 @@ class Result:
         return value
 
 
-def with_interval(value: float, low: float, high: float, digits: int = 3) -> str:
-    """A number followed by the ends of its interval, as text."""
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
 def count_range(counts: Int[np.ndarray, "*cells"]) -> str:
     """The sample size of several cells as text: one number, or the least and the most."""
     least, most = int(counts.min()), int(counts.max())

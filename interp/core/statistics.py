@@ -88,7 +88,7 @@ def pooled_interval(
     Source: Korn & Graubard 1998: Clopper-Pearson with the effective sample size.
     """
     share, effective = effective_trials(right, total)
-    low, high = _clopper_pearson(share * effective, effective, CONFIDENCE)
+    low, high = share_interval(share, effective)
     empty = total.sum(0) == 0
     return np.where(empty, np.nan, share), np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 

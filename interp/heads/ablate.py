@@ -20,7 +20,7 @@ from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, with_interval
+from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablation_methods import check_heads, check_method, replacements
@@ -96,9 +96,9 @@ class AblationResult(Result):
         if len(sets) > MOST_LINES:
             sets = sorted(np.argsort(-self.drop.value.mean(1), kind="stable")[:MOST_LINES])
         for index in sets:
-            drop = self.drop[index]
-            cells = map(with_interval, *(self.clean - ends for ends in (drop.value, drop.high, drop.low)))
-            lines.append(f"{self.names[index]:<{width}}" + "".join(f"{cell:>21}" for cell in cells))
+            accuracies = self.drop[index].subtracted_from(self.clean)
+            cells = [f"{accuracy.text():>21}" for accuracy in accuracies]
+            lines.append(f"{self.names[index]:<{width}}" + "".join(cells))
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)
                 lines.append(f"{'  random, same size':<{width}}" + "".join(f"{value:>21.3f}" for value in random))

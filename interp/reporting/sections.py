@@ -12,7 +12,7 @@ from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.page_identity import model_line
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, count_range, with_interval
+from interp.core.results import Result, count_range
 from interp.evaluation.evaluate import EvaluationResult, chunks_on_device
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
@@ -184,10 +184,8 @@ def ablation_section(result: AblationResult) -> Section:
     rows = [("ablated heads", *(f"accuracy on {target}" for target in result.targets))]
     rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
     for index, (name, heads) in enumerate(zip(result.names, result.heads, strict=True)):
-        # the accuracy that is left; its lower end is that of the largest drop
-        drop = result.drop[index]
-        accuracy, low, high = (result.clean - ends for ends in (drop.value, drop.high, drop.low))
-        rows.append((f"{name} ({len(heads)})", *map(with_interval, accuracy, low, high)))
+        accuracies = result.drop[index].subtracted_from(result.clean)
+        rows.append((f"{name} ({len(heads)})", *(accuracy.text() for accuracy in accuracies)))
         if result.random_drop is not None:
             drops = result.random_drop[index]
             mean, worst = result.clean - drops.mean(0), result.clean - drops.max(0)

@@ -13,8 +13,9 @@ from hooks.model.architectures import Config, make_model
 from hooks.model.baseline import Baseline
 from interp.core.devices import check_device
 from interp.core.progress import Count
+from interp.sweeps.cost import activation_bytes
 from interp.sweeps.parallel import OnOutcome, Specs, initial_model
-from interp.sweeps.spec import ModelSpec, activation_bytes
+from interp.sweeps.spec import ModelSpec
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.manifest import manifest_of
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern

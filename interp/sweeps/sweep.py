@@ -11,6 +11,7 @@ from hooks.checks import check_number, checks_types
 from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.results import plots_offline
+from interp.sweeps.cost import training_operations
 from interp.sweeps.grid import SEED, Sweep
 from interp.sweeps.parallel import Specs, train_each, train_to_disk
 from interp.sweeps.spec import ModelSpec
@@ -99,11 +100,12 @@ def sweep(
     separate = dict(specs)
     if stacked or (stacked is None and accelerated):
         stacks, separate = _stacks(specs, required=bool(stacked))
-    with Count("training models", len(specs), work=sum(spec.work for spec in specs.values())) as count:
+    operations = {path: training_operations(spec) for path, spec in specs.items()}
+    with Count("training models", len(specs), work=sum(operations.values())) as count:
 
         def report(path: Path, error: Exception | None) -> None:
             failure = f"{runs.name(missing[path])} failed: {error}" if error is not None else ""
-            count.advance(failure, work=specs[path].work)
+            count.advance(failure, work=operations[path])
 
         def report_stacked(path: Path, error: Exception | None) -> None:
             if isinstance(error, FolderInUse):
@@ -115,7 +117,7 @@ def sweep(
 
         for stack in stacks:
             train_stacked(stack, device=device, fresh=fresh, on_outcome=report_stacked)
-        longest_first = dict(sorted(separate.items(), key=lambda pair: -pair[1].work))
+        longest_first = {path: separate[path] for path in sorted(separate, key=lambda path: -operations[path])}
         placement = {"device": device, "scheduler": scheduler, "shared_folder": shared_folder}
         for path, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **placement):
             report(path, error)

@@ -11,6 +11,7 @@ import interp
 from case_studies.frame.evidence import settings_of
 from case_studies.study import Study
 from interp.core.progress import Count
+from interp.sweeps.cost import training_operations
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
@@ -74,7 +75,7 @@ def test_the_source_is_part_of_the_key():
     assert specs[3].description["pretrained"] == "bert-base-uncased"
     assert specs[4].description["symbols"] == {"+": "-", "-": "+"}
     assert tuned(0, symbols=symbols[::-1]).key == specs[4].key
-    assert len({spec.work for spec in specs}) == 1
+    assert len({training_operations(spec) for spec in specs}) == 1
 
 
 def test_sources_are_trained_first_and_once(reproduce, tmp_path, counted):

@@ -9,6 +9,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
 from case_studies.study import Study
 from interp import TrainSettings
+from interp.sweeps.cost import training_memory, training_operations
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 
@@ -62,8 +63,8 @@ def test_the_plan_of_a_study(tmp_path, capsys):
     specs = {one.key: one for claim in toys.STUDY.claims for name in claim.needs
              for one in toys.STUDY.groups("quick")[name] if "quick" in claim.sizes}  # fmt: skip
     assert plan.missing == len(specs)
-    assert plan.operations == sum(one.operations for one in specs.values())
-    assert plan.memory == max(one.memory for one in specs.values())
+    assert plan.operations == sum(training_operations(spec) for spec in specs.values())
+    assert plan.memory == max(training_memory(spec) for spec in specs.values())
     assert f"{len(specs)} to train" in str(plan)
     assert "how long is known when some" in str(plan)
     toys.STUDY.run(folder=tmp_path, n_jobs=1, only=[toys.FAILING.id])

@@ -35,6 +35,12 @@ def test_it_can_be_copied_and_pickled(accuracy):
         accuracy.mean_of_all()
 
 
+def test_a_value_minus_an_interval_has_the_ends_in_the_other_order(accuracy):
+    error = accuracy.subtracted_from(np.array([1.0, 2.0]))
+    assert [cell.text(1) for cell in error] == ["0.5 [0.4, 0.6]", "1.1 [1.0, 1.2]"]
+    assert error.n.tolist() == [96, 90]
+
+
 def test_an_index_selects_cells_of_all_fields(accuracy):
     cell = accuracy[1]
     assert (cell.value, cell.low, cell.high, cell.n) == (0.9, 0.8, 1.0, 90)

@@ -1,10 +1,10 @@
-"""Long tables of results, and numbers with intervals as text."""
+"""Long tables of results, and sample sizes as text."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from interp.core.results import Result, count_range, with_interval
+from interp.core.results import Result, count_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,6 @@ def test_a_table_has_a_row_per_cell_and_repeats_values_along_later_axes():
     assert table["score"].tolist() == [0, 1, 2, 3, 4, 5]
     assert table["last"].tolist() == [7, 8, 9] * 2
     assert table["n"].tolist() == [5] * 6
-
-
-def test_a_number_with_its_interval():
-    assert with_interval(0.5, 0.25, 1.0) == "0.500 [0.250, 1.000]"
-    assert with_interval(-0.123, -0.2, 0.0, 1) == "-0.1 [-0.2, 0.0]"
 
 
 def test_the_sample_size_of_cells_is_one_number_or_a_range():
