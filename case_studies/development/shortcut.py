@@ -40,7 +40,7 @@ def knows_last(evidence: Evidence, spec: ModelSpec) -> bool:
 
 
 def _onset(over: OverTraining, measure: str, target: str) -> float:
-    onsets = over.onsets("share", by=(), null=CHANCE, where={"measure": measure, "target": target})
+    onsets = over.onsets("share", by=(), null=CHANCE, filters={"measure": measure, "target": target})
     return float(onsets.onset[0, 0])
 
 

@@ -9,7 +9,7 @@ from case_studies.recipes.template_models import A_AND_B
 from case_studies.template.answers import WHERE
 from case_studies.template.models import PSYCHOMETRIC
 from case_studies.template.solved import GROUPS
-from interp.algorithms import equality, first_symbol, majority
+from interp.algorithms import equality, first_symbol, majority_symbol
 
 SEEN = Preregistration(
     "after first models",
@@ -39,14 +39,14 @@ def _claim(
     )
 
 
-SHORTCUTS = (first_symbol, majority)
+SHORTCUTS = (first_symbol, majority_symbol)
 WHICH = "seeing only where the first symbol is again, and only how often symbols occur"
 CLAIMS = (
     _claim(
         "aba-abb",
         "aba against abb",
         tuple(GROUPS.values()),
-        (majority,),
+        (majority_symbol,),
         "seeing only how often symbols occur (where the first symbol is again decides aba against abb too, and so is "
         "no rival)",
     ),

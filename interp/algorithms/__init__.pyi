@@ -11,4 +11,4 @@ from .lego import sign_count as sign_count
 from .result import ImplementsResult as ImplementsResult
 from .template import equality as equality
 from .template import first_symbol as first_symbol
-from .template import majority as majority
+from .template import majority_symbol as majority_symbol

@@ -49,7 +49,7 @@ class Setup:
         choices = self.algorithms[0].choices
         return logits if choices is None else choices(logits)
 
-    def read(self, logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+    def read_answers(self, logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """Answers from logits."""
         if self.algorithms[0].choices is None:
             return self.task.answers(logits)
@@ -85,7 +85,7 @@ class Experiment:
     def __init__(self, net: Net, setup: Setup, *, judge_all: bool = False):
         self.net, self.setup, self.pairs = net, setup, setup.pairs
         self.engine = Interchange(net, self.pairs.base, self.pairs.source, setup.kinds)
-        self.clean = setup.read(self.engine.logits).cpu(), setup.read(self.engine.source_logits).cpu()
+        self.clean = setup.read_answers(self.engine.logits).cpu(), setup.read_answers(self.engine.source_logits).cpu()
         """The model's answers to the base and to the source inputs."""
         self.sites = list(dict.fromkeys(setup.stated_sites.values())) or sites_of(net, setup.kinds)
         self.places = _places(setup.task.places(self.pairs.base), setup.task.places(self.pairs.source))
@@ -143,12 +143,12 @@ class Experiment:
         if self.setup.search != "means":
             key = site, place.name
             if key not in self._answers:
-                self._answers[key] = self.engine.answers(site, place, self.setup.read, swap_whole)
+                self._answers[key] = self.engine.answers(site, place, self.setup.read_answers, swap_whole)
             return self._answers[key]
         key = hypothesis.name, site, place.name
         if key not in self._answers:
             interchange = SubspaceInterchange(self._span_of_means(hypothesis, site, place))
-            self._answers[key] = self.engine.answers(site, place, self.setup.read, interchange)
+            self._answers[key] = self.engine.answers(site, place, self.setup.read_answers, interchange)
         return self._answers[key]
 
     def place_name(self, hypothesis: Hypothesis, place: int) -> str:
@@ -234,7 +234,7 @@ class Experiment:
         basis = learned_basis(
             self.engine, site, place, hypothesis.judged, start=start, scores=self.setup.scores, order=order
         )
-        return self.engine.answers(site, place, self.setup.read, SubspaceInterchange(basis))[None]
+        return self.engine.answers(site, place, self.setup.read_answers, SubspaceInterchange(basis))[None]
 
 
 def _places(base: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> list[Place]:

@@ -18,7 +18,7 @@ from interp.algorithms.result import (
     AlgorithmVerdict,
     AnswerAgreement,
     Contradiction,
-    Status,
+    FindingStatus,
     VariableFinding,
 )
 from interp.core.interchange import Site
@@ -88,7 +88,7 @@ def finding_of(
         shared=_shared(experiment, hypothesis),
         at_input=float(agreement(input_answers, judged, rows, judged.changed)),
         random=random,
-        status=status_of(accuracy, stability),
+        status=finding_status(accuracy, stability),
     )
     return finding, answers
 
@@ -121,7 +121,7 @@ def _shared(experiment: Experiment, hypothesis: Hypothesis) -> float:
     return largest
 
 
-def status_of(accuracy: Interval, stability: Interval) -> Status:
+def finding_status(accuracy: Interval, stability: Interval) -> FindingStatus:
     """Whether a variable is at a site, from the shares of answers that change and that stay as predicted.
 
     Without answers that stay, those that change decide.
@@ -236,7 +236,7 @@ def judge_algorithms(algorithm: str, rivals: Sequence[str], evidence: AlgorithmE
     return Judgement("undecided", "; ".join(dict.fromkeys(reasons)))
 
 
-def state_of(name: str, evidence: AlgorithmEvidence) -> tuple[Status, str]:
+def state_of(name: str, evidence: AlgorithmEvidence) -> tuple[FindingStatus, str]:
     """Whether an algorithm passes its own tests, and the sentence that explains why.
 
     It is found if the model answers as it predicts, each of its variables is found, and no variable of another

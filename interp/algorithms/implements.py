@@ -21,7 +21,7 @@ from interp.algorithms.findings import (
 from interp.algorithms.predictions import choose_pairs, computations_on
 from interp.algorithms.result import BAR, ImplementsResult
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.interchange import KINDS, Site, SiteKind
+from interp.core.interchange import SITE_KINDS, Site, SiteKind
 from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.tasks.base import Task
@@ -152,7 +152,7 @@ def _checked_kinds(
         return tuple(dict.fromkeys(site.kind for site in sites.values()))
     kinds: tuple[Any, ...] = (sites,) if isinstance(sites, str) else tuple(sites)
     if not kinds:
-        raise ValueError(f"sites is empty; give one or several of {', '.join(KINDS)}.")
+        raise ValueError(f"sites is empty; give one or several of {', '.join(SITE_KINDS)}.")
     for kind in kinds:
         check_choice("sites", kind, SiteKind)
         _check_kind(kind, net)

@@ -18,7 +18,7 @@ BAR = 0.9
 """Lowest share of answers that counts as agreement with an algorithm, for answers and for interchanges."""
 OWN, NOWHERE = "own", "-"
 """Place of a variable with a value at each position, which is that position; and of one that was not tested."""
-Status = Literal["found", "not found", "undecided", "not tested"]
+FindingStatus = Literal["found", "not found", "undecided", "not tested"]
 AlgorithmVerdict = Literal["implements", "implements a rival", "neither", "undecided"]
 
 
@@ -53,7 +53,7 @@ class VariableFinding:
     """Accuracy of the best site of an untrained model, selected in the same way."""
     uninformative: float
     """Share of pairs on which the algorithm predicts no change, or the model does not answer rightly."""
-    status: Status
+    status: FindingStatus
 
     @property
     def baseline(self) -> float:

@@ -34,7 +34,7 @@ def first_symbol(task: Task) -> Algorithm:
     )
 
 
-def majority(task: Task) -> Algorithm:
+def majority_symbol(task: Task) -> Algorithm:
     """A shortcut that uses only how often symbols occur; a copied symbol is the most frequent one."""
     return _algorithm(
         task, "majority", lambda ids: tuple(sorted(map(ids.count, ids))), copied=lambda ids: max(ids, key=ids.count)

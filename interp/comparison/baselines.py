@@ -12,7 +12,7 @@ from interp.core.randomness import derived_seed
 FLAT = "flat simplex"
 SHUFFLED = "own rows, keys shuffled"
 ONE_HOT = "one-hot rows"
-NAMES = (
+BASELINES = (
     FLAT,
     f"{FLAT}, simulated",
     f"{FLAT}, unmasked",
@@ -31,13 +31,13 @@ NAMES = (
 - `own rows, keys shuffled`: the rows of the models with the keys of each randomly permuted: equally sharp patterns that
   do not agree on where to attend.
 """
-MAX_DRAWN = 1_000_000
+MOST_DRAWS = 1_000_000
 """Largest number of draws for a simulated baseline: long prefixes get fewer patterns, each with more rows."""
 FEWEST_DRAWS = 8
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Float[np.ndarray, "..."]]
 
-DRAWN: dict[str, Draw] = {
+SIMULATED: dict[str, Draw] = {
     f"{FLAT}, simulated": lambda rng, shape: rng.exponential(size=shape),
     "normalised uniforms": lambda rng, shape: rng.uniform(size=shape),
     "softmax of normals": lambda rng, shape: np.exp(rng.normal(size=shape)),
@@ -78,7 +78,7 @@ def simulated_distance(
     sizes = n_keys[n_keys > 0]
     starts = np.cumsum(sizes) - sizes
     distances = np.empty(n)
-    at_once = max(1, MAX_DRAWN // (2 * int(sizes.sum())))
+    at_once = max(1, MOST_DRAWS // (2 * int(sizes.sum())))
     for start in range(0, n, at_once):
         pairs = min(at_once, n - start)
         weights = draw(generator, (2, pairs, int(sizes.sum())))  # the rows of a pattern, one after another
@@ -122,12 +122,12 @@ def fixed_baselines(
         f"{FLAT}, unmasked": flat_simplex_distance(np.full(length, length)),
         ONE_HOT: one_hot_distance(n_keys),
     }
-    cells = [(closed[name], 0.0) if name in closed else _simulated(name, n_keys, n, seed) for name in NAMES[:-1]]
+    cells = [(closed[name], 0.0) if name in closed else _simulated(name, n_keys, n, seed) for name in BASELINES[:-1]]
     values, errors = np.array(cells).T
     return values, errors
 
 
 def _simulated(name: str, n_keys: Int[np.ndarray, " query"], n: int, seed: int) -> tuple[float, float]:
-    affordable = max(FEWEST_DRAWS, MAX_DRAWN // (2 * int(n_keys.sum())))
+    affordable = max(FEWEST_DRAWS, MOST_DRAWS // (2 * int(n_keys.sum())))
     generator = np.random.default_rng(derived_seed(seed, "baseline", name))
-    return simulated_distance(DRAWN[name], n_keys, n=min(n, affordable), generator=generator)
+    return simulated_distance(SIMULATED[name], n_keys, n=min(n, affordable), generator=generator)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from interp.core.statistics import CONFIDENCE
 
-BLOCK = 2_000_000
+WEIGHTS_PER_STEP = 2_000_000
 """Attention weights per step of the Gram matrix, of which there are two copies in float64."""
 
 
@@ -27,7 +27,7 @@ def pair_distances(patterns: Float[Tensor, "model head query key"]) -> Float[np.
     models, heads, _, keys = patterns.shape
     gram = torch.zeros(heads, models, models, dtype=torch.float64, device=patterns.device)
     stop = 0
-    for block in patterns.split(max(1, BLOCK // max(1, models * heads * keys)), dim=2):
+    for block in patterns.split(max(1, WEIGHTS_PER_STEP // max(1, models * heads * keys)), dim=2):
         stop += block.shape[2]
         if not block[..., stop:].any():  # no weight on later keys: causal patterns are half the work
             block = block[..., :stop]

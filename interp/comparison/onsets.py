@@ -9,12 +9,11 @@ from jaxtyping import Bool, Float
 from scipy.stats import binom
 
 from interp.core.results import Result
+from interp.core.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
-
-LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +39,15 @@ class Onsets(Result):
         """For each label: median onset, the ends of its interval, seeds without an onset, seeds."""
         rows = []
         for onset, before in zip(self.onset, self.before, strict=True):
+            # Each onset is in the interval from the snapshot before it, exclusive, to its own.
             measured = ~np.isnan(onset)
-            late, early = np.sort(onset[measured]), np.sort(before[measured])
-            low, high = order_interval(len(late))
-            median = float(late[(len(late) - 1) // 2])  # of an even number the lower one, which is a snapshot
-            rows.append((median, float(early[low]), float(late[high]), int(np.isinf(late).sum()), len(late)))
+            upper_ends = np.sort(onset[measured])
+            lower_ends = np.sort(before[measured])
+            n = len(upper_ends)
+            low, high = order_interval(n)
+            median = float(upper_ends[(n - 1) // 2])  # of an even number the lower one, which is a snapshot
+            never = int(np.isinf(upper_ends).sum())
+            rows.append((median, float(lower_ends[low]), float(upper_ends[high]), never, n))
         return rows
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -92,22 +95,32 @@ def _step(value: float) -> str:
 def order_interval(n: int) -> tuple[int, int]:
     """Indices of the order statistics between which the median is with 95 %, or of the extremes if n is too small."""
     k = 0
-    while k + 1 <= (n - 1) // 2 and 1 - 2 * binom.cdf(k, n, 0.5) >= LEVEL and 1 - 2 * binom.cdf(k + 1, n, 0.5) >= LEVEL:
+    while (
+        k + 1 <= (n - 1) // 2
+        and 1 - 2 * binom.cdf(k, n, 0.5) >= CONFIDENCE
+        and 1 - 2 * binom.cdf(k + 1, n, 0.5) >= CONFIDENCE
+    ):
         k += 1
     return k, n - 1 - k
 
 
 def coverage(n: int) -> float:
     """Probability with which the interval over n seeds contains the median."""
-    k, _ = order_interval(n)
-    return float(1 - 2 * binom.cdf(k, n, 0.5))
+    rank, _ = order_interval(n)
+    return _coverage(rank, n)
+
+
+def _coverage(rank: int, n: int) -> float:
+    """Probability that the median is between the order statistics at this rank from below and from above."""
+    return float(1 - 2 * binom.cdf(rank, n, 0.5))
 
 
 def first_lasting(above: Bool[np.ndarray, " step"]) -> int | None:
     """Index of the first step from which all are above; None if the last is not."""
     if not above[-1]:
         return None
-    return int(np.flatnonzero(~above)[-1]) + 1 if not above.all() else 0
+    below = np.flatnonzero(~above)
+    return int(below[-1]) + 1 if len(below) else 0
 
 
 def find_onsets(
@@ -123,12 +136,16 @@ def find_onsets(
         verb: Name of the verb that made the table.
         seeds: Seed of each run, in the order of the result's columns.
     """
+    # Mark the rows that are above the null, with the lower end of their interval if they have one.
     lower_end = "low" if "low" in table and value != "low" else value
     bar = table[null].astype(float) if isinstance(null, str) else null
     table = table.assign(above=table[lower_end].astype(float) > bar)
-    labels = list(dict.fromkeys(table[list(by)].itertuples(index=False, name=None))) if by else [()]
+    labels: list[tuple[Any, ...]] = [()]
+    if by:
+        labels = list(dict.fromkeys(table[list(by)].itertuples(index=False, name=None)))
     onset, before = np.full((2, len(labels), len(seeds)), np.nan)
     for row, label in enumerate(labels):
+        # The rows of this label, then its steps in the run of each seed.
         label_rows: Any = table
         for name, entry in zip(by, label, strict=True):
             label_rows = label_rows[label_rows[name] == entry]
@@ -137,11 +154,14 @@ def find_onsets(
             if by_step.empty:
                 continue
             # The snapshot of the onset, and the one before it.
-            steps, first = by_step.index.to_numpy(), first_lasting(by_step.to_numpy(dtype=bool))
+            steps = by_step.index.to_numpy()
+            first = first_lasting(by_step.to_numpy(dtype=bool))
             if first is None:
-                onset[row, column], before[row, column] = np.inf, steps[-1]
+                onset[row, column] = np.inf
+                before[row, column] = steps[-1]
             else:
-                onset[row, column], before[row, column] = steps[first], steps[first - 1] if first else -1
+                onset[row, column] = steps[first]
+                before[row, column] = steps[first - 1] if first else -1
     return Onsets(
         verb=verb,
         value=value,

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 VALUES = ("accuracy", "score", "drop", "performs", "cosine", "variation", "share", "value")
 """Columns that charts show if none is named; the first that a table has."""
-BETWEEN = ("low", "high")
+INTERVAL_ENDS = ("low", "high")
 UNTRAINED = "untrained"
-CHANGING = ("label", "verdict", "reason", "partners")
-"""Columns of text that are found at each step, and name nothing."""
+FINDINGS = ("label", "verdict", "reason", "partners")
+"""Columns of text that a verb finds at each step; they do not label a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class OverTraining(VerbTable):
                 return name
         raise ValueError(f"name the column to use: value= one of {', '.join(self.columns)}.")
 
-    def rows(self, **where: Any) -> "pd.DataFrame":
-        """The rows in which columns have given values: `rows(kind="association", head=0)`.
+    def rows(self, **filters: Any) -> "pd.DataFrame":
+        """The rows in which columns have these values: `rows(kind="association", head=0)`.
 
         Raises:
             ValueError: an unknown column, or no such row.
         """
         table: Any = self.to_dataframe()
-        for name, value in where.items():
+        for name, value in filters.items():
             self.check_column(name)
             table = table[table[name] == value]
             if table.empty:
@@ -70,7 +70,7 @@ class OverTraining(VerbTable):
         *,
         by: Sequence[str] | None = None,
         null: float | str | None = None,
-        where: Mapping[str, Any] | None = None,
+        filters: Mapping[str, Any] | None = None,
     ) -> "Onsets":
         """The first step from which a quantity stays above its null.
 
@@ -82,19 +82,23 @@ class OverTraining(VerbTable):
                 that is above its null is enough.
             null: Value under the null hypothesis: a number, or a column; default: the column `untrained` if there is
                 one, else 0. Of accuracies that is chance.
-            where: Rows to use: values of columns.
+            filters: Values of columns: only rows that have them are used.
 
         Raises:
             ValueError: an unknown column, or no such row.
         """
         from interp.comparison.onsets import find_onsets
 
-        value, by = value or self.value, self._heads() if by is None else by
+        # Defaults: the column that charts show, the labels of heads, untrained models as the null.
+        value = value or self.value
+        by = self._heads() if by is None else by
         if null is None:
             null = UNTRAINED if UNTRAINED in self.columns else 0.0
-        for name in (value, *by, *([null] if isinstance(null, str) else [])):
+        for name in (value, *by):
             self.check_column(name)
-        table = self.rows(**dict(where or {}))
+        if isinstance(null, str):
+            self.check_column(null)
+        table = self.rows(**dict(filters or {}))
         return find_onsets(table, value, by=tuple(by), null=null, verb=self.verb, seeds=self.seeds)
 
     def plot(self) -> "alt.TopLevelMixin":
@@ -102,14 +106,14 @@ class OverTraining(VerbTable):
         return self.lines()
 
     def lines(
-        self, value: str | None = None, *, by: Sequence[str] = (), where: Mapping[str, Any] | None = None
+        self, value: str | None = None, *, by: Sequence[str] = (), filters: Mapping[str, Any] | None = None
     ) -> "alt.TopLevelMixin":
         """Lines over steps, with intervals: one panel per seed.
 
         Args:
             value: Column to show; default: `value`.
             by: Columns that together name a line; default: all labels.
-            where: Rows to use: values of columns.
+            filters: Values of columns: only rows that have them are used.
         """
         from interp.comparison.training_charts import lines
         from interp.view.offline import offline
@@ -117,11 +121,11 @@ class OverTraining(VerbTable):
         value = value or self.value
         for name in (value, *by):
             self.check_column(name)
-        table = self.rows(**dict(where or {}))
+        table = self.rows(**dict(filters or {}))
         return offline(lines(table, value, by=by or self.line_labels, title=self._title(value)))
 
     def filmstrip(
-        self, value: str | None = None, *, x: str = "head", y: str = "layer", where: Mapping[str, Any] | None = None
+        self, value: str | None = None, *, x: str = "head", y: str = "layer", filters: Mapping[str, Any] | None = None
     ) -> "alt.TopLevelMixin":
         """A map with a slider for the step; saved as HTML it needs no network. In a notebook it shows the last step.
 
@@ -129,7 +133,7 @@ class OverTraining(VerbTable):
             value: Column to show; default: `value`. The mean over the rows of a cell, such as seeds.
             x: Column of the map's columns.
             y: Column of the map's rows.
-            where: Rows to use: values of columns.
+            filters: Values of columns: only rows that have them are used.
         """
         from interp.comparison.training_charts import filmstrip
         from interp.view.offline import offline
@@ -137,13 +141,13 @@ class OverTraining(VerbTable):
         value = value or self.value
         for name in (value, x, y):
             self.check_column(name)
-        return offline(filmstrip(self.rows(**dict(where or {})), value, x=x, y=y, title=self._title(value)))
+        return offline(filmstrip(self.rows(**dict(filters or {})), value, x=x, y=y, title=self._title(value)))
 
     def __str__(self) -> str:
         rows = len(next(iter(self.columns.values()), []))
         seeds = ", ".join(map(str, self.seeds))
-        lines = [f"{self.verb} at {len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}, seeds {seeds}: "
-                 f"{rows} rows of {', '.join(self.columns)}"]  # fmt: skip
+        steps = f"{len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}"
+        lines = [f"{self.verb} at {steps}, seeds {seeds}: {rows} rows of {', '.join(self.columns)}"]
         if self.skipped:
             seed, step, reason = self.skipped[0]
             lines.append(f"not at {len(self.skipped)} snapshots, such as step {step} of seed {seed}: {reason}")
@@ -152,8 +156,9 @@ class OverTraining(VerbTable):
     @property
     def line_labels(self) -> tuple[str, ...]:
         """Columns that name rows: those before the value that charts show."""
-        names = [name for name in self.columns if name not in ("seed", "step", *CHANGING)]
-        return tuple(names[: names.index(self.value)]) if self.value in names else tuple(names[:1])
+        names = [name for name in self.columns if name not in ("seed", "step", *FINDINGS)]
+        n_labels = names.index(self.value) if self.value in names else 1
+        return tuple(names[:n_labels])
 
     def _heads(self) -> tuple[str, ...]:
         """Columns that name heads, with the kind of pattern or matrix, or sets of heads; else all labels."""
@@ -161,10 +166,13 @@ class OverTraining(VerbTable):
         return names if set(names) & {"head", "set"} else self.line_labels
 
     def _title(self, value: str) -> str:
-        n = self.columns.get("n")
-        size = f", n = {count_range(np.array([count for count in n if count is not None]))}" if n else ""
-        between = f", 95 % interval{size}" if set(BETWEEN) <= set(self.columns) else size
-        return f"{self.verb}: {value} over training{between}"
+        title = f"{self.verb}: {value} over training"
+        if set(INTERVAL_ENDS) <= set(self.columns):
+            title += ", 95 % interval"
+        sizes = [size for size in self.columns.get("n", []) if size is not None]
+        if sizes:
+            title += f", n = {count_range(np.array(sizes))}"
+        return title
 
 
 @checks_types
@@ -215,6 +223,7 @@ def over_training(
     check_number("n_jobs", n_jobs, integer=True, above=0)
     if not runs:
         raise ValueError("run is empty; give at least one.")
+    # The snapshots of all runs, each with its seed and step; those of one step together if the verb compares models.
     inputs = [verb_input for single_run in runs for verb_input in _snapshots(single_run, steps)]
     run_seeds = [single_run.manifest["seed"] for single_run in runs]
     if len(set(run_seeds)) < len(run_seeds):
@@ -223,6 +232,7 @@ def over_training(
     name = verb_name(verb)
     if compares_models(verb):
         inputs = _joined_by_step(inputs, len(runs), name)
+    # The table of the verb, from stored tables where there are any.
     columns, refused = tabulate(inputs, verb, options, n_jobs=n_jobs, fresh=fresh, unit="snapshot")
     return OverTraining(
         verb=name,
@@ -236,7 +246,8 @@ def over_training(
 def _snapshots(run: TrainingRun, steps: Sequence[int] | None) -> list[VerbInput]:
     """The snapshots of a run at these steps, or all."""
     check_class("run", run, TrainingRun)
-    seed, stored_steps = run.manifest["seed"], run.snapshots
+    seed = run.manifest["seed"]
+    stored_steps = run.snapshots
     if run.folder is None or not stored_steps:
         raise ValueError(
             f"the run of seed {seed} has no snapshots; train with folder= and TrainSettings(snapshots=20)."
@@ -244,10 +255,10 @@ def _snapshots(run: TrainingRun, steps: Sequence[int] | None) -> list[VerbInput]
     if missing := [step for step in steps or () if step not in stored_steps]:
         listed = ", ".join(map(str, stored_steps))
         raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {listed}.")
-    file = RunFolder(run.folder).snapshots.file
+    snapshot_file = RunFolder(run.folder).snapshots.file
+    used_steps = stored_steps if steps is None else sorted(set(steps))
     return [
-        VerbInput({"seed": seed, "step": step}, (file(step),), run.folder, run.task)
-        for step in (stored_steps if steps is None else sorted(set(steps)))
+        VerbInput({"seed": seed, "step": step}, (snapshot_file(step),), run.folder, run.task) for step in used_steps
     ]
 
 
@@ -255,6 +266,7 @@ def _joined_by_step(inputs: Sequence[VerbInput], n_runs: int, verb: str) -> list
     """The snapshots of each step as one input, for the steps that all runs have."""
     if n_runs < 2:
         raise ValueError(f"{verb} compares models; give several runs, each with its own seed.")
+    # Check that all models are of one task.
     first = inputs[0]
     for verb_input in inputs:
         if verb_input.task != first.task:
@@ -262,6 +274,7 @@ def _joined_by_step(inputs: Sequence[VerbInput], n_runs: int, verb: str) -> list
                 f"{verb} compares models of one task; the run of seed {verb_input.labels['seed']} is of "
                 f"{verb_input.task.describe()}, that of seed {first.labels['seed']} of {first.task.describe()}."
             )
+    # Group by step, and use the steps that all runs have.
     by_step: dict[int, list[VerbInput]] = {}
     for verb_input in sorted(inputs, key=lambda verb_input: verb_input.labels["step"]):
         by_step.setdefault(verb_input.labels["step"], []).append(verb_input)

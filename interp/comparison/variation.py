@@ -13,7 +13,7 @@ from hooks import BridgeModel
 from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
-from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
+from interp.comparison.baselines import BASELINES, FLAT, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
 from interp.core.evaluation_mode import in_evaluation_mode
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-WEIGHTS = 2**24
+WEIGHTS_AT_ONCE = 2**24
 """Most attention weights of all models, layers and heads in memory at the same time, if there are several examples."""
-SHOWN = (FLAT, SHUFFLED, ONE_HOT)
+PRINTED_BASELINES = (FLAT, SHUFFLED, ONE_HOT)
 """The baselines that are printed; the table has all of them."""
 
 
@@ -66,7 +66,7 @@ class VariationResult(Result):
     relative_of_model: Float[np.ndarray, "model layer"]
     """Relative entropy of each model."""
     baselines: tuple[str, ...]
-    """Names of the random baselines; see `interp.comparison.baselines.NAMES`."""
+    """Names of the random baselines; see `interp.comparison.baselines.BASELINES`."""
     baseline: Float[np.ndarray, "baseline layer"]
     """Expected distance between two random patterns, mean over prefixes."""
     baseline_error: Float[np.ndarray, "baseline layer"]
@@ -121,7 +121,7 @@ class VariationResult(Result):
             ends = "no interval" if np.isnan(variation.low) else f"[{variation.low:.3f}, {variation.high:.3f}]"
             lines.append(f"{layer:<6}{variation:>10.3f}  {ends:<18}{ratio:>7.2f}{entropy:>10.2f}")
         for name, row in zip(self.baselines, self.baseline, strict=True):
-            if name in SHOWN:
+            if name in PRINTED_BASELINES:
                 spread = f"{row[0]:.3f}" if np.ptp(row) == 0 else " ".join(f"{value:.3f}" for value in row)
                 lines.append(f"{name}: {spread}")
         prefixes = "1 prefix" if len(self.prefixes) == 1 else f"{len(self.prefixes)} prefixes"
@@ -213,7 +213,7 @@ def attention_variation(
         entropy=nats,
         relative_entropy=relative,
         relative_of_model=entropy[:, :, 1],
-        baselines=NAMES,
+        baselines=BASELINES,
         baseline=baseline.mean(1),
         baseline_error=error,
         baseline_by_prefix=baseline,
@@ -297,7 +297,7 @@ class _Reading:
 def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     """Compare the patterns of all models on each example."""
     cfg, pos = models[0].cfg, batch.tokens.shape[1]
-    size = max(1, WEIGHTS // (len(models) * cfg.n_layers * cfg.n_heads * pos**2))
+    size = max(1, WEIGHTS_AT_ONCE // (len(models) * cfg.n_layers * cfg.n_heads * pos**2))
     for part in chunks(batch, size):
         yield from _read_part(models, task, part)
 

@@ -23,10 +23,10 @@ from interp.tasks.base import Batch
 
 SiteKind = Literal["resid", "attn_out", "mlp_out", "z"]
 """The residual stream before each layer and after the last, what attention or the MLP adds, and one head's output."""
-KINDS: tuple[SiteKind, ...] = get_args(SiteKind)
+SITE_KINDS: tuple[SiteKind, ...] = get_args(SiteKind)
 Edit = Callable[[Float[Tensor, "pair width"], Float[Tensor, "pair width"]], Float[Tensor, "pair width"]]
 """New activations of base inputs, from those of the base and of the source."""
-Read = Callable[[Float[Tensor, "batch target d_vocab_out"]], Int[Tensor, "batch target"]]
+AnswersFromLogits = Callable[[Float[Tensor, "batch target d_vocab_out"]], Int[Tensor, "batch target"]]
 """How answers are read from the logits at the targets."""
 
 
@@ -216,10 +216,12 @@ class Interchange:
                 replaced = replaced & torch.isin(torch.arange(before.shape[-1], device=before.device), coordinates)
             yield rows.start, base.logits_with(site, positions, torch.where(replaced, new, before))
 
-    def answers(self, site: Site, place: Place, read: Read, edit: Edit = swap_whole) -> Int[Tensor, "pair target"]:
+    def answers(
+        self, site: Site, place: Place, read_answers: AnswersFromLogits, edit: Edit = swap_whole
+    ) -> Int[Tensor, "pair target"]:
         """Answers at the targets of all pairs, with the source's activations at a site and place."""
         with torch.no_grad():
-            return torch.cat([read(logits).cpu() for _, logits in self.logits_by_part(site, place, edit)])
+            return torch.cat([read_answers(logits).cpu() for _, logits in self.logits_by_part(site, place, edit)])
 
     def _parts(self) -> Iterator[tuple[slice, Recording, Recording]]:
         """Rows of some pairs, and the recordings of their base and source inputs."""

@@ -21,6 +21,8 @@ from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 
 Viewer = Literal["canvas", "circuitsvis"]
+MOST_COLUMNS = 12
+"""Largest number of columns of the grid of chosen heads."""
 
 
 @checks_types
@@ -32,7 +34,7 @@ def show_attention(
     examples: Batch | int = 1,
     heads: Sequence[Head] | None = None,
     patterns: HeadPatterns | None = None,
-    other: AnyModel | None = None,
+    other_model: AnyModel | None = None,
     viewer: Viewer = "canvas",
     seed: int = 0,
 ) -> AttentionPage:
@@ -44,8 +46,8 @@ def show_attention(
         examples: A batch to show, or the number of held-out sequences to sample.
         heads: The (layer, head) to show, default: all.
         patterns: Result of `classify_heads`, whose labels are shown next to the heads (canvas viewer).
-        other: Another model with equally many layers and heads, such as another seed or checkpoint: its patterns on the
-            same sequences are shown next to it, with the difference (canvas viewer).
+        other_model: A model with the same numbers of layers and heads, such as another seed or checkpoint: its patterns
+            on the same sequences are shown next to it, with the difference (canvas viewer).
         viewer: `canvas` (grid of heads and a panel, several sequences, relations to outline), or `circuitsvis` (one
             sequence, with the viewer of that library).
         seed: Determines the sampled sequences.
@@ -62,6 +64,7 @@ def show_attention(
         >>> interp.show_attention(model, task, examples=2).save("attention.html").name
         'attention.html'
     """
+    # Check the model, the examples and the heads.
     model = prepare_model(model, "show_attention", task)
     check_choice("viewer", viewer, Viewer)
     if isinstance(examples, int):
@@ -71,44 +74,48 @@ def show_attention(
     shown_heads = every_head(model) if heads is None else check_heads("heads", heads, model)
     if viewer == "circuitsvis" and len(examples) > 1:
         raise ValueError(f"circuitsvis shows one sequence, not {len(examples)}; choose viewer='canvas'.")
-    if viewer == "circuitsvis" and other is not None:
+    if viewer == "circuitsvis" and other_model is not None:
         raise ValueError("circuitsvis shows one model, not two; choose viewer='canvas'.")
     # The patterns of one or two models on each sequence, with the relations between its tokens.
     model_patterns = _patterns(model, examples, shown_heads)
     other_patterns = [None] * len(examples)
-    if other is not None:
-        with evaluation_mode(other):
-            other_patterns = _patterns(_comparable(other, model), examples, shown_heads)
+    if other_model is not None:
+        with evaluation_mode(other_model):
+            other_patterns = _patterns(_comparable(other_model, model), examples, shown_heads)
     relations = relations_of(task, examples)
-    shown = [
-        Example(
-            tokens=tuple(task.vocab.words(examples.tokens[row])),
-            patterns=model_patterns[row],
-            relations={name: relation[row].numpy() for name, relation in relations.items()},
-            other_patterns=other_patterns[row],
+    page_examples = []
+    for row in range(len(examples)):
+        page_examples.append(
+            Example(
+                tokens=tuple(task.vocab.words(examples.tokens[row])),
+                patterns=model_patterns[row],
+                relations={name: relation[row].numpy() for name, relation in relations.items()},
+                other_patterns=other_patterns[row],
+            )
         )
-        for row in range(len(examples))
-    ]
+    # The page of the chosen viewer.
     names = [f"{layer}.{head}" for layer, head in shown_heads]
     page = {"title": f"attention of {len(names)} heads", "identity": page_identity(model, task, seed=seed)}
     if viewer == "circuitsvis":
-        return circuitsvis_page(shown[0], heads=names, causal=model.cfg.attention == "causal", **page)
-    labels = ["" if patterns is None else patterns.label[layer][head] for layer, head in shown_heads]
-    columns = model.cfg.n_heads if heads is None else min(len(names), 12)
-    return canvas_page(shown, heads=names, labels=labels, columns=columns, **page)
+        return circuitsvis_page(page_examples[0], heads=names, causal=model.cfg.attention == "causal", **page)
+    labels = [""] * len(names)
+    if patterns is not None:
+        labels = [patterns.label[layer][head] for layer, head in shown_heads]
+    columns = model.cfg.n_heads if heads is None else min(len(names), MOST_COLUMNS)
+    return canvas_page(page_examples, heads=names, labels=labels, columns=columns, **page)
 
 
-def _comparable(other: AnyModel, model: Net) -> Net:
-    """Another model, if its heads can be compared with those of a model."""
-    other = prepare_model(other, "show_attention")
-    sizes = [(net.cfg.n_layers, net.cfg.n_heads, net.cfg.d_vocab) for net in (other, model)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            "other has {} layers, {} heads and a vocabulary of {}; model has {}, {} and {}. They must be equal.".format(
-                *sizes[0], *sizes[1]
-            )
-        )
-    return other
+def _comparable(other_model: AnyModel, model: Net) -> Net:
+    """Prepare another model; raise ValueError unless its heads can be compared with those of a model."""
+    other_model = prepare_model(other_model, "show_attention")
+    other_size, model_size = _size(other_model), _size(model)
+    if other_size != model_size:
+        raise ValueError(f"other_model has {other_size}; model has {model_size}. They must be equal.")
+    return other_model
+
+
+def _size(model: Net) -> str:
+    return f"{model.cfg.n_layers} layers, {model.cfg.n_heads} heads and a vocabulary of {model.cfg.d_vocab}"
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from interp.algorithms import (
     depth_counter,
     equality,
     first_symbol,
-    majority,
+    majority_symbol,
     nearest_clause,
     sign_count,
 )
@@ -35,7 +35,7 @@ RIGHT = [
     (equality, Template(templates="copy")),
     (equality, Template(templates="distribution_of_three")),
     (first_symbol, Template(templates="aba_abb")),
-    (majority, Template(templates="same_different")),
+    (majority_symbol, Template(templates="same_different")),
 ]
 
 
@@ -59,7 +59,7 @@ def test_answers_are_the_labels(make, task):
 def test_shortcuts_are_wrong_where_they_should_be():
     task = Template(templates=("aba -> +1", "abb -> -1", "abc -> 0"))
     batch = batch_of(task)
-    first, most = (make(task).run(batch).answers == batch.labels for make in (first_symbol, majority))
+    first, most = (make(task).run(batch).answers == batch.labels for make in (first_symbol, majority_symbol))
     assert first[batch.template < 2].all()
     assert not first[batch.template == 2].any()
     assert most[batch.template != 1].all()

@@ -18,7 +18,7 @@ from interp.algorithms import (
     depth_counter,
     equality,
     first_symbol,
-    majority,
+    majority_symbol,
     nearest_clause,
     sign_count,
 )
@@ -46,8 +46,8 @@ KNOWN = {
     "stack": (stack_dyck, DYCK, bracket_stack, (depth_counter,), 256),
     "uniform": (uniform_dyck, DYCK, depth_counter, (bracket_stack,), 512),
     "balanced": (balanced_dyck, DYCK, depth_counter, (bracket_stack,), 512),
-    "same": (template_same, SAME, equality, (first_symbol, majority), 512),
-    "copy": (template_copy, COPY, equality, (first_symbol, majority), 256),
+    "same": (template_same, SAME, equality, (first_symbol, majority_symbol), 512),
+    "copy": (template_copy, COPY, equality, (first_symbol, majority_symbol), 256),
 }
 """Model, task, its algorithm, rivals, and a number of pairs whose intervals are narrow enough to decide."""
 slow = pytest.mark.slow

@@ -20,7 +20,7 @@ def test_closed_forms_equal_simulations(sizes):
         np.put_along_axis(weights, chosen, 1, -1)
         return weights
 
-    flat = baselines.DRAWN["flat simplex, simulated"]
+    flat = baselines.SIMULATED["flat simplex, simulated"]
     for draw, exact in ((flat, baselines.flat_simplex_distance), (one_hot, baselines.one_hot_distance)):
         mean, error = baselines.simulated_distance(draw, sizes, n=4000, generator=np.random.default_rng(0))
         assert 0 < error < 0.02 * mean
@@ -34,8 +34,8 @@ def test_formulas_of_the_paper():
 
 
 def test_a_simulation_in_parts(monkeypatch):
-    flat = baselines.DRAWN["flat simplex, simulated"]
-    monkeypatch.setattr(baselines, "MAX_DRAWN", 700)
+    flat = baselines.SIMULATED["flat simplex, simulated"]
+    monkeypatch.setattr(baselines, "MOST_DRAWS", 700)
     mean, error = baselines.simulated_distance(flat, CAUSAL, n=2001, generator=np.random.default_rng(0))
     assert abs(mean - baselines.flat_simplex_distance(CAUSAL)) < 4 * error
 

@@ -15,7 +15,7 @@ CAUSAL = np.arange(1, 18)
 
 @pytest.mark.parametrize("block", [1, 50, 2_000_000])
 def test_gram_matrix_equals_the_double_loop(block, monkeypatch):
-    monkeypatch.setattr("interp.comparison.distances.BLOCK", block)
+    monkeypatch.setattr("interp.comparison.distances.WEIGHTS_PER_STEP", block)
     full = torch.rand(7, 3, 11, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
     later_key = full.tril()
     later_key[4, 1, 2, 9] = 0.5

@@ -76,7 +76,7 @@ def weight(model, task):
 
 def test_onsets_are_found_within_one_snapshot_of_where_they_were_planted(planted):
     patterns = interp.over_training(planted, interp.classify_heads, n=64)
-    onsets = patterns.onsets(by=("layer", "head"), where={"kind": "association"})
+    onsets = patterns.onsets(by=("layer", "head"), filters={"kind": "association"})
     onset_of = dict(zip(onsets.labels, onsets.onset[:, 0], strict=True))
     assert {step for (_, head), step in onset_of.items() if head == 0} == {LOOK}
     assert {step for (_, head), step in onset_of.items() if head == 1} == {np.inf}

@@ -6,7 +6,7 @@ from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
 import interp
 from hooks import Transformer
-from interp.core.interchange import KINDS, Interchange, Place, Site, sites_of
+from interp.core.interchange import SITE_KINDS, Interchange, Place, Site, sites_of
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
@@ -20,7 +20,7 @@ def small():
     return task, Transformer(config, seed=1).eval(), base, task.counterparts(base, generator=generator)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SITE_KINDS)
 def test_interchanges_equal_hooks(small, kind):
     task, model, base, source = small
     engine = Interchange(model, base, source, [kind])

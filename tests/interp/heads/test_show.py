@@ -19,7 +19,7 @@ def test_another_model_is_shown_beside(tiny):
         make_model(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2), seed=seed) for seed in (0, 1)
     )
     second.train()
-    page = interp.show_attention(first, tiny, examples=2, other=second)
+    page = interp.show_attention(first, tiny, examples=2, other_model=second)
     assert second.training  # as it was
     alone = [interp.show_attention(model, tiny, examples=2) for model in (first, second)]
     for row in range(2):
@@ -30,10 +30,12 @@ def test_another_model_is_shown_beside(tiny):
 
 def test_models_of_other_shapes_are_refused(tiny):
     first, second = (Transformer(interp.config_for(tiny, n_layers=n, d_model=8, n_heads=2)) for n in (1, 2))
-    with pytest.raises(ValueError, match=r"other has 2 layers, 2 heads and a vocabulary of .*; model has 1, 2 and"):
-        interp.show_attention(first, tiny, other=second)
+    with pytest.raises(
+        ValueError, match=r"other_model has 2 layers, 2 heads and a vocabulary of .*; model has 1 layers"
+    ):
+        interp.show_attention(first, tiny, other_model=second)
     with pytest.raises(ValueError, match="circuitsvis shows one model, not two"):
-        interp.show_attention(first, tiny, other=first, viewer="circuitsvis")
+        interp.show_attention(first, tiny, other_model=first, viewer="circuitsvis")
 
 
 def test_a_chart_of_chosen_heads(tiny, tmp_path):
