@@ -10,7 +10,7 @@ from benchmarks.committees import Bits, drawn_committee, sets_of
 from benchmarks.timing import Result, cpu_time, seconds
 from hooks import Transformer
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.sets import MOST_EXACT, HeadSets, find_sets
+from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, HeadSets, find_sets
 from interp.tasks import Dyck
 
 N_MODELS = 100
@@ -42,7 +42,7 @@ def agreement() -> Iterator[Result]:
     searched: list[HeadSets] = []
     for seed in range(N_MODELS):
         model = drawn_committee(seed)
-        exact.append(sets_of(model, Bits(), seed=seed, most_exact=MOST_EXACT))
+        exact.append(sets_of(model, Bits(), seed=seed, most_exact=MOST_HEADS_EXHAUSTIVE))
         searched.append(sets_of(model, Bits(), seed=seed, most_exact=0))
     pairs = list(zip(exact, searched, strict=True))
     same = {

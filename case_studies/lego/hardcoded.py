@@ -16,7 +16,7 @@ from case_studies.lego.plateau import OFF_PLATEAU, PLATEAU_SEEN, WINDOWS, final_
 from case_studies.recipes.audits import EXCLUDED, FEWEST_HEADS, audit_models, head_share_claim, needed_heads
 from case_studies.recipes.intervals import t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
-from interp.auditing.verdicts import VERDICTS
+from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.view.charts import curves
 
 LONGER_TEXT = (
@@ -201,7 +201,7 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     fewest = min((of_one for of_one in of if of_one), default=1)
     value, low, high = t_interval(shares, resolution=1 / fewest) if len(shares) > 1 else (float(shares.sum()), 0.0, 1.0)
     kinds = list(dict.fromkeys(name for name, _ in counts))
-    rows = [["kind of head", *VERDICTS], *([kind, *(counts[kind, v] for v in VERDICTS)] for kind in kinds)]
+    rows = [["kind of head", *HEAD_VERDICTS], *([kind, *(counts[kind, v] for v in HEAD_VERDICTS)] for kind in kinds)]
     return Measurement(
         value=value,
         low=low,

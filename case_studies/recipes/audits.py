@@ -16,7 +16,7 @@ from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
 from case_studies.recipes.learned import LEARNED, excluded_models, has_learned
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
-from interp.auditing.verdicts import VERDICTS
+from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.statistics import pooled_interval
 from interp.sweeps.spec import ModelSpec
 from interp.view.points import scatter
@@ -152,13 +152,13 @@ def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], amon
 
 def _verdicts_by_group(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> list[list]:
     """Number of selected heads by group and verdict."""
-    rows: list[list] = [["group", "models", "heads", *VERDICTS]]
+    rows: list[list] = [["group", "models", "heads", *HEAD_VERDICTS]]
     for group in dict.fromkeys(model.group for model in models):
         masks_of_group = [
             (model.result, mask) for model, mask in zip(models, masks, strict=True) if model.group == group
         ]
         counts = Counter(verdict for result, mask in masks_of_group for verdict in _verdicts(result)[mask].tolist())
-        rows.append([group, len(masks_of_group), sum(counts.values()), *(counts[name] for name in VERDICTS)])
+        rows.append([group, len(masks_of_group), sum(counts.values()), *(counts[name] for name in HEAD_VERDICTS)])
     return rows
 
 
@@ -169,7 +169,7 @@ def _verdicts_by_label(models: Sequence[AuditedModel], masks: Sequence[np.ndarra
         heads = [head for head, selected in zip(model.result.heads, mask, strict=True) if selected]
         counts.update((head.label, head.verdict) for head in heads)
     labels = sorted({label for label, _ in counts})
-    return [["label", *VERDICTS], *([label, *(counts[label, name] for name in VERDICTS)] for label in labels)]
+    return [["label", *HEAD_VERDICTS], *([label, *(counts[label, name] for name in HEAD_VERDICTS)] for label in labels)]
 
 
 def _chart(models: Sequence[AuditedModel]):

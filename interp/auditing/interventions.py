@@ -27,7 +27,7 @@ TESTED = tuple(name for name in INTERVENTIONS if name != "random_rows")
 NEEDED_IN, CANCELLING, TOGETHER = "needed in", "cancelling", "together"
 """Effects of sets: what a head costs beyond the other heads of its set, and the cost of a set that may cancel, which
 are tested; and the cost of every set."""
-LARGEST_POOL = 512
+MOST_POOLED_KEYS = 512
 """Largest number of related keys of other sequences to draw values from."""
 
 NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor, "batch query key"]]
@@ -177,7 +177,7 @@ def value_pool(
         runs: Chunks of the reference sequences, each with its rows and a clean run.
         related: Keys of these sequences that are related to some query, for every kind that is a label.
         labels: Kind that each head is labelled with.
-        seed: Determines which keys are used if there are more than `LARGEST_POOL`.
+        seed: Determines which keys are used if there are more than `MOST_POOLED_KEYS`.
     """
     # Draw keys, the same for all layers
     drawn_keys = {}
@@ -185,7 +185,7 @@ def value_pool(
         keys = related[kind].nonzero()
         order = torch.randperm(len(keys), generator=derived_generator(seed, "related keys", kind))
         drawn_keys[kind] = torch.zeros_like(related[kind])
-        drawn_keys[kind][tuple(keys[order[:LARGEST_POOL]].T)] = True
+        drawn_keys[kind][tuple(keys[order[:MOST_POOLED_KEYS]].T)] = True
     # Collect the values of all heads of a layer at these keys
     kinds_by_layer = {layer: sorted({labels[head] for head in labels if head[0] == layer}) for layer, _ in labels}
     values: dict[tuple[str, int], list[Tensor]] = {}

@@ -12,7 +12,7 @@ from interp.auditing.significance import correction_of_needed, is_above_chance, 
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Score, Task
 
-SHARE = 0.2
+SHARE_THAT_COUNTS = 0.2
 """A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
 
 
@@ -106,7 +106,7 @@ def judged_outcomes(
 
     # Above chance, and by enough to detect the loss that counts with this number of sequences
     above_chance = is_above_chance(right, total, chance, alpha)
-    threshold = SHARE * np.maximum(clean - chance, 1e-9)
+    threshold = SHARE_THAT_COUNTS * np.maximum(clean - chance, 1e-9)
     n, n_scored = len(right), (total > 0).sum(0)
     n_answers = np.array([sequences_needed(factor, alpha, float(loss)) for loss in threshold])
     n_needed = np.ceil(n_answers * n / np.maximum(n_scored, 1)).astype(int)  # not every sequence has the outcome
@@ -138,7 +138,7 @@ def judged_outcomes(
         judged = np.flatnonzero(enough)
         too_few_sequences = [
             f"Outcome {outcome_names[index]} is left out: at an accuracy of {clean[index]:.2f}, {n_needed[index]} "
-            f"sequences are needed to detect a loss of {SHARE:.0%} of the accuracy above chance."
+            f"sequences are needed to detect a loss of {SHARE_THAT_COUNTS:.0%} of the accuracy above chance."
             for index in np.flatnonzero(above_chance & ~enough)
         ]
         not_above_chance = [
@@ -147,7 +147,7 @@ def judged_outcomes(
         ]
         warnings = [*too_few_sequences, *not_above_chance]
     else:
-        judged, threshold, warnings = np.flatnonzero(n_scored > 0), SHARE * (1 - chance), [warning]
+        judged, threshold, warnings = np.flatnonzero(n_scored > 0), SHARE_THAT_COUNTS * (1 - chance), [warning]
     return JudgedOutcomes(
         indices=[chosen[index] for index in judged],
         names=tuple(outcome_names[judged].tolist()),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
-from interp.auditing.outcomes import SHARE
+from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, used_p_values
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
@@ -189,7 +189,7 @@ def _audited(
     # Which cells are readable; whether a label is used is tested only where it may be.
     baseline = np.maximum(np.maximum(probes.shuffled, probes.control), probes.untrained)
     n_correct = np.rint(probes.accuracy.value * probes.n_scored)
-    bar = baseline + SHARE * (1 - baseline)
+    bar = baseline + SHARE_THAT_COUNTS * (1 - baseline)
     readable, not_readable = readable_p_values(n_correct, bar, probes.n_scored)
     tested = not_readable > alpha
     # The directions of these cells, and the answers that edits along them change.
@@ -202,7 +202,7 @@ def _audited(
     }
     changes = _changes(model, task, testing, labels[1], directions, columns, seed=seed)
     # p values of all hypotheses, corrected together.
-    used, unused = used_p_values(changes.values(), SHARE, probes.n_scored)
+    used, unused = used_p_values(changes.values(), SHARE_THAT_COUNTS, probes.n_scored)
     p = corrected_together([readable, not_readable, used, unused])
     shares = {}
     for name, values in changes.items():

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
-from interp.auditing.sentences import name_of, sentence, summary
-from interp.auditing.verdicts import VERDICTS
+from interp.auditing.sentences import name_of, sentence, verdict_summary
+from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.inputs import repeats_text
 from interp.core.results import Result, count_range
 from interp.heads.ablation_methods import REMOVALS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-FORMER_NAMES = {
+FORMER_AUDIT_NAMES = {
     "read_part": "label_only_pattern",
     "other_read": "resampled_values",
     "other_read too close": "resampled_values too close",
@@ -92,8 +92,8 @@ class AuditResult(Result):
         Raises:
             ValueError: an unknown verdict (lists the known ones).
         """
-        if verdict not in VERDICTS:
-            raise ValueError(f"verdict is {verdict!r}; choose one of {', '.join(VERDICTS)}.")
+        if verdict not in HEAD_VERDICTS:
+            raise ValueError(f"verdict is {verdict!r}; choose one of {', '.join(HEAD_VERDICTS)}.")
         return tuple(head.place for head in self.heads if head.verdict == verdict)
 
     def cost(self, intervention: str) -> tuple[Float[np.ndarray, "head 3"], tuple[str, ...]]:
@@ -125,7 +125,7 @@ class AuditResult(Result):
 
     def summary(self) -> str:
         """The verdicts in one sentence: how many heads do what they look like, and how many do not."""
-        return summary([head.verdict for head in self.heads])
+        return verdict_summary([head.verdict for head in self.heads])
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head: verdict, label, scores, and the cost of every intervention on its worst outcome."""
@@ -201,7 +201,7 @@ class AuditResult(Result):
 
         # How many heads have each verdict, at which level, and what counts as a loss
         counts = Counter(head.verdict for head in self.heads)
-        verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
+        verdicts = ", ".join(f"{counts[name]} {name}" for name in HEAD_VERDICTS if counts[name])
         looks = f", {self.n_looks} looks" if self.n_looks > 1 else ""
         accuracies = [f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True)]
         losses = dict.fromkeys(f"{loss:.2f}" for loss in self.threshold)
@@ -229,7 +229,7 @@ def _restored_costs(costs: Mapping[str, Any]) -> dict[str, InterventionCost]:
 def _with_names_of_today(value: Any) -> Any:
     """Saved records, with names of earlier versions replaced in keys and texts."""
     if isinstance(value, dict):
-        return {FORMER_NAMES.get(key, key): _with_names_of_today(content) for key, content in value.items()}
+        return {FORMER_AUDIT_NAMES.get(key, key): _with_names_of_today(content) for key, content in value.items()}
     if isinstance(value, tuple):
         return tuple(map(_with_names_of_today, value))
-    return FORMER_NAMES.get(value, value) if isinstance(value, str) else value
+    return FORMER_AUDIT_NAMES.get(value, value) if isinstance(value, str) else value

@@ -103,7 +103,7 @@ def sentence(
     return f"{name_of(head.place)} {look}{effect}{_other_removals(head, costs)}{_sequences_to_decide(head)}."
 
 
-def summary(verdicts: Sequence[str]) -> str:
+def verdict_summary(verdicts: Sequence[str]) -> str:
     """All verdicts in one sentence."""
     phrases = []
     for verdict, (singular, plural) in SUMMARY.items():

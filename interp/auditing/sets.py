@@ -14,7 +14,7 @@ from interp.auditing.interventions import CANCELLING, NEEDED_IN, TOGETHER
 from interp.auditing.removed_sets import Heads, Removals, RemovedSets
 from interp.auditing.significance import PValues
 
-MOST_EXACT = 10
+MOST_HEADS_EXHAUSTIVE = 10
 """Up to this number of heads, all subsets are tried."""
 MOST_PAIRED = 48
 """Up to this number of heads, the search tries all pairs; with more heads, all pairs of those with the largest
@@ -31,9 +31,9 @@ PREDICTED = 24
 nearly add up to nothing."""
 MOST_TOGETHER = 8
 """Number of heads, those with the largest effects, of which all subsets are tried."""
-MOST_TRIED = 1000
+MOST_SETS_TRIED = 1000
 """Number of sets after which the search grows and swaps no further ones."""
-LARGEST = 8
+MOST_HEADS_CANCELLING = 8
 """Number of heads of the largest set that is extended to cancel a needed head."""
 MOST_SWAPS = 400
 """Number of sets tried that differ in one head from a costly set."""
@@ -79,7 +79,7 @@ def find_sets(
     outcomes: Sequence[int],
     threshold: Float[np.ndarray, " outcome"],
     *,
-    most_exact: int = MOST_EXACT,
+    most_exact: int = MOST_HEADS_EXHAUSTIVE,
 ) -> HeadSets:
     """Find sets of heads that are needed together though none of them is alone, and sets that cancel needed heads.
 
@@ -178,7 +178,7 @@ class _Search:
         minimal = self.removed.minimal_costly(self.not_needed_alone)
         step = -(-len(candidates) // STEPS) or 1
         for start in range(0, len(candidates), step):
-            if len(self.removed.by_heads) > MOST_TRIED:
+            if len(self.removed.by_heads) > MOST_SETS_TRIED:
                 break
             larger = [heads | set(order[start : start + step]) for heads, order in zip(grown, orders, strict=True)]
             self.removed.remove(heads for heads in larger if not _contains_any(heads, minimal))
@@ -217,14 +217,14 @@ class _Search:
         """Try the subsets of the minimal costly sets, and sets that differ from these in one head."""
         # A set that was found by reduction may have a costly subset that was never removed
         for heads in self.removed.minimal_costly(self.not_needed_alone):
-            if len(self.removed.by_heads) > MOST_TRIED:
+            if len(self.removed.by_heads) > MOST_SETS_TRIED:
                 return
             sizes = range(2, len(heads)) if len(heads) <= 4 else [len(heads) - 1]
             self.removed.remove(_subsets(sorted(heads), sizes))
         # Swap heads of each minimal set of three or more, also of those that this finds
         swapped: set[frozenset[Head]] = set()
         n_swaps = 0
-        while n_swaps < MOST_SWAPS and len(self.removed.by_heads) < MOST_TRIED:
+        while n_swaps < MOST_SWAPS and len(self.removed.by_heads) < MOST_SETS_TRIED:
             minimal = self.removed.minimal_costly(self.not_needed_alone)
             heads = next((members for members in minimal if len(members) > 2 and members not in swapped), None)
             if heads is None:
@@ -295,7 +295,7 @@ class _Search:
         # By measured loss
         every_head = self.experiments.heads
         heads = frozenset([head])
-        while len(heads) < LARGEST:
+        while len(heads) < MOST_HEADS_CANCELLING:
             larger = [heads | {added} for added in every_head if added not in heads]
             self.removed.remove(larger)
             best = min(larger, key=self.removed.loss)
@@ -304,7 +304,7 @@ class _Search:
             heads = best
         # By predicted effect
         indices = [every_head.index(head)]
-        while len(indices) < LARGEST:
+        while len(indices) < MOST_HEADS_CANCELLING:
             free_indices = [index for index in range(len(every_head)) if index not in indices]
             indices.append(min(free_indices, key=lambda index: self.predicted_effect([*indices, index])))
             self.removed.remove([frozenset(every_head[index] for index in indices)])

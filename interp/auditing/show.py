@@ -12,7 +12,7 @@ from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Finding, canvas_page
 from interp.view.verdicts import VERDICT_COLOURS
 
-IN_WORDS = {
+INTERVENTIONS_IN_WORDS = {
     "mean": "output: its mean",
     "zero": "output: zeros",
     "resample": "output: that in another sequence",
@@ -71,7 +71,7 @@ def show_heads(
 
 
 def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
-    costs = {name: audit.cost(name)[0] for name in IN_WORDS if name in audit.interventions}
+    costs = {name: audit.cost(name)[0] for name in INTERVENTIONS_IN_WORDS if name in audit.interventions}
     findings = []
     for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True)):
         tried = {name: cost[index].tolist() for name, cost in costs.items() if np.isfinite(cost[index, 0])}
@@ -80,7 +80,7 @@ def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
             verdict=head.verdict,
             colour=VERDICT_COLOURS[head.verdict],
             sentence=sentence[:1].upper() + sentence[1:],
-            costs=[(IN_WORDS[name], *interval) for name, interval in tried.items()],
+            costs=[(INTERVENTIONS_IN_WORDS[name], *interval) for name, interval in tried.items()],
             threshold=float(audit.threshold[worst]),
             probes=[] if probes is None else _accuracies_around(probes, head.layer),
         )

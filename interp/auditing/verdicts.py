@@ -15,7 +15,7 @@ from interp.auditing.significance import PValues
 from interp.heads.ablation_methods import REMOVALS
 
 Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "undecided"]
-VERDICTS: tuple[str, ...] = get_args(Verdict)
+HEAD_VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True, kw_only=True)

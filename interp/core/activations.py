@@ -14,7 +14,7 @@ from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
 """Examples per forward pass."""
-BLOCK = 8 * CHUNK
+EXAMPLES_PER_BLOCK = 8 * CHUNK
 """Examples whose residual streams at the targets are in memory at the same time where statistics are collected."""
 SHORT = 64
 """Sequence length above which fewer examples are run per forward pass."""
@@ -91,8 +91,8 @@ def residual_blocks(
         ValueError: an error of `residuals_at_targets`.
     """
     all_targets = list(targets) == list(range(batch.labels.shape[1]))
-    for start in range(0, len(batch), BLOCK):
-        rows = slice(start, min(start + BLOCK, len(batch)))
+    for start in range(0, len(batch), EXAMPLES_PER_BLOCK):
+        rows = slice(start, min(start + EXAMPLES_PER_BLOCK, len(batch)))
         streams = residuals_at_targets(model, batch.select(rows), first=start)
         yield rows, streams if all_targets else streams[:, list(targets)]
 

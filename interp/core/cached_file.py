@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from hooks.files import FAULTS, read_json, write_json
 
-Value = TypeVar("Value")
+AnyValue = TypeVar("AnyValue")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class CachedFile:
     key: str
     """`content_key` of everything that the value depends on."""
 
-    def read(self, parse: Callable[[dict[str, Any]], Value]) -> Value | None:
+    def read(self, parse: Callable[[dict[str, Any]], AnyValue]) -> AnyValue | None:
         """The stored value; None if there is none, it has another key, or it cannot be read.
 
         Args:

@@ -89,5 +89,5 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         return {name: self.value, low: self.low, high: self.high}
 
 
-FIELDS = tuple(field.name for field in fields(Interval))
+INTERVAL_FIELDS = tuple(field.name for field in fields(Interval))
 """Names of an interval's fields, by which a saved one is recognised."""

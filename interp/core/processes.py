@@ -14,7 +14,7 @@ from joblib import Parallel, delayed
 from hooks.extras import require
 from interp.core.progress import progress
 
-EVERY = 0.5
+PARENT_CHECK_SECONDS = 0.5
 """Seconds between checks of the parent process."""
 MOST_LOST = 5
 """Losses of processes without a finished call, after which no others are started."""
@@ -136,5 +136,5 @@ def _end_with(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(EVERY)
+        time.sleep(PARENT_CHECK_SECONDS)
     os._exit(1)

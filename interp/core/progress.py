@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-Item = TypeVar("Item")
+Element = TypeVar("Element")
 AnyBar = TypeVar("AnyBar", bound="_Bar")  # not `Self`, which the shape checker cannot read
 _shown: ContextVar[bool] = ContextVar("shown", default=True)
 _outermost: ContextVar["_Bar | None"] = ContextVar("outermost", default=None)
@@ -129,7 +129,7 @@ class Count(_Bar):
             self.outer.bar.console.print(f"  {text} ({progress_text})", markup=False)
 
 
-def counted(name: str, items: Iterable[Item], *, total: int) -> Iterator[Item]:
+def counted(name: str, items: Iterable[Element], *, total: int) -> Iterator[Element]:
     """Items one by one, with a `Count` of them.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from hooks.files import Unreadable, read_json, reading, shortened, write_json
-from interp.core.intervals import FIELDS, Interval
+from interp.core.intervals import INTERVAL_FIELDS, Interval
 
 if TYPE_CHECKING:
     import altair as alt
@@ -127,7 +127,7 @@ class Result:
             combined.pop(name, None)
             if set(former_names) <= set(values):
                 saved = [values[former_name] for former_name in former_names]
-                combined[name] = Interval(**dict(zip(FIELDS, saved, strict=True)))
+                combined[name] = Interval(**dict(zip(INTERVAL_FIELDS, saved, strict=True)))
         return combined
 
     @classmethod
@@ -169,5 +169,5 @@ def _rich(value: Any) -> Any:
         return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
     if isinstance(value, dict):
         entries = {key: _rich(element) for key, element in value.items()}
-        return Interval(**entries) if set(entries) == set(FIELDS) else entries
+        return Interval(**entries) if set(entries) == set(INTERVAL_FIELDS) else entries
     return tuple(_rich(element) for element in value) if isinstance(value, list) else value

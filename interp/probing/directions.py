@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
 
 from hooks.interventions.ablation_engine import Net
-from interp.core.activations import BLOCK, CHUNK, class_means, residuals_at_targets, same_examples
+from interp.core.activations import CHUNK, EXAMPLES_PER_BLOCK, class_means, residuals_at_targets, same_examples
 from interp.core.interchange import Site, recordings
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
@@ -76,7 +76,7 @@ class DirectionSums:
 
     def _start(self, activations: Float[Tensor, "layer target block d_model"]) -> None:
         n_layers, _, _, width = activations.shape
-        dtype = torch.float64 if len(self.labels) > BLOCK else activations.dtype
+        dtype = torch.float64 if len(self.labels) > EXAMPLES_PER_BLOCK else activations.dtype
         for counts in self.counts:
             self.moments.append([Moments(len(counts), width, [self.n_classes], dtype=dtype) for _ in range(n_layers)])
             self.means.append(torch.zeros(n_layers, *counts.shape, width, dtype=dtype))

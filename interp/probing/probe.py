@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
-from interp.core.activations import BLOCK, residual_blocks
+from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text
 from interp.core.intervals import Interval
@@ -194,7 +194,7 @@ def probe(
     control = control_labels(types, present, n_classes, draws, seed)
     # Fit and score all sets on the model's activations, and the true labels on those of an untrained model.
     model.eval()
-    n_blocks = 2 * sum(-(-len(batch) // BLOCK) for batch in batches)
+    n_blocks = 2 * sum(-(-len(batch) // EXAMPLES_PER_BLOCK) for batch in batches)
     sums = DirectionSums(labels[0], present[0], n_classes) if verify else None
     causal = None
     with Count(f"probing {label}", n_blocks + verify, work=n_blocks * (1 + 1.2 * verify)) as count:

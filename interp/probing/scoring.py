@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from hooks.extras import require
-from interp.core.activations import BLOCK, same_examples
+from interp.core.activations import EXAMPLES_PER_BLOCK, same_examples
 from interp.core.randomness import derived_generator
 from interp.probing.ridge import Moments, one_hot
 
@@ -83,7 +83,7 @@ def score_ridge(
     """
     groups = list(same_examples(*present))
     # Fit: moments of every layer, for each group of targets that the same examples have.
-    precision = torch.float64 if len(present[0]) > BLOCK else None
+    precision = torch.float64 if len(present[0]) > EXAMPLES_PER_BLOCK else None
     columns = [fitting.shape[1] * n_classes for fitting, _ in labels]
     moments: list[list[Moments]] = []
     for rows, block in inputs[0]:

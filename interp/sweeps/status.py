@@ -9,10 +9,10 @@ from typing import Literal
 from hooks.files import read_json, write_json
 from interp.training.folder import RunFolder
 
-Status = Literal["trained", "running", "failed", "interrupted", "missing"]
+RunStatus = Literal["trained", "running", "failed", "interrupted", "missing"]
 
 
-def status_of(folder: Path) -> Status:
+def run_status(folder: Path) -> RunStatus:
     """How far the run in a folder is. One that a process of another machine has taken counts as running."""
     files = RunFolder(folder)
     if files.finished:

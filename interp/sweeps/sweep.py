@@ -16,7 +16,7 @@ from interp.sweeps.grid import SEED, Sweep
 from interp.sweeps.parallel import Specs, train_each, train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.stacked import stacking_group, train_stacked, why_not_stacked
-from interp.sweeps.status import failure_of, save_failure, status_of
+from interp.sweeps.status import failure_of, run_status, save_failure
 from interp.sweeps.sweep_table import SweepTable, in_words, over_seeds
 from interp.sweeps.tables import Verb, VerbInput, compares_models, tabulate, verb_name
 from interp.training.folder import FolderInUse, RunFolder
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STACK = 64
 """Most models that are trained as one, so that an error or an interrupt concerns few of them."""
-SHOWN = 12
+PRINTED_ROWS = 12
 """Rows that are printed."""
 
 
@@ -167,7 +167,7 @@ class SweepRuns:
     def status(self) -> list[str]:
         """How far each model is: trained, running, failed, interrupted or missing."""
         run_folders = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
-        return [status_of(self.folder / key) if key in run_folders else "missing" for key in self.grid.keys]
+        return [run_status(self.folder / key) if key in run_folders else "missing" for key in self.grid.keys]
 
     def name(self, index: int) -> str:
         """What a model is, in words."""
@@ -333,8 +333,8 @@ class SweepRuns:
 
 
 def _printed(table: Any, by: Sequence[str]) -> Iterator[str]:
-    for row in table.head(SHOWN).to_dict("records"):
+    for row in table.head(PRINTED_ROWS).to_dict("records"):
         ends = f" [{row['low']:.3f}, {row['high']:.3f}]" if np.isfinite(row["low"]) else ""
         yield f"{in_words({name: row[name] for name in by})}: accuracy {row['mean']:.3f}{ends}, n = {row['n']}"
-    if len(table) > SHOWN:
-        yield f"and {len(table) - SHOWN} more; see to_dataframe()"
+    if len(table) > PRINTED_ROWS:
+        yield f"and {len(table) - PRINTED_ROWS} more; see to_dataframe()"

@@ -8,7 +8,7 @@ from hooks.checks import checks_types
 from interp.tasks.base import IS_A_TASK, Task
 from interp.training.token_rows import markers_of
 
-FAMILIES = {
+CONFIG_FAMILIES = {
     "lego": presets.lego,
     "bert": presets.bert,
     "albert": presets.albert,
@@ -68,22 +68,22 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     if family is None:
         family = task.default_family
         needed |= task.default_sizes
-    if family not in FAMILIES:
-        raise ValueError(f"family is {family!r}; choose one of {', '.join(FAMILIES)}.")
+    if family not in CONFIG_FAMILIES:
+        raise ValueError(f"family is {family!r}; choose one of {', '.join(CONFIG_FAMILIES)}.")
     if family not in BASELINES:
         needed["attention"] = task.attention
     if family == "template" and task.d_vocab_out == task.d_vocab:
         needed["tied_embedding"] = True
     needed |= task.config_fields(family)
-    if needed.get("n_token_types") and FAMILIES[family] not in ENCODERS:
+    if needed.get("n_token_types") and CONFIG_FAMILIES[family] not in ENCODERS:
         raise ValueError(
             f"family is {family!r}, which has no token types to distinguish two sentences; for next_sentence choose "
             f"bert_encoder or albert_encoder."
         )
     if family in ("hardcode", "hybrid"):
         needed |= markers_of(task)
-    if FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
+    if CONFIG_FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
         needed["head"] = "linear"  # the answers are not tokens
     if family in OF_BRACKETS and not task.config_fields(family):
         raise ValueError(f"family is {family!r}, which is for Dyck; the task is {task.task_name!r}.")
-    return FAMILIES[family](**{**needed, **sizes})
+    return CONFIG_FAMILIES[family](**{**needed, **sizes})

@@ -10,9 +10,9 @@ from scipy.stats import norm
 from hooks import load_checkpoint, save_checkpoint
 from hooks.model.architectures import Model
 
-ALPHA = 0.05
+FALSE_CHANGE_RATE = 0.05
 """Probability, at one evaluation, that accuracies count as changed when only noise has moved them."""
-NAME = "step-{:08d}.safetensors"
+SNAPSHOT_NAME = "step-{:08d}.safetensors"
 
 
 class SnapshotFolder:
@@ -29,7 +29,7 @@ class SnapshotFolder:
 
     def file(self, step: int) -> Path:
         """File of the snapshot of a step."""
-        return self.path / NAME.format(step)
+        return self.path / SNAPSHOT_NAME.format(step)
 
     def save(self, model: Model, step: int) -> None:
         """Write a snapshot."""
@@ -106,5 +106,5 @@ def has_changed(earlier: Sequence[float], accuracy: Sequence[float], n: int) -> 
     """
     first, second = np.asarray(earlier, dtype=float), np.asarray(accuracy, dtype=float)
     share = ((first + second) * n + 1) / (2 * n + 2)
-    noise = norm.isf(ALPHA / 2 / max(1, len(first))) * np.sqrt(2 * share * (1 - share) / n)
+    noise = norm.isf(FALSE_CHANGE_RATE / 2 / max(1, len(first))) * np.sqrt(2 * share * (1 - share) / n)
     return bool((np.abs(second - first) > noise).any())

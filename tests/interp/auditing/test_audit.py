@@ -17,7 +17,7 @@ from interp.auditing import AuditResult
 from interp.auditing.interventions import INTERVENTIONS
 from interp.auditing.outcomes import judged_outcomes
 from interp.auditing.sets import HeadSets
-from interp.auditing.verdicts import VERDICTS
+from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.known_answers import known_answer, randomise
 from interp.known_answers.craft.transforms import permute_heads, random_orders
 from interp.known_answers.craft.weights import head_rows, mean_preserving_rotation
@@ -77,7 +77,7 @@ def test_the_planted_truth_is_found(name):
 
 def test_the_known_answers_cover_every_verdict_and_reason():
     heads = [head for name in ANSWERS for head in audited(name).heads]
-    assert {head.verdict for head in heads} == set(VERDICTS) - {"undecided"}
+    assert {head.verdict for head in heads} == set(HEAD_VERDICTS) - {"undecided"}
     reasons = {head.reason for head in heads}
     assert {"together", "cancelled", "not needed", "needed", "not through its pattern"} <= reasons
     assert {"through its pattern", "through something else"} <= reasons
@@ -244,7 +244,7 @@ def test_a_model_that_was_trained_on_noise_has_no_faithful_heads():
 
 def test_a_trained_model_has_verdicts(trained, tiny):
     result = interp.audit(trained.model, tiny, n=256)
-    assert {head.verdict for head in result.heads} <= set(VERDICTS)
+    assert {head.verdict for head in result.heads} <= set(HEAD_VERDICTS)
     assert result.outcomes == ("#0", "#1")
     assert np.allclose(result.threshold, 0.2 * (result.clean - 0.5))
 
@@ -324,7 +324,7 @@ def test_a_row_per_head():
 
 def test_heads_by_verdict():
     result = audited("dyck stack, redundant")
-    every = [head for verdict in VERDICTS for head in result.of(verdict)]
+    every = [head for verdict in HEAD_VERDICTS for head in result.of(verdict)]
     assert sorted(every) == [head.place for head in result.heads]
     with pytest.raises(ValueError, match="verdict is 'good'; choose one of faithful"):
         result.of("good")

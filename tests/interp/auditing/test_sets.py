@@ -9,13 +9,13 @@ from sampled import sampled
 
 from benchmarks.committees import Bits, drawn_committee, sets_of
 from interp.auditing import sets as searching
-from interp.auditing.sets import MOST_EXACT, find_sets
+from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, find_sets
 from interp.tasks.base import Score
 
 N = 64
 HEADS = [(layer, head) for layer in range(2) for head in range(4)]
 MANY = [(layer, head) for layer in range(3) for head in range(5)]
-BOTH_WAYS = pytest.mark.parametrize("most_exact", [MOST_EXACT, 0], ids=["exact", "search"])
+BOTH_WAYS = pytest.mark.parametrize("most_exact", [MOST_HEADS_EXHAUSTIVE, 0], ids=["exact", "search"])
 
 
 class Table:
@@ -39,7 +39,7 @@ class Table:
         return self.effects @ self.effects.T
 
 
-def sets(table, most_exact=MOST_EXACT):
+def sets(table, most_exact=MOST_HEADS_EXHAUSTIVE):
     needed = [head for head in table.heads if table.lost(frozenset([head])) > 0.1]
     return find_sets(table, needed, outcomes=[0], threshold=np.array([0.1]), most_exact=most_exact)
 
@@ -222,6 +222,6 @@ def test_a_model_of_one_head(most_exact):
 @pytest.mark.parametrize("seed", sampled(range(15), range(4)))
 def test_the_search_equals_the_exact_answer_on_random_models(seed):
     model = drawn_committee(seed, n_heads=4)
-    exact, found = (sets_of(model, Bits(), seed=seed, most_exact=most) for most in (MOST_EXACT, 0))
+    exact, found = (sets_of(model, Bits(), seed=seed, most_exact=most) for most in (MOST_HEADS_EXHAUSTIVE, 0))
     assert (exact.exact, found.exact) == (True, False)
     assert (set(found.costly), found.harmless) == (set(exact.costly), exact.harmless)

@@ -10,8 +10,8 @@ from browser import faults
 
 import interp
 from hooks import Transformer
-from interp.auditing.sentences import summary
-from interp.auditing.show import IN_WORDS
+from interp.auditing.sentences import verdict_summary
+from interp.auditing.show import INTERVENTIONS_IN_WORDS
 from interp.view.attention import Finding, canvas_page
 
 
@@ -32,7 +32,7 @@ def test_findings_are_those_of_the_audit_and_the_probes(found):
         np.testing.assert_allclose(costs["output: its mean"], audited.cost("mean")[0][index])
         around = [(name, *probes.accuracy[head.layer : head.layer + 2, at]) for at, name in enumerate(probes.targets)]
         assert one.probes == around
-        assert len(costs) == sum(np.isfinite(audited.cost(name)[0][index, 0]) for name in IN_WORDS)
+        assert len(costs) == sum(np.isfinite(audited.cost(name)[0][index, 0]) for name in INTERVENTIONS_IN_WORDS)
 
 
 def test_without_probes_there_are_none(found, trained, tiny):
@@ -53,7 +53,7 @@ def test_results_of_another_model_are_refused(found, trained, tiny):
 
 
 def test_the_verdicts_in_one_sentence(found):
-    assert summary(["faithful", "idle", "idle", "misleading"]) == (
+    assert verdict_summary(["faithful", "idle", "idle", "misleading"]) == (
         "4 heads: 1 does what it looks like, 1 looks meaningful but does not act as it looks, 2 do nothing that counts."
     )
     assert found[0].summary().startswith("4 heads: ")

@@ -10,13 +10,13 @@ import pytest
 
 from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, INTERVENTIONS, LABEL_TESTS, NEEDED_IN, TESTED
-from interp.auditing.outcomes import SHARE
+from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.records import HeadVerdict, InterventionCost
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words
 from interp.auditing.sets import HeadSets
 from interp.auditing.significance import PValues, corrections, sequences_needed, uncorrected_p_values
-from interp.auditing.verdicts import RULES, VERDICTS, Decision, decide, facts_about_heads, partners_in_sets
+from interp.auditing.verdicts import HEAD_VERDICTS, RULES, Decision, decide, facts_about_heads, partners_in_sets
 from interp.core.statistics import drop_tests
 
 ALPHA = 0.01
@@ -169,7 +169,7 @@ def test_each_head_has_its_own_p_values():
 
 def test_every_verdict_and_every_reason_has_a_rule():
     reached = {rule[2] for rule in CASES} | {rule[3] for rule in CASES} | {"redundant"}
-    assert reached == set(VERDICTS)
+    assert reached == set(HEAD_VERDICTS)
     of_sets = {"together", "cancelled", "together too close", "cancelling too close", "left out"}
     assert {rule[4] for rule in CASES} | {"needed", "nothing to lose"} | of_sets == set(REASONS)
     assert {reason for _, _, reason in RULES} == set(REASONS)
@@ -446,7 +446,7 @@ def test_words_for_heads_labels_and_costs():
     assert list_of_heads([(0, 1), (2, 3), (4, 5)]) == "0.1, 2.3 and 4.5"
     assert look_in_words("unclassified", "self", 0.125) == "looks like no known kind (nearest: self, 0.12)"
     assert cost_in_words("#1", 0.5, -0.25, 0.75) == "0.50 [-0.25, 0.75] on #1"
-    assert 0 < SHARE < 1
+    assert 0 < SHARE_THAT_COUNTS < 1
 
 
 def test_the_smaller_p_value_after_a_factor_is_at_most_one():

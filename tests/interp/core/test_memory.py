@@ -25,7 +25,7 @@ from interp.probing import scoring
 from interp.tasks import Dyck, Lego
 
 torch.set_num_threads(1)
-activations.CHUNK, activations.BLOCK, scoring.BLOCK = 64, 256, 256
+activations.CHUNK, activations.EXAMPLES_PER_BLOCK, scoring.EXAMPLES_PER_BLOCK = 64, 256, 256
 measures.CELLS = kinds.RELATION_CELLS = 2**18
 variation.WEIGHTS = 2**20
 
@@ -72,7 +72,7 @@ def asked(monkeypatch):
     monkeypatch.setattr(activations, "residuals_at_targets", residuals)
     monkeypatch.setattr(directions, "residuals_at_targets", residuals)
     for module in (activations, scoring, directions):
-        monkeypatch.setattr(module, "BLOCK", 64)
+        monkeypatch.setattr(module, "EXAMPLES_PER_BLOCK", 64)
     return sizes
 
 
@@ -86,7 +86,7 @@ def test_blocks_of_examples_give_the_probes_of_all_at_once(asked, monkeypatch):
     assert max(asked) <= 150
     assert asked.count(64) >= 12
     for module in (activations, scoring, directions):
-        monkeypatch.setattr(module, "BLOCK", 4096)
+        monkeypatch.setattr(module, "EXAMPLES_PER_BLOCK", 4096)
     whole = interp.probe(small(task), task, n_train=300, n_test=150, verify=True)
     for name in ("accuracy", "shuffled", "control", "untrained"):
         # an example on a boundary up to rounding

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from interp.core import progress
-from interp.core.processes import EVERY, in_processes
+from interp.core.processes import PARENT_CHECK_SECONDS, in_processes
 
 CALLER = """
 import sys
@@ -42,7 +42,7 @@ def runs(process):
 
 
 def add_and_ask_for_bars(a, b):
-    return add(a, b), progress._wanted.get()
+    return add(a, b), progress._shown.get()
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -65,7 +65,7 @@ def test_no_process_is_left_when_the_caller_is_killed(tmp_path, kind):
     assert all(runs(one) for one in workers)
     caller.send_signal(kind)
     caller.wait(timeout=10)
-    ended = time.monotonic() + 10 * EVERY
+    ended = time.monotonic() + 10 * PARENT_CHECK_SECONDS
     while time.monotonic() < ended and any(runs(one) for one in workers):
         time.sleep(0.05)
     assert not any(runs(one) for one in workers)
@@ -111,7 +111,7 @@ def test_no_process_is_left_that_is_still_importing(tmp_path):
     time.sleep(2)  # past the start of Python, within the import of the first call
     caller.kill()
     caller.wait()
-    ended = time.monotonic() + 10 * EVERY
+    ended = time.monotonic() + 10 * PARENT_CHECK_SECONDS
     while time.monotonic() < ended and any(runs(one) for one in started):
         time.sleep(0.05)
     assert not any(runs(one) for one in started)

@@ -13,7 +13,7 @@ import interp
 from hooks import make_model
 from interp import TrainSettings
 from interp.sweeps import ModelSpec, Sweep, SweepRuns, SweepTable
-from interp.sweeps.status import failure_of, save_failure, status_of
+from interp.sweeps.status import failure_of, run_status, save_failure
 from interp.tasks import Dyck, Lego
 from interp.training.folder import RunFolder
 
@@ -205,21 +205,21 @@ def test_how_far_models_are(tmp_path):
         found.to_dataframe()
     assert str(found).endswith("6 missing")
     with RunFolder(one).writing():
-        assert status_of(one) == "running"
-    assert status_of(one) == "missing"
+        assert run_status(one) == "running"
+    assert run_status(one) == "missing"
     save_failure(one, ValueError("no luck"))
-    assert (status_of(one), failure_of(one)) == ("failed", "ValueError: no luck")
+    assert (run_status(one), failure_of(one)) == ("failed", "ValueError: no luck")
     (one / ".writer.json").write_text(json.dumps({"process": 2**22 + 1, "host": "elsewhere", "since": "now"}))
-    assert status_of(one) == "running"  # on another machine
+    assert run_status(one) == "running"  # on another machine
     killed = {"process": 2**22 + 1, "host": socket.gethostname(), "since": "now"}  # no process has such a number
     (one / ".writer.json").write_text(json.dumps(killed))
-    assert status_of(one) == "failed"
+    assert run_status(one) == "failed"
     (one / ".writer.json").unlink()
     with RunFolder(one).writing():
         pass
-    assert (status_of(one), failure_of(one)) == ("missing", "")
+    assert (run_status(one), failure_of(one)) == ("missing", "")
     interp.sweep(Sweep(BASE, {"settings.learning_rate": [1e-3]}), tmp_path, n_jobs=1)
-    assert status_of(one) == "trained"
+    assert run_status(one) == "trained"
 
 
 def test_a_model_that_another_process_trains_is_awaited(tmp_path, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_pretrained_model_is_trained_first(tmp_path):
     tuned = replace(BASE, pretrained=plain)
     found = interp.sweep(Sweep(tuned, {"seed": [0, 1]}), tmp_path, n_jobs=1)
     assert found.status == ["trained"] * 2
-    assert status_of(tmp_path / plain.key) == "trained"
+    assert run_status(tmp_path / plain.key) == "trained"
     with pytest.raises(ValueError, match="which workers cannot read; share the folder"):
         interp.sweep(Sweep(tuned, {"seed": [2]}), tmp_path, scheduler="tcp://nowhere:1", shared_folder=False)
 
