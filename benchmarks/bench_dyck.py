@@ -62,11 +62,14 @@ def plain_batch(task: Dyck, n: int, rng: random.Random) -> tuple[torch.Tensor, t
 
 def by_query(model: Transformer, task: Dyck) -> np.ndarray:
     """S / P of every query and pair: Eq. 12-17 in a loop over queries and over types of open brackets."""
-    attention, states = model.block(0).attention, model.cfg.embedding
+    attention = model.block(0).attention
+    states = model.cfg.embedding
     assert states is not None
     table = states.table(model.cfg.d_model).double()
-    read_k, read_v = attention.k.weight.double(), attention.o.weight.double() @ attention.v.weight.double()
-    kinds, levels = range(task.n_types), range(1, task.max_depth + 1)
+    read_k = attention.k.weight.double()
+    read_v = attention.o.weight.double() @ attention.v.weight.double()
+    kinds = range(task.n_types)
+    levels = range(1, task.max_depth + 1)
     keys = {(START, 0): table[states.row(START, 0)]}
     for kind, level in product(kinds, levels):
         for token, depth in ((FIRST + 2 * kind, level), (FIRST + 2 * kind + 1, level - 1)):
@@ -93,7 +96,8 @@ def by_query(model: Transformer, task: Dyck) -> np.ndarray:
 def comparisons() -> Iterator[Result]:
     for words in ("prefixes", "complete"):
         task = Dyck(length=LENGTH, words=words)
-        generator, rng = torch.Generator().manual_seed(0), random.Random(0)
+        generator = torch.Generator().manual_seed(0)
+        rng = random.Random(0)
         _check(task, generator, rng)
         sample = partial(task.sample, generator=generator)  # includes depths and labels
         yield speed(f"dyck, {words} of up to {LENGTH} brackets", partial(sample, WORDS), n=WORDS, bar=BAR)

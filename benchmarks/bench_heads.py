@@ -50,7 +50,8 @@ def comparisons() -> Iterator[Result]:
             for kind, name in PEER_NAMES.items()
         }
 
-    scores, detected = unmyopic(), peer()
+    scores = unmyopic()
+    detected = peer()
     for kind, peer_scores in detected.items():
         allowed = visible_keys(cfg, batch.tokens)
         related = relations_of(task, batch, [kind])[kind] & allowed
@@ -62,9 +63,11 @@ def comparisons() -> Iterator[Result]:
 
 def mass_of(score: np.ndarray, related: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """Mean attention mass on related keys over all queries, the detector's score: ours before subtracting chance."""
-    n_related, chance = related.sum(-1), related.sum(-1) / allowed.sum(-1)
+    n_related = related.sum(-1)
+    chance = related.sum(-1) / allowed.sum(-1)
     counts = (n_related > 0) & (chance < 1)
-    room, at_chance = (counts * (1 - chance)).sum(-1), (counts * chance).sum(-1)
+    room = (counts * (1 - chance)).sum(-1)
+    at_chance = (counts * chance).sum(-1)
     certain = (chance == 1).sum(-1)  # every visible key is related
     above = np.nan_to_num(score) * room[:, None, None]
     return (above + (at_chance + certain)[:, None, None]) / related.shape[1]

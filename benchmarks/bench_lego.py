@@ -21,7 +21,10 @@ def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     tokens, labels = [], []
     for _ in range(n):
         letters = rng.sample(LETTERS, CLAUSES)
-        clauses, values, value, before = [], [], 1, "1"
+        clauses = []
+        values = []
+        value = 1
+        before = "1"
         for letter in letters:
             sign = rng.choice("+-")
             value = value if sign == "+" else -value
@@ -37,7 +40,8 @@ def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
 
 def comparisons() -> Iterator[Result]:
     task = Lego(n_vars=CLAUSES)
-    generator, rng = torch.Generator().manual_seed(0), random.Random(0)
+    generator = torch.Generator().manual_seed(0)
+    rng = random.Random(0)
     task.sample(SENTENCES, generator=generator)
     yield speed("lego, sentences", lambda: task.sample(SENTENCES, generator=generator), n=SENTENCES, bar=BAR)
     name = f"lego, {FEWER} sentences"

@@ -80,7 +80,8 @@ def prepared(verb: str, size: int) -> Callable[[], object]:
 
     def page(n_tokens: int) -> object:
         patterns = np.random.default_rng(0).random((144, n_tokens, n_tokens), dtype=np.float32)
-        tokens, names = tuple(f"w{index}" for index in range(n_tokens)), [str(head) for head in range(144)]
+        tokens = tuple(f"w{index}" for index in range(n_tokens))
+        names = [str(head) for head in range(144)]
         example = Example(tokens=tokens, patterns=patterns, relations={})
         return canvas_page([example], heads=names, labels=[""] * 144, columns=12, title="attention")
 
@@ -88,7 +89,8 @@ def prepared(verb: str, size: int) -> Callable[[], object]:
         models = [model(lego, 2, seed) for seed in range(3)]
         return interp.attention_variation(models, lego, n_sampled=n, n_baseline=10, resamples=10)
 
-    lego, dyck = Lego(n_vars=6), Dyck(length=TOKENS - 2)
+    lego = Lego(n_vars=6)
+    dyck = Dyck(length=TOKENS - 2)
 
     def evaluate(n: int) -> object:
         return interp.evaluate(model(lego, 2), lego, n=n)

@@ -19,7 +19,8 @@ STRINGS = 2000
 
 def plain_strings(task: Template, n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     """One string at a time: a template, and distinct symbols for its wildcards."""
-    symbols, ids = task.alphabet("train"), task.vocab.ids
+    symbols = task.alphabet("train")
+    ids = task.vocab.ids
     tokens, labels = [], []
     for _ in range(n):
         template = rng.choice(task.labelled)
@@ -55,7 +56,8 @@ def comparisons() -> Iterator[Result]:
         yield compare(f"template, {STRINGS} strings of {name}", unmyopic, peer, bar=0.2, rounds=11)
     task = Template(train=1024)
     cfg = FullyConnectedConfig(d_vocab=task.d_vocab, n_ctx=task.n_ctx, width=256)
-    network, plain = FullyConnected(cfg), PlainNetwork(cfg)
+    network = FullyConnected(cfg)
+    plain = PlainNetwork(cfg)
     tokens = task.sample(256, generator=torch.Generator().manual_seed(0)).tokens
     yield compare(
         "one-hot network, forward and backward, 256 strings",

@@ -78,7 +78,9 @@ def committee(generator: torch.Generator, *, n_heads: int = 5) -> TransformerSta
     model.unembed.weight[:, VOTE] = torch.tensor([-1.0, 1.0])
     for layer, block in enumerate(model.stored_blocks):
         for head in range(n_heads):
-            source, write, weight = BIT, VOTE, draw(generator, -3, -2, -1, 0, 0, 1, 1, 2, 3, 4)
+            source = BIT
+            write = VOTE
+            weight = draw(generator, -3, -2, -1, 0, 0, 1, 1, 2, 3, 4)
             if draw(generator, 0, 1):
                 source, write = (BIT, SUM) if layer == 0 else (LIMITED, VOTE)
                 weight = draw(generator, -1, 0, 1, 1, 2) if layer == 0 else draw(generator, -2, 1, 2, 3)
@@ -98,9 +100,11 @@ def _limit(mlp: Any) -> None:
 
 def drawn_committee(seed: int, *, n_heads: int = 5) -> TransformerStack:
     """A committee that answers at least 80 % correctly."""
-    generator, task = derived_generator(seed, "committee"), Bits()
+    generator = derived_generator(seed, "committee")
+    task = Bits()
     while True:
-        model, batch = committee(generator, n_heads=n_heads), task.sample(N_SEARCH, generator=generator)
+        model = committee(generator, n_heads=n_heads)
+        batch = task.sample(N_SEARCH, generator=generator)
         with torch.no_grad():
             if (model(batch.tokens)[:, 0].argmax(-1) == batch.labels[:, 0]).double().mean() >= 0.8:
                 return model
@@ -113,7 +117,8 @@ def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) 
         batch = task.sample(n, generator=derived_generator(seed, "sets of committees", split), split=split)
         return HeadExperiments(model, task, batch, seed, keep=True)
 
-    search, main = experiments(N_SEARCH, "validation"), experiments(4 * N_SEARCH, "test")
+    search = experiments(N_SEARCH, "validation")
+    main = experiments(4 * N_SEARCH, "test")
     score = main.score
     total = score.total.double().numpy().sum(0)
     clean = score.right.double().numpy().sum(0) / total

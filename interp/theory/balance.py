@@ -174,7 +174,8 @@ class Contributions:
 def contributions(model: Transformer, task: Dyck, pairing: Pairing) -> Contributions:
     """u(query, key) of Eq. 12, for the closers as queries and all brackets as keys, up to a factor for each query."""
     n_types, max_depth = task.n_types, task.max_depth
-    kind, depth = torch.arange(n_types), torch.arange(1, max_depth + 1)[:, None]
+    kind = torch.arange(n_types)
+    depth = torch.arange(1, max_depth + 1)[:, None]
 
     # Embeddings of all brackets: openers by depth, closers by depth of the opener that they are paired with
     row = model.cfg.embedding.row  # pyright: ignore[reportOptionalMemberAccess]  # checked

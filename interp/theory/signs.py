@@ -147,7 +147,8 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
 
     # Answers to the sentences, to their two flipped versions, and to sentences with a broken chain
     clause_order = torch.rand(n, task.n_vars, generator=generator).argsort(1)
-    first_flip, both_flips = clause_order[:, :1], clause_order[:, 1:3]
+    first_flip = clause_order[:, :1]
+    both_flips = clause_order[:, 1:3]
     breaks = torch.randint(1, task.n_vars - 1, (n,), generator=generator)
     answers = _answers(net, task, batch)
     changed_by_one = _answers(net, task, flipped(task, batch, first_flip)) != answers

@@ -54,7 +54,8 @@ def read_compiled(path: str | Path) -> KnownAnswer:
 
 def known_answer_of(program: Program, path: str = "") -> KnownAnswer:
     """A program as a known answer; `path` is the pack it was read from, if any."""
-    model, task = network(program), Compiled(program, path)
+    model = network(program)
+    task = Compiled(program, path)
     return KnownAnswer(name=f"compiled {program.name}", model=model, task=task, heads=truth_of_heads(model, task))
 
 
@@ -119,7 +120,8 @@ class Removal:
     """
 
     def __init__(self, model: Transformer, task: Compiled):
-        self.model, self.task = model, task
+        self.model = model
+        self.task = task
         self.batch = task.related_examples
         self.inputs: dict[str, Any] = self.batch.model_inputs()
         self.sites = [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]

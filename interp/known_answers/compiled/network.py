@@ -62,10 +62,8 @@ def named_values(program: Program) -> dict[str, Int[Tensor, "example pos"]]:
     number, of which equal ones are a class.
     """
     tokens = torch.from_numpy(program.examples)
-    real, site = (
-        tokens != program.tokens.index(program.pad),
-        f"blocks.{len(program.weights['W_Q']) - 1}.hook_resid_post",
-    )
+    real = tokens != program.tokens.index(program.pad)
+    site = f"blocks.{len(program.weights['W_Q']) - 1}.hook_resid_post"
     _, cache = network(program).run_with_cache(tokens, attention_mask=real, names_filter=site)
     classes_by_variable = {}
     for variable, coordinates in program.variables.items():

@@ -186,7 +186,8 @@ def _selector(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Selector:
 
 def _related_shape(values: Mapping[str, Any], sizes: Mapping[str, int], n_selectors: int) -> list[int]:
     """Shape of `Program.relations`, which are stored as bits."""
-    shape, pos = _list(values, "relations_shape"), sizes["max_seq_len"]
+    shape = _list(values, "relations_shape")
+    pos = sizes["max_seq_len"]
     if shape[:1] + shape[2:] != [n_selectors, pos, pos] or not 0 <= shape[1] <= sizes["n_examples"]:
         raise ValueError(f"relations_shape is {shape}; it must be (head, some examples, {pos}, {pos}).")
     return shape

@@ -43,7 +43,8 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
     check_number("n", n, integer=True, low=64)
     # Read everything that may be missing from an object of another kind
     try:
-        sizes, residual = assembled.model_config, tuple(map(str, assembled.residual_labels))
+        sizes = assembled.model_config
+        residual = tuple(map(str, assembled.residual_labels))
         inputs, outputs, params = assembled.input_encoder, assembled.output_encoder, assembled.params
         ids = {str(value): int(token) for value, token in inputs.encoding_map.items()}
         norm, causal = bool(sizes.layer_norm), bool(sizes.causal)
@@ -126,7 +127,8 @@ def _output(
 
 def _random_inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "example pos"]:
     """Random inputs of different lengths, up to the longest: the first token, then any but the special ones."""
-    rng, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"])
+    rng = np.random.default_rng(derived_seed(seed, "tracr inputs"))
+    pos = len(program.weights["W_pos"])
     plain = [token for token, name in enumerate(program.tokens) if name not in (program.bos, program.pad)]
     first = 0 if program.bos is None else 1
     inputs = rng.choice(plain, size=(n, pos))
@@ -140,7 +142,8 @@ def _random_inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "exam
 @torch.no_grad()
 def _with_examples(program: Program, examples: Int[np.ndarray, "example pos"]) -> Program:
     """The program with these inputs, the answers of its model, and the keys to which its heads attend."""
-    model, tokens = network(program), torch.from_numpy(examples)
+    model = network(program)
+    tokens = torch.from_numpy(examples)
     real = tokens != program.tokens.index(program.pad)
     logits, cache = model.run_with_cache(tokens, attention_mask=real)
     answered = real.clone()

@@ -38,7 +38,8 @@ def permute_heads(model: TransformerStack, orders: Sequence[Sequence[int]]) -> N
             an output matrix, which write where their position says.
     """
     # Check the orders; the present order is valid for every model
-    blocks, n_heads = model.stored_blocks, model.cfg.n_heads
+    blocks = model.stored_blocks
+    n_heads = model.cfg.n_heads
     if len(orders) != len(blocks):
         raise ValueError(f"there are {len(orders)} orders; the model has {len(blocks)} blocks. Pass one for each.")
     for order in orders:
@@ -123,7 +124,8 @@ def randomise(known: KnownAnswer, generator: torch.Generator, *, rotate: bool) -
     Raises:
         ValueError: a rotation of a model whose norms, positions or read-out do not allow it.
     """
-    model, cfg = deepcopy(known.model), known.model.cfg
+    model = deepcopy(known.model)
+    cfg = known.model.cfg
     if rotate:
         if not can_rotate(model):
             raise ValueError(

@@ -167,7 +167,8 @@ def write_idle_head(
 
     `strength` is the standard deviation of scores between unit vectors, and the scale of the output.
     """
-    rows, width = head_rows(block, head), reads.stop - reads.start
+    rows = head_rows(block, head)
+    width = reads.stop - reads.start
     size = rows.stop - rows.start
     spread = (strength * block.attention.scale) ** 0.5 / size**0.25
     for linear, deviation in ((block.attention.q, spread), (block.attention.k, spread), (block.attention.v, 1.0)):

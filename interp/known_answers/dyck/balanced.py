@@ -112,7 +112,9 @@ def _write_scores(
     scores = torch.zeros(states.width, states.width, dtype=torch.float64)  # query, key
     scores[:, opens] = common + gap / 2
     scores[:, closes] = common - gap / 2
-    attention, rows, width = model.block(0).attention, head_rows(model.block(0), head), states.width
+    attention = model.block(0).attention
+    rows = head_rows(model.block(0), head)
+    width = states.width
     attention.k.weight[rows][:width, :width] = torch.eye(width)
     attention.q.weight[rows][:width, :width] = scores.T * model.cfg.attn_scale
 
@@ -129,7 +131,8 @@ def _write_values(
     """Dimension i is brackets of type i, the dimension after the last type is [START]. P W_V is W_V."""
     opens, closes = pair_coordinates(states)
     size = gains * GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
-    value, symbols = block.attention.v.weight[head_rows(block, head)], states.n_types + 1
+    value = block.attention.v.weight[head_rows(block, head)]
+    symbols = states.n_types + 1
     for kind in range(states.n_types):
         value[kind, opens[kind]] = size * (-gap[kind] / 2).exp()
         value[kind, closes[kind]] = -size * (gap[kind] / 2).exp() * closers

@@ -98,7 +98,8 @@ def _pass_by_magnitude(model: Transformer, stream: Registers, gate: slice) -> No
     """MLP: two units for each type, one for each sign, which pass the type if the magnitude is near 1."""
     mlp = mlp_of(model.block(0))
     for unit in range(len(mlp.w_in.weight)):
-        kind, sign = unit // 2, (-1.0) ** unit
+        kind = unit // 2
+        sign = (-1.0) ** unit
         mlp.w_in.weight[unit, stream["type"].start + kind] = 1
         mlp.w_in.weight[unit, gate] = sign
         bias_of(mlp.w_in)[unit] = -1 - OPEN
@@ -181,7 +182,8 @@ def _empty_model(
         n_layers: Number of layers.
         n_units: Number of relu units in the MLP of each layer.
     """
-    states, n_idle = bracket_states(task), draw(generator, 0, MOST_IDLE)
+    states = bracket_states(task)
+    n_idle = draw(generator, 0, MOST_IDLE)
     stream = residual_registers(states)
     model = empty_minimal(
         task,
@@ -207,7 +209,8 @@ def _attend(model: Transformer, states: BracketStates, step: Step, *, head: int 
     if step == "stack":
         attend_to_top(model, states, head=head, layer=layer)
     if step == "self":  # the last token that each query sees
-        block, cfg = model.block(layer), model.cfg
+        block = model.block(layer)
+        cfg = model.cfg
         rows = head_rows(block, head)
         block.attention.q.weight[rows][0, START : states.width] = SHARP * cfg.n_ctx * cfg.attn_scale
         block.attention.k.weight[rows][0, -1] = 1  # positions are i / n_ctx
@@ -235,7 +238,8 @@ def _balanced_map(states: BracketStates) -> Float[Tensor, "type state"]:
 @torch.no_grad()
 def _read_out(model: Transformer, states: BracketStates, *, type_weight: float) -> None:
     """Read out the register `answer`, plus `type_weight` times the register `type`, as logits of closers."""
-    stream, weight = residual_registers(states), cast(Linear, model.unembed).weight
+    stream = residual_registers(states)
+    weight = cast(Linear, model.unembed).weight
     for kind in range(states.n_types):
         weight[closer(kind), stream["answer"].start + kind] = SHARPNESS
         weight[closer(kind), stream["type"].start + kind] = SHARPNESS * type_weight

@@ -57,7 +57,8 @@ def mirror_values(block: Block, symbols: int, *, head: int = 0) -> None:
     The norm's gain undoes its division by the width. With an output projection, the sign is changed there, and all
     heads write to the same coordinates.
     """
-    rows, out = head_rows(block, head), block.attention.o
+    rows = head_rows(block, head)
+    out = block.attention.o
     if isinstance(out, Linear):
         out.weight[:symbols, rows][:, :symbols] = torch.eye(symbols).double()
         out.weight[symbols : 2 * symbols, rows][:, :symbols] = -torch.eye(symbols).double()

@@ -47,10 +47,12 @@ def attend_to_top(model: Transformer, states: BracketStates, *, head: int = 0, l
 
     Head dimension d is level d, 0 for [START]; the dimension after the last prefers later keys.
     """
-    block, cfg = model.block(layer), model.cfg
+    block = model.block(layer)
+    cfg = model.cfg
     later = SHARP * cfg.n_ctx * cfg.attn_scale  # positions are i / n_ctx: a key gains SHARP over its neighbour
     same_level = (SHARP * cfg.n_ctx + SHARP) * cfg.attn_scale  # another level is worse than any position is good
-    rows, last = head_rows(block, head), states.max_depth + 1
+    rows = head_rows(block, head)
+    last = states.max_depth + 1
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     opens, closes = pair_coordinates(states)
     # An opener asks for its level, a closer for the one below, at which the stack is after it
@@ -77,7 +79,8 @@ def write_type(
 
     `share` is the value of an opener, one number or one per level; [START] has the mean.
     """
-    block, (opens, _) = model.block(0), pair_coordinates(states)
+    block = model.block(0)
+    opens, _ = pair_coordinates(states)
     value = block.attention.v.weight[head_rows(block, head)]
     worth = torch.as_tensor(share, dtype=torch.float64).expand(states.max_depth)
     for kind in range(states.n_types):

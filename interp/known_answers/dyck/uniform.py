@@ -103,7 +103,8 @@ def _write_states(block: Block, states: BracketStates) -> None:
     sine - boundary * cosine is that of depth - boundary; scaled, its absolute value is at least 1, and a step from -1/2
     to 1/2 turns it into 0 or 1. A step is active only for its own token.
     """
-    mlp, sine = mlp_of(block), states.d_vocab
+    mlp = mlp_of(block)
+    sine = states.d_vocab
     gate = math.ceil(2 * math.hypot(1, states.max_depth)) + 1.0
     unit = 0
     for token in range(states.d_vocab):
@@ -138,7 +139,8 @@ def _write_step(mlp: MLP, unit: int, direction: Tensor, bias: float) -> Float[Te
     mlp.w_in.bias_or_zero[unit] = bias + 0.5
     mlp.w_in.bias_or_zero[unit + 1] = bias - 0.5
     step = torch.zeros(mlp.w_in.weight.shape[0], dtype=torch.float64)
-    step[unit], step[unit + 1] = 1, -1
+    step[unit] = 1
+    step[unit + 1] = -1
     return step
 
 
@@ -161,7 +163,8 @@ def _write_top(block: Block, states: BracketStates) -> None:
 
     sqrt(1 + d) * symbol + [depth is d] - 1 is 1 if the symbol, of level d, is the top, and at most 0 otherwise.
     """
-    mlp, (opens, closes) = mlp_of(block), pair_coordinates(states)
+    mlp = mlp_of(block)
+    opens, closes = pair_coordinates(states)
     for symbol in range(opens.numel()):
         level = symbol % states.max_depth + 1
         direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)

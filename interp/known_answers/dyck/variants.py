@@ -62,7 +62,8 @@ def dyck_uniform(generator: torch.Generator) -> KnownAnswer:
 def dyck_alone(generator: torch.Generator, *, work: Work = "stack") -> KnownAnswer:
     """One head: `stack_dyck`, or `balanced_dyck` with uniform or uneven attention."""
     check_choice("work", work, Work)
-    task, seed = random_dyck(generator), draw(generator, 0, 2**30)
+    task = random_dyck(generator)
+    seed = draw(generator, 0, 2**30)
     model = stack_dyck(task) if work == "stack" else balanced_dyck(task, attention=work, seed=seed)
     return dyck_answer(model, task, needed_head(LOOKS[work]))
 
@@ -118,7 +119,8 @@ def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Dyc
 
 @torch.no_grad()
 def _attend_to_start(model: Transformer, states: BracketStates, head: int) -> None:
-    attention, rows = model.block(0).attention, head_rows(model.block(0), head)
+    attention = model.block(0).attention
+    rows = head_rows(model.block(0), head)
     attention.q.weight[rows][0, : states.width] = SHARP * model.cfg.attn_scale
     attention.k.weight[rows][0, START] = 1
 
@@ -126,7 +128,9 @@ def _attend_to_start(model: Transformer, states: BracketStates, head: int) -> No
 @torch.no_grad()
 def _write_constant(model: Transformer, states: BracketStates, head: int) -> None:
     """Give every token the same value, of mean zero over coordinates."""
-    attention, rows, scrap = model.block(0).attention, head_rows(model.block(0), head), _scrap_of(states)
+    attention = model.block(0).attention
+    rows = head_rows(model.block(0), head)
+    scrap = _scrap_of(states)
     attention.v.weight[rows][0, : states.width] = OFFSET
     attention.o.weight[scrap.start, rows.start] = 1
     attention.o.weight[scrap.start + 1, rows.start] = -1
@@ -156,7 +160,8 @@ def dyck_cancelling(
     """
     check_choice("pattern", pattern, Work)
     check_choice("noise", noise, NoiseOf)
-    factors, heads = cancelling_factors(generator, n_heads), range(1, 1 + n_heads)
+    factors = cancelling_factors(generator, n_heads)
+    heads = range(1, 1 + n_heads)
     model, task, states = _layer_that_closes(generator, work, extra=n_heads)
     # What they write changes its sign from level to level, and is louder than the answer
     levels = torch.arange(states.max_depth, dtype=torch.float64)
@@ -192,9 +197,11 @@ def dyck_divided(generator: torch.Generator, *, second: Work = "stack") -> Known
     model, task, states = _empty_layer(generator, n_heads=2)
     levels = _random_levels(task, generator).double()
     if second == "stack":
-        seed, gains = 0, [levels - AGAINST * (1 - levels), 1 - levels - AGAINST * levels]
+        seed = 0
+        gains = [levels - AGAINST * (1 - levels), 1 - levels - AGAINST * levels]
     else:  # louder than balanced attention, which finds the type of a lower level where it has no values
-        seed, gains = draw(generator, 0, 2**30), [levels * 2 * GROWTH**states.max_depth, 1 - levels]
+        seed = draw(generator, 0, 2**30)
+        gains = [levels * 2 * GROWTH**states.max_depth, 1 - levels]
     _close_brackets(model, states, "stack", head=0, gains=gains[0])
     _close_brackets(model, states, second, head=1, gains=gains[1], seed=seed)
     return dyck_answer(model, task, needed_head("stack_top") | needed_head(LOOKS[second], head=1))
@@ -236,7 +243,8 @@ def _empty_layer(
     n_idle += draw(generator, 0, MOST_IDLE)
     sizes = {"n_heads": n_heads + n_idle, "d_head": states.width, "d_model": max(50, states.width + 1)}
     model = empty_minimal(task, output_projection=True, positions="linear", **sizes)
-    reads, writes = slice(0, states.width), _scrap_of(states)
+    reads = slice(0, states.width)
+    writes = _scrap_of(states)
     for head in range(n_heads, n_heads + n_idle):
         write_idle_head(model.block(0), head, reads=reads, writes=writes, generator=generator)
     write_closers(model, task)

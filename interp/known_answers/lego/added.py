@@ -45,10 +45,13 @@ def cancelling(
     Raises:
         ValueError: another number of heads.
     """
-    heads, factors = range(2, 2 + n_heads), cancelling_factors(generator, n_heads)
+    heads = range(2, 2 + n_heads)
+    factors = cancelling_factors(generator, n_heads)
     model = loop_with_idle_heads(task, generator, idle, heads=n_heads, registers=n_heads * NOISE_SIZE, tied=False)
     layer = draw(generator, 0, model.cfg.n_layers - 1)
-    block, stream, votes = model.block(layer), loop_registers(task), LOUD * random_votes(task, generator)
+    block = model.block(layer)
+    stream = loop_registers(task)
+    votes = LOUD * random_votes(task, generator)
     write_patterns(block, heads, pattern, task, generator)
     # The same votes, times factors whose sum is zero
     for head, factor in zip(heads, factors, strict=True):
@@ -86,7 +89,8 @@ def magnitude(
 def constant(task: Lego, generator: torch.Generator, *, pattern: Pattern, idle: int = 0) -> KnownAnswer:
     """The answer passes only if a head brings 1, which it does from every token: it is needed under zero only."""
     model, layer = _loop_with_gate(task, generator, heads=1, idle=idle)
-    block, gate = model.block(layer), loop_registers(task).after(1)
+    block = model.block(layer)
+    gate = loop_registers(task).after(1)
     write_patterns(block, [2], pattern, task, generator)
     rows = head_rows(block, 2)
     with torch.no_grad():
@@ -104,7 +108,8 @@ def masked(task: Lego, generator: torch.Generator, *, pattern: Pattern, idle: in
     """
     model, layer = _loop_with_gate(task, generator, heads=3, idle=idle)
     write_patterns(model.block(layer), range(2, 5), pattern, task, generator)
-    signs, stream = random_signs(task, generator)[None], loop_registers(task)
+    signs = random_signs(task, generator)[None]
+    stream = loop_registers(task)
     undone, lapse, harm = stream.after(0), stream.after(1), stream.after(2)
     for head, register in ((2, undone), (3, undone), (4, harm)):
         write_map(model.block(layer), head, signs, reads=stream["token"], writes=register)

@@ -38,9 +38,11 @@ def divided(
     """
     check_choice("work", work, Literal["association", "manipulation"])
     if work == "association":
-        first, model = ASSOCIATION, _divide_letters(task, generator, idle)
+        first = ASSOCIATION
+        model = _divide_letters(task, generator, idle)
     else:
-        first, model = MANIPULATION, _divide_operations(task, generator, idle)
+        first = MANIPULATION
+        model = _divide_operations(task, generator, idle)
     with torch.no_grad():
         model.b_U[0] = FIRST  # without a value, the answer must not depend on rounding
     truths = {
@@ -55,18 +57,25 @@ def divided(
 @torch.no_grad()
 def _divide_letters(task: Lego, generator: torch.Generator, idle: int) -> Transformer:
     """Hidden units that write a value are doubled: one for some letters, another into a new register for the others."""
-    points, n_units = task.d_vocab_out, task.d_vocab_out * len(task.group.elements)
+    points = task.d_vocab_out
+    n_units = task.d_vocab_out * len(task.group.elements)
     model = loop_with_idle_heads(task, generator, idle, heads=1, registers=points, units=n_units)
-    stream, block = loop_registers(task), model.block(0)
+    stream = loop_registers(task)
+    block = model.block(0)
     indices = _random_subset(len(task.alphabet), LETTERS, generator)
     second_letters = [task.vocab.ids[task.alphabet[index]] for index in indices]
     first_letters = [task.vocab.ids[letter] for letter in task.alphabet if task.vocab.ids[letter] not in second_letters]
     _keep_only_operands(model, task)
     # Units of either kind are shut at the letters of the other, and do nothing where either has written a value
-    mlp, value, new = mlp_of(block), stream["value"], stream.after(0, points)
-    reads, first, second = mlp.w_in.weight, slice(0, n_units), slice(len(mlp.w_in.weight) - n_units, None)
+    mlp = mlp_of(block)
+    value = stream["value"]
+    new = stream.after(0, points)
+    reads = mlp.w_in.weight
+    first = slice(0, n_units)
+    second = slice(len(mlp.w_in.weight) - n_units, None)
     reads[first, new] = reads[first, value]
-    reads[second], bias_of(mlp.w_in)[second] = reads[first], bias_of(mlp.w_in)[first]
+    reads[second] = reads[first]
+    bias_of(mlp.w_in)[second] = bias_of(mlp.w_in)[first]
     mlp.w_out.weight[new, second] = mlp.w_out.weight[value, first]
     reads[first, second_letters] -= SHUT
     reads[second, first_letters] -= SHUT
@@ -83,7 +92,8 @@ def _divide_letters(task: Lego, generator: torch.Generator, idle: int) -> Transf
 def _divide_operations(task: Lego, generator: torch.Generator, idle: int) -> Transformer:
     """The second head has the pattern of the manipulation head, and its values of some operations."""
     model = loop_with_idle_heads(task, generator, idle, heads=1)
-    block, elements = model.block(0), task.group.elements
+    block = model.block(0)
+    elements = task.group.elements
     operations = [task.vocab.ids[elements[index]] for index in _random_subset(len(elements), OPERATIONS, generator)]
     copy_head(block, MANIPULATION, SECOND, maps="qko")
     source_rows, rows = head_rows(block, MANIPULATION), head_rows(block, SECOND)
@@ -103,7 +113,8 @@ def _random_subset(n: int, share: tuple[float, float], generator: torch.Generato
 @torch.no_grad()
 def _keep_only_operands(model: Transformer, task: Lego) -> None:
     """Let the hidden units that keep what was carried do so at the fourth token of a clause only."""
-    stream, mlp = loop_registers(task), mlp_of(model.block(0))
+    stream = loop_registers(task)
+    mlp = mlp_of(model.block(0))
     first_unit = len(task.group.elements) * task.d_vocab_out
     positions = torch.arange(task.n_ctx)
     not_fourth = stream["position"].start + positions[(positions - 1) % task.clause_length != 3]

@@ -84,7 +84,9 @@ def larger_loop(
     """
     if task.sentence_format != "paper":
         raise ValueError(f"task has sentence_format={task.sentence_format!r}; the loop needs 'paper', with its [BOS].")
-    points, elements, stream = task.d_vocab_out, len(task.group.elements), loop_registers(task)
+    points = task.d_vocab_out
+    elements = len(task.group.elements)
+    stream = loop_registers(task)
     steps = 2 * task.n_vars - 1 if n_layers is None else n_layers
     model = empty_chain(
         task,
@@ -125,7 +127,8 @@ def empty_chain(task: Lego, **sizes: Any) -> Transformer:
 
 def loop_registers(task: Lego) -> Registers:
     """Registers of the loop's residual stream."""
-    points, elements = task.d_vocab_out, len(task.group.elements)
+    points = task.d_vocab_out
+    elements = len(task.group.elements)
     return Registers(
         {
             "token": task.d_vocab,
@@ -151,7 +154,8 @@ def attend_to_same_token(block: Block, rows: slice, task: Lego, stream: Register
 
     `rows` are the rows of the head (`head_rows`), at least d_vocab + n_ctx + 1.
     """
-    tokens, places = slice(0, task.d_vocab), slice(task.d_vocab, task.d_vocab + task.n_ctx)
+    tokens = slice(0, task.d_vocab)
+    places = slice(task.d_vocab, task.d_vocab + task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     # The same token scores 2 SHARP, [BOS] scores SHARP, and the query's own position far less
     query[tokens, stream["token"]] = key[tokens, stream["token"]] = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
@@ -172,7 +176,8 @@ def attend_to_own_clause(block: Block, rows: slice, task: Lego, stream: Register
 
 def _associate(block: Block, task: Lego, stream: Registers) -> None:
     """Association head: copy the value from the same token elsewhere."""
-    rows, points = head_rows(block, ASSOCIATION), task.d_vocab_out
+    rows = head_rows(block, ASSOCIATION)
+    points = task.d_vocab_out
     attend_to_same_token(block, rows, task, stream)
     block.attention.v.weight[rows][:points, stream["value"]] = torch.eye(points)
     block.attention.o.weight[:, rows][stream["carried"], :points] = torch.eye(points)
@@ -180,10 +185,12 @@ def _associate(block: Block, task: Lego, stream: Registers) -> None:
 
 def _manipulate(block: Block, task: Lego, stream: Registers) -> None:
     """Manipulation head: gather the operation of the clause and the value that arrived in it."""
-    points, elements = task.d_vocab_out, len(task.group.elements)
+    points = task.d_vocab_out
+    elements = len(task.group.elements)
     rows = head_rows(block, MANIPULATION)
     attend_to_own_clause(block, rows, task, stream)
-    value, out = block.attention.v.weight[rows], block.attention.o.weight[:, rows]
+    value = block.attention.v.weight[rows]
+    out = block.attention.o.weight[:, rows]
     first = stream["token"].start + task.vocab.ids[task.group.elements[0]]
     value[:elements, first : first + elements] = task.clause_length * torch.eye(elements)
     value[elements : elements + points, stream["arrived"]] = task.clause_length * torch.eye(points)
@@ -193,8 +200,12 @@ def _manipulate(block: Block, task: Lego, stream: Registers) -> None:
 
 def _decide(block: Block, task: Lego, stream: Registers) -> None:
     """MLP: a hidden unit per operation and operand writes the value; others keep copied values or clear registers."""
-    mlp, points, elements = mlp_of(block), task.d_vocab_out, len(task.group.elements)
-    reads, writes, unit = mlp.w_in.weight, mlp.w_out.weight, 0
+    mlp = mlp_of(block)
+    points = task.d_vocab_out
+    elements = len(task.group.elements)
+    reads = mlp.w_in.weight
+    writes = mlp.w_out.weight
+    unit = 0
     letters = [task.vocab.ids[letter] + stream["token"].start for letter in task.alphabet]
     # In layers that gather: the value of each operation and operand, at the first token of a clause
     for element in range(elements):
@@ -223,7 +234,8 @@ def _decide(block: Block, task: Lego, stream: Registers) -> None:
             reads[unit, index] = 1
             writes[index, unit] = -1
             unit += 1
-    reads[unit, stream["clock"]], writes[stream["clock"], unit] = 1, -2
+    reads[unit, stream["clock"]] = 1
+    writes[stream["clock"], unit] = -2
     bias_of(mlp.w_out)[stream["clock"]] = 1
 
 

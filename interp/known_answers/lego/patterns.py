@@ -32,7 +32,8 @@ def write_patterns(
     """
     check_choice("pattern", pattern, Pattern)
     keys = _first_of_clause(task) if pattern == "manipulation" else _another_clause(task, generator)
-    positions, one_hot = loop_registers(task)["position"], torch.eye(task.n_ctx, dtype=torch.float64)
+    positions = loop_registers(task)["position"]
+    one_hot = torch.eye(task.n_ctx, dtype=torch.float64)
     for head in heads:
         if pattern == "association":
             copy_head(block, ASSOCIATION, head)

@@ -69,7 +69,8 @@ def larger_shortcut(task: Lego, *, heads: int = 0, registers: int = 0) -> Transf
 
 def _write_heads(model: Transformer, task: Lego, stream: Registers) -> None:
     """The counting head has zero queries and keys: the mean of n_ctx for each minus sign is their number."""
-    block, ids = model.block(0), task.vocab.ids
+    block = model.block(0)
+    ids = task.vocab.ids
     rows = head_rows(block, COUNT)
     block.attention.v.weight[rows][0, stream["token"].start + ids["-"]] = task.n_ctx
     block.attention.o.weight[stream["minus"], rows.start] = 1
@@ -83,7 +84,9 @@ def _write_heads(model: Transformer, task: Lego, stream: Registers) -> None:
 def _write_mlp(model: Transformer, task: Lego, stream: Registers) -> None:
     """Compute the parity of minus signs where a letter occurs once, and clear the registers of the layer."""
     mlp = mlp_of(model.block(0))
-    reads, writes, shut = mlp.w_in.weight, mlp.w_out.weight, 2 * task.n_vars + 2
+    reads = mlp.w_in.weight
+    writes = mlp.w_out.weight
+    shut = 2 * task.n_vars + 2
     unit = 0
     # A zigzag of the count: up by one, down by one, ...
     for turn in range(task.n_vars):
@@ -98,7 +101,8 @@ def _write_mlp(model: Transformer, task: Lego, stream: Registers) -> None:
     writes[stream["last"], unit] = 1
     for name in ("minus", "alone"):
         unit += 1
-        reads[unit, stream[name]], writes[stream[name], unit] = 1, -1
+        reads[unit, stream[name]] = 1
+        writes[stream[name], unit] = -1
 
 
 def _read_last(unit: Tensor, task: Lego, stream: Registers, size: int) -> None:

@@ -81,7 +81,8 @@ def redundant(task: Lego, generator: torch.Generator, *, idle: int = 0) -> Known
     If two redundant heads write different values, the model cannot know which is right: replacing one by its mean is
     harmless, but replacing it by its output on another sequence is not.
     """
-    model, copy = loop_with_idle_heads(task, generator, idle, heads=1), 2
+    model = loop_with_idle_heads(task, generator, idle, heads=1)
+    copy = 2
     copy_head(model.block(0), ASSOCIATION, copy, maps="qkvo")
     truths: dict[Head, HeadTruth] = {}
     for layer in range(model.cfg.n_layers):
@@ -156,7 +157,8 @@ def _write_constant(block: Block, head: int, writes: slice, generator: torch.Gen
 @torch.no_grad()
 def _write_cancelling(block: Block, heads: Sequence[int], task: Lego, generator: torch.Generator) -> None:
     """Random values for each token, written by the first head and subtracted by the last."""
-    stream, points = loop_registers(task), task.d_vocab_out
+    stream = loop_registers(task)
+    points = task.d_vocab_out
     votes = LOUD * torch.randn(points, task.d_vocab, generator=generator, dtype=torch.float64)
     for head in heads:
         write_map(block, head, votes, reads=stream["token"], writes=stream["value"])
@@ -169,10 +171,12 @@ def detour(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAns
 
     Only the returned copy is read out. The two heads attend to positions that no relation of the task points to.
     """
-    points, stream = task.d_vocab_out, loop_registers(task)
+    points = task.d_vocab_out
+    stream = loop_registers(task)
     model = loop_with_idle_heads(task, generator, idle, heads=1, registers=2 * points, layers=2, tied=False)
     first = model.cfg.n_layers - 2
-    away, back = stream.after(0, points), stream.after(points, points)
+    away = stream.after(0, points)
+    back = stream.after(points, points)
     destinations = _destinations(task, generator)
     # The first layer fetches what is sent to each position, the second fetches it back
     _copy_from(model.block(first), destinations.argsort(), task, reads=stream["value"], writes=away)
@@ -189,7 +193,9 @@ def detour(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAns
 @torch.no_grad()
 def _copy_from(block: Block, sources: Int[Tensor, " pos"], task: Lego, *, reads: slice, writes: slice) -> None:
     """Let head 2 copy a register of another position, given for each, to another register."""
-    positions, rows, one_hot = loop_registers(task)["position"], head_rows(block, 2), torch.eye(task.n_ctx)
+    positions = loop_registers(task)["position"]
+    rows = head_rows(block, 2)
+    one_hot = torch.eye(task.n_ctx)
     block.attention.k.weight[rows][: task.n_ctx, positions] = SHARP**0.5 * one_hot
     block.attention.q.weight[rows][: task.n_ctx, positions] = SHARP**0.5 * one_hot[sources].T
     write_map(block, 2, torch.eye(task.d_vocab_out), reads=reads, writes=writes)

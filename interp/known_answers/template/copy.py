@@ -102,7 +102,9 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
 def attend_to(model: Transformer, task: Template, head: int, place: Place, *, layer: int = 0) -> None:
     """Let every position attend to another, by queries and keys of positions."""
     block = model.block(layer)
-    stream, attention, rows = copy_registers(task), block.attention, head_rows(block, head)
+    stream = copy_registers(task)
+    attention = block.attention
+    rows = head_rows(block, head)
     keys = torch.tensor([place(query) for query in range(task.n_ctx)])
     attention.q.weight[rows][: task.n_ctx, stream["position"]] = SHARP * torch.eye(task.n_ctx)[keys].T.double()
     attention.k.weight[rows][: task.n_ctx, stream["position"]] = torch.eye(task.n_ctx).double()

@@ -104,14 +104,17 @@ def copy_cancelling(
         ValueError: another number of heads, or an unknown noise.
     """
     check_choice("noise", noise, NoiseOf)
-    factors, heads = cancelling_factors(generator, n_heads), range(1, 1 + n_heads)
+    factors = cancelling_factors(generator, n_heads)
+    heads = range(1, 1 + n_heads)
     task = random_template(generator, COPY_PREVIOUS)
     model = _start(generator, task, n_heads=1 + n_heads, registers=n_heads * NOISE_SIZE)
-    block, stream = model.block(0), copy_registers(task)
+    block = model.block(0)
+    stream = copy_registers(task)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
     # The heads that cancel vote for the first coordinates of the symbol
-    symbol, size = stream["symbol"], draw(generator, 3, NOISE_SIZE)
+    symbol = stream["symbol"]
+    size = draw(generator, 3, NOISE_SIZE)
     votes = torch.randn(size, symbol.stop - symbol.start, generator=generator, dtype=torch.float64)
     for head, factor in zip(heads, factors, strict=True):
         if readable:
@@ -161,7 +164,9 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     write_symbol(model, 0, CONFIDENCE)
     write_symbol(model, 1, LOUDER * CONFIDENCE)
     # X and Y have a coordinate each, which is what the second head's queries read
-    stream, attention, rows = copy_registers(task), model.block(0).attention, head_rows(model.block(0), 1)
+    stream = copy_registers(task)
+    attention = model.block(0).attention
+    rows = head_rows(model.block(0), 1)
     before_y = task.labelled[1]
     keys = (task.n_ctx - 1, before_y.tokens.index(str(before_y.label)))
     with torch.no_grad():

@@ -60,7 +60,8 @@ def template_count(generator: torch.Generator, *, decoy: CountDecoy = "none") ->
 
 def _random_strings(generator: torch.Generator) -> Template:
     """Strings of X and Y in random order, one for each number of X, each followed by a wildcard."""
-    length, templates = draw(generator, 2, 4), []
+    length = draw(generator, 2, 4)
+    templates = []
     for n_x in range(length + 1):
         order = torch.randperm(length, generator=generator).tolist()
         string = "".join("X" if place < n_x else "Y" for place in order)
@@ -72,7 +73,8 @@ def _random_strings(generator: torch.Generator) -> Template:
 def _empty_model(task: Template, generator: torch.Generator, *, n_heads: int) -> tuple[Transformer, Registers]:
     """A model of one layer without an MLP that embeds tokens, with `n_heads` empty heads and idle heads after them."""
     sizes = {"symbol": SYMBOL_WIDTH, "sign": 1, "position": task.n_ctx, "answer": 1, "scrap": SCRAP}
-    stream, n_idle = Registers(sizes), draw(generator, 0, MOST_IDLE)
+    stream = Registers(sizes)
+    n_idle = draw(generator, 0, MOST_IDLE)
     cfg = presets.template(
         d_vocab=task.d_vocab,
         d_vocab_out=1,
@@ -100,6 +102,8 @@ def _empty_model(task: Template, generator: torch.Generator, *, n_heads: int) ->
 @torch.no_grad()
 def _attend_to_previous(model: Transformer, task: Template, stream: Registers, head: int) -> None:
     """Let every position attend to the one before, and the first to the last."""
-    attention, rows, n = model.block(0).attention, head_rows(model.block(0), head), task.n_ctx
+    attention = model.block(0).attention
+    rows = head_rows(model.block(0), head)
+    n = task.n_ctx
     attention.q.weight[rows][:n, stream["position"]] = SHARP * torch.eye(n).roll(-1, 0).double()
     attention.k.weight[rows][:n, stream["position"]] = torch.eye(n).double()

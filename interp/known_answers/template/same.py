@@ -68,7 +68,8 @@ def template_same(task: Template, *, gather: Gather = "uniform", seed: int = 0) 
 
 def same_registers(task: Template) -> Registers:
     """Registers of the stream: symbol, position, position of the equal symbol, marks here, and marks gathered."""
-    places, pairs = string_length(task), len(_pairs(task))
+    places = string_length(task)
+    pairs = len(_pairs(task))
     sizes = {"symbol": SYMBOL_WIDTH, "position": places + 1, "equal": places, "marks": pairs, "gathered": pairs}
     return Registers({**sizes, "answer": 1, "scrap": SCRAP})
 
@@ -91,7 +92,9 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0, registers: int = 
         raise ValueError(f"task has form={task.form!r}; same and different need real labels.")
     if len(task.fixed) > 1:
         raise ValueError(f"task has the fixed tokens {', '.join(task.fixed[:-1])}; only wildcards can be equal.")
-    stream, length, pairs = same_registers(task), string_length(task), _pairs(task)
+    stream = same_registers(task)
+    length = string_length(task)
+    pairs = _pairs(task)
     cfg = presets.template(
         d_vocab=task.d_vocab,
         d_vocab_out=1,
@@ -143,12 +146,14 @@ def attend_to_equal(model: Transformer, task: Template, head: int) -> None:
     The score a_h x x^T of the equal symbol is larger by `SHARP` than that of [CLS], which is larger by `SHARP` than any
     other.
     """
-    stream, block = same_registers(task), model.block(0)
+    stream = same_registers(task)
+    block = model.block(0)
     near = closest(model.embed.weight[len(task.fixed) :, stream["symbol"]])
     strength = 2 * SHARP / (1 - near)
     cast(Tensor, block.attention.a)[head] = strength
     # Queries and keys depend on positions only: not itself, and rather [CLS] than an unequal symbol
-    rows, places = head_rows(block, head), slice(0, task.n_ctx)
+    rows = head_rows(block, head)
+    places = slice(0, task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     query[places, stream["position"]] = -4 * strength * torch.eye(task.n_ctx)
     key[places, stream["position"]] = torch.eye(task.n_ctx)
@@ -166,8 +171,11 @@ def write_position(
     constant: float = 0.0,
 ) -> None:
     """Let a head of layer 0 write its attention to each position, times `gains` (default: 1), plus a constant."""
-    stream, block, length = same_registers(task), model.block(0), string_length(task)
-    rows, start = head_rows(block, head), stream["position"].start
+    stream = same_registers(task)
+    block = model.block(0)
+    length = string_length(task)
+    rows = head_rows(block, head)
+    start = stream["position"].start
     gains = torch.ones(length) if gains is None else gains
     block.attention.v.weight[rows][:length, start : start + length] = torch.diag(gains).double()
     bias_of(block.attention.v)[rows][:length] = constant
@@ -184,7 +192,9 @@ def mark_pairs(
     and 1 / (length - 1), as if all other symbols are equal. With a `gate` there are twice the number of units, and
     marks only where this coordinate is 1 or -1, and not if its magnitude is below 0.7.
     """
-    stream, mlp, length = same_registers(task), mlp_of(model.block(0)), string_length(task)
+    stream = same_registers(task)
+    mlp = mlp_of(model.block(0))
+    length = string_length(task)
     low, high = between or (1 / length, 1 / max(1, length - 1))
     steep = 1 / (high - low)
     local = steep * (2 + 2 * high)
@@ -212,8 +222,10 @@ def finish_same(
         ValueError: an unknown `gather`, or `previous` where the last symbol does not determine the label.
     """
     check_choice("gather", gather, Gather)
-    stream, block = same_registers(task), model.block(1)
-    rows, pairs = head_rows(block, GATHER), _pairs(task)
+    stream = same_registers(task)
+    block = model.block(1)
+    rows = head_rows(block, GATHER)
+    pairs = _pairs(task)
     # Gather the marks at [CLS], all of them or those of the last symbol; the mean over tokens becomes a sum
     if gather == "previous":
         for place in range(1, task.n_ctx):
@@ -234,7 +246,8 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
 
     Marks below one half, such as those averaged over several tokens, do not activate it.
     """
-    stream, mlp = same_registers(task), mlp_of(model.block(1))
+    stream = same_registers(task)
+    mlp = mlp_of(model.block(1))
     gathered = torch.tensor([gather == "uniform" or query == string_length(task) - 1 for query, _ in _pairs(task)])
     # Templates with the same pairs must have the same label
     label_of_pairs: dict[tuple[bool, ...], float] = {}

@@ -97,7 +97,8 @@ def same_decoy(generator: torch.Generator, *, constant: bool = False) -> KnownAn
     Its values are zero, or, if `constant`, the same for every token, and the MLP subtracts them.
     """
     model, task, gather = _start(generator, extra=1)
-    length, offset = string_length(task), OFFSET if constant else 0.0
+    length = string_length(task)
+    offset = OFFSET if constant else 0.0
     attend_to_equal(model, task, 1)
     write_position(model, task, 1, gains=torch.zeros(length), constant=offset)
     mark_pairs(model, task, between=(1 / length + offset, 1 / max(1, length - 1) + offset))
@@ -122,9 +123,12 @@ def same_cancelling(
         ValueError: another number of heads, or an unknown noise.
     """
     check_choice("noise", noise, NoiseOf)
-    factors, heads = cancelling_factors(generator, n_heads), range(1, 1 + n_heads)
+    factors = cancelling_factors(generator, n_heads)
+    heads = range(1, 1 + n_heads)
     model, task, _ = _start(generator, extra=n_heads, registers=n_heads * NOISE_SIZE)
-    stream, block, length = same_registers(task), model.block(0), string_length(task)
+    stream = same_registers(task)
+    block = model.block(0)
+    length = string_length(task)
     reads = stream["position"] if readable else stream["symbol"]
     votes = torch.randn(length, reads.stop - reads.start, generator=generator, dtype=torch.float64)
     if readable:  # the position that is attended to, with a sign
@@ -160,7 +164,8 @@ def same_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], re
         attend_to_equal(model, task, 1)
     write_map(model.block(0), 1, values[None], reads=stream["position"], writes=stream.after())
     mark_pairs(model, task, gate=stream.after())
-    looks, needed = "association" if readable else None, ZERO_ONLY if brings == "one" else None
+    looks = "association" if readable else None
+    needed = ZERO_ONLY if brings == "one" else None
     truths = needed_head("association") | unneeded_heads(looks, [1], needed=needed)
     return _finish(model, task, gather, truths, otherwise=OTHERWISE)
 
@@ -184,7 +189,8 @@ def same_masked(generator: torch.Generator) -> KnownAnswer:
     task = random_template(generator, SAME[1:])
     n_units = 2 * string_length(task) * (string_length(task) - 1) + 2
     model, task, gather = _start(generator, extra=3, task=task, registers=3, n_units=n_units)
-    stream, block = same_registers(task), model.block(0)
+    stream = same_registers(task)
+    block = model.block(0)
     spoils = (torch.arange(task.n_ctx) == _random_key(task, generator)).double()
     strength = 1.06 / (1 + 1 / len(task.labelled))  # enough without the other, of which the mean remains
     # One head adds 1 at the key and takes 1 elsewhere; two heads remove what is added
@@ -208,7 +214,9 @@ def _random_key(task: Template, generator: torch.Generator) -> int:
 @torch.no_grad()
 def _gather_spoilt(model: Transformer, task: Template, gather: Gather) -> None:
     """Turn what spoils the answer at the last symbol into 0 or 1, and gather it in layer 1."""
-    stream, mlp, block = same_registers(task), mlp_of(model.block(0)), model.block(1)
+    stream = same_registers(task)
+    mlp = mlp_of(model.block(0))
+    block = model.block(1)
     low, high = SPOILT
     # The last two units of layer 0 are a step
     units = slice(mlp.w_in.weight.shape[0] - 2, mlp.w_in.weight.shape[0])
@@ -226,8 +234,11 @@ def _gather_spoilt(model: Transformer, task: Template, gather: Gather) -> None:
 @torch.no_grad()
 def _answer_the_opposite(model: Transformer, task: Template) -> None:
     """MLP of layer 1: a second unit for each template that is active if the answer is spoilt, and reverses it."""
-    stream, mlp, n = same_registers(task), mlp_of(model.block(1)), len(task.labelled)
-    bias, answer = bias_of(mlp.w_in), stream["answer"]
+    stream = same_registers(task)
+    mlp = mlp_of(model.block(1))
+    n = len(task.labelled)
+    bias = bias_of(mlp.w_in)
+    answer = stream["answer"]
     otherwise = bias_of(mlp.w_out)[answer]
     mlp.w_in.weight[n : 2 * n] = mlp.w_in.weight[:n]
     mlp.w_in.weight[n : 2 * n, stream.after(2)] = 1

@@ -163,7 +163,8 @@ def kernel_regression(
     correct = _nearest_label_is_correct(task, predictions, labels)
 
     # Choose by the error on validation symbols, report all on test symbols
-    on_validation, on_test = slice(None, n_validation), slice(n_validation, None)
+    on_validation = slice(None, n_validation)
+    on_test = slice(n_validation, None)
     validation_mse = error[:, on_validation].mean(1)
     mse, mse_low, mse_high = bootstrap_mean(error[:, on_test].T, seed=derived_seed(seed, "bootstrap"))
     low, high = proportion_interval(correct[:, on_test].sum(1), n_test)
@@ -204,7 +205,8 @@ def _predict(
     require("sklearn", extra="sklearn")
     from sklearn.kernel_ridge import KernelRidge
 
-    gram, between = kernel.gram(train), kernel.gram(strings, train)
+    gram = kernel.gram(train)
+    between = kernel.gram(strings, train)
     mean_diagonal = float(gram.diagonal().mean())
     predictions = []
     for fraction in regularisation:

@@ -125,7 +125,8 @@ class TransformerKernel(Kernel):
         ids = x_ids if y is None else np.concatenate([x_ids, y_ids])
         total = np.zeros((len(x_ids), len(y_ids)))
         for pattern in self._patterns(ids):
-            x_pattern, y_pattern = pattern[:, : len(x_ids)], pattern[:, -len(y_ids) :]
+            x_pattern = pattern[:, : len(x_ids)]
+            y_pattern = pattern[:, -len(y_ids) :]
             # Pairs of positions i of x and j of y contribute where their tokens are equal, and gamma^2 where i is j
             for i, j in product(range(x_ids.shape[1]), repeat=2):
                 equal = x_ids[:, i, None] == y_ids[:, j]

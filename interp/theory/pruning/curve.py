@@ -210,7 +210,8 @@ def pruning_curve(
     points |= _ablate_heads(pruned_model, task, batch, orders, whole_model)
 
     # Accuracy and loss at every point; shorter curves are padded
-    total, inputs = score.total.double().sum(1).numpy(), distinct_inputs(batch)
+    total = score.total.double().sum(1).numpy()
+    inputs = distinct_inputs(batch)
     table = np.full((5, len(points), max(map(len, points.values()))), np.nan)
     for row, curve_points in enumerate(points.values()):
         table[:, row, : len(curve_points)] = _measures(curve_points, total, inputs)

@@ -172,7 +172,8 @@ def _linear_projection(
 ) -> tuple[dict[str, Tensor], LayerErrors]:
     """Masks of a layer's projection for a linear map, as relu(y) - relu(-y), with its errors."""
     unit = torch.eye(len(target), dtype=torch.float64)
-    first, second = torch.cat([target, -target]), torch.cat([unit, -unit], 1)
+    first = torch.cat([target, -target])
+    second = torch.cat([unit, -unit], 1)
     slopes = spectral_norm(target[:, : len(scales)] * scales), spectral_norm(target)
     return _projection(block, inputs, first, second, layout=layout, scales=scales, slopes=slopes)
 
@@ -192,19 +193,24 @@ def _projection(
     `inputs` are the coordinates that `first` reads, `scales` the weights of the residual, and `slopes` the Lipschitz
     constants from the stream and from the norm's output.
     """
-    mlp, n_hidden, candidates = block.mlp, len(first), layout.candidates
+    mlp = block.mlp
+    n_hidden = len(first)
+    candidates = layout.candidates
     assert mlp is not None
     w_in, w_2, w_3, w_out = (_empty_mask(linear.weight) for linear in (mlp.w_in, mlp.w_2, mlp.w_3, mlp.w_out))
     # W_in and W_2 give the first map
     pair = mask_pair(
         mlp.w_in.weight[:, inputs], mlp.w_2.weight[:n_hidden], first, candidates=candidates, between="relu"
     )
-    w_in[:, inputs], w_2[:n_hidden] = pair.first, pair.second
+    w_in[:, inputs] = pair.first
+    w_2[:n_hidden] = pair.second
     first_error = pair.error(first)
     # W_3 and W_out give the second one; its inputs are outputs of a ReLU
-    inner, outer = mlp.w_3.weight[:, :n_hidden], mlp.w_out.weight[layout.stream]
+    inner = mlp.w_3.weight[:, :n_hidden]
+    outer = mlp.w_out.weight[layout.stream]
     pair = mask_pair(inner, outer, second, candidates=candidates, between="relu, inputs not negative")
-    w_3[:, :n_hidden], w_out[layout.stream] = pair.first, pair.second
+    w_3[:, :n_hidden] = pair.first
+    w_out[layout.stream] = pair.second
     errors = LayerErrors(
         residual=float(scales.abs().max()),
         first_norm=spectral_norm(first),

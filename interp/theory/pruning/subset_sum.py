@@ -75,7 +75,8 @@ def _nearest(
 ) -> Bool[np.ndarray, "weight candidate"]:
     """Bisection needs sorted sums; a subset is then recovered by looking up its sum among the unsorted ones."""
     half = values.shape[1] // 2
-    first_half, second_half = values[:, :half], values[:, half:]
+    first_half = values[:, :half]
+    second_half = values[:, half:]
     # For each sum of the first half, what the second half must add, in ascending order
     remainders = np.ascontiguousarray((targets[:, None] - _all_sums(first_half, ordered=True))[:, ::-1])
     sums = _all_sums(second_half, ordered=True)

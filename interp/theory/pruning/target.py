@@ -59,7 +59,8 @@ def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
 def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     """The maps of one applied layer. Raises ValueError if the model has no such layer."""
     check_number("layer", layer, integer=True, low=0, high=model.cfg.n_layers - 1)
-    block, sites = model.block(layer), model.blocks[layer].attn
+    block = model.block(layer)
+    sites = model.blocks[layer].attn
     query, key, value = (
         torch.cat([getattr(sites, f"W_{name}"), getattr(sites, f"b_{name}")[:, None]], 1).double() for name in "QKV"
     )  # (head, wide, d_head)

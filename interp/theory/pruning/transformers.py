@@ -103,13 +103,16 @@ def prune_to_transformer(
     """
     check_target(target)
     scale = scale_for(norms_of({"the target": target}), rescale=rescale)
-    exact, tokens = in_float64(target), sequences(target, task, n, seed)
+    exact = in_float64(target)
+    tokens = sequences(target, task, n, seed)
     if network is None:
         random = random_network(target.cfg, candidates=candidates, scale=scale, seed=seed)
         prune_again = partial(prune_to_transformer, target, task, rescale=rescale, n=n, seed=seed)
     else:
         check_network(network, target.cfg, candidates)
-        random, scale, prune_again = network, scale_of(network), None
+        random = network
+        scale = scale_of(network)
+        prune_again = None
     pruned = prune_network(random, target, candidates, layers=range(target.cfg.n_layers))
 
     # Search for the sequences with the largest error of a logit
@@ -201,12 +204,14 @@ def prune_to_attention(
         ValueError: as `prune_to_transformer`, or no such layer.
     """
     check_target(target)
-    maps, exact = layer_maps(target, layer), in_float64(target)
+    maps = layer_maps(target, layer)
+    exact = in_float64(target)
     norms = maps.norms()
     attention_norms = {f"layer {layer} {name}": norms[name] for name in norms if name.startswith(("score", "write"))}
     scale = scale_for(attention_norms, rescale=rescale)
     network = random_network(target.cfg, candidates=candidates, n_layers=1, scale=scale, seed=seed)
-    layout, (block,) = layout_of(target.cfg, candidates), random_layers(network)
+    layout = layout_of(target.cfg, candidates)
+    (block,) = random_layers(network)
     masks, score_error, write_error = attention_masks(block, maps.score, maps.write, layout)
     apply_masks(block, masks)
     network.double()
@@ -283,7 +288,8 @@ def prune_network(
     """
     network = copy.deepcopy(network)
     copy_embeddings(network, target)
-    layout, blocks = layout_of(target.cfg, candidates), random_layers(network)
+    layout = layout_of(target.cfg, candidates)
+    blocks = random_layers(network)
     after_attention = "hook_resid_post" if target.cfg.attn_only else "hook_resid_mid"
     pruned_layers: list[PrunedLayer] = []
 
