@@ -165,12 +165,12 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
 
     # For each measure, how many answers it is true of, and how many there are
     every_answer = torch.ones_like(downstream)
-    elsewhere = first_flip != target
+    flips_other = first_flip != target
     broken_before = breaks[:, None] <= target
     is_parity = answers_to_broken == batch.labels[:, -1:]
     counts = {
         "right": (answers == batch.labels, every_answer),
-        "one flip": (changed_by_one & elsewhere, elsewhere),
+        "one flip": (changed_by_one & flips_other, flips_other),
         "two flips": (changed_by_two, every_answer),
         "chain": (n_follow_chain, n_differ),
         "count": (n_differ - n_follow_chain, n_differ),

@@ -157,7 +157,8 @@ def kernel_regression(
     test, test_labels = _strings(task, n_test, seed, "test")
 
     # Predictions of every setting for validation and test strings
-    strings, labels = torch.cat([validation, test]), np.concatenate([validation_labels, test_labels])
+    strings = torch.cat([validation, test])
+    labels = np.concatenate([validation_labels, test_labels])
     predictions = np.concatenate([_predict(kernel, regularisation, train, train_labels, strings) for kernel in kernels])
     error = np.square(predictions - labels)
     correct = _nearest_label_is_correct(task, predictions, labels)
@@ -211,7 +212,8 @@ def _predict(
     predictions = []
     for fraction in regularisation:
         penalty: Any = float(fraction) * mean_diagonal
-        predictions.append(KernelRidge(kernel="precomputed", alpha=penalty).fit(gram, labels).predict(between))
+        regression = KernelRidge(kernel="precomputed", alpha=penalty).fit(gram, labels)
+        predictions.append(regression.predict(between))
     return np.stack(predictions)
 
 
@@ -220,7 +222,8 @@ def _nearest_label_is_correct(
 ) -> Bool[np.ndarray, "*settings string"]:
     """Whether the label of the task that is nearest to each prediction is the right one."""
     values = np.array(task.values)
-    nearest, correct = (np.abs(numbers[..., None] - values).argmin(-1) for numbers in (predictions, labels))
+    nearest = np.abs(predictions[..., None] - values).argmin(-1)
+    correct = np.abs(labels[..., None] - values).argmin(-1)
     return nearest == correct
 
 

@@ -234,14 +234,17 @@ def cosine_kernel(
     Source: template paper (arXiv:2310.09753) Claim E.2.
     """
     total = variance[..., :, None] + other_variance[..., None, :]
-    minus, plus = (np.exp(-(b1**2) * (total + sign * 2 * between) / 2) for sign in (-1, 1))
+    minus = np.exp(-(b1**2) * (total - 2 * between) / 2)
+    plus = np.exp(-(b1**2) * (total + 2 * between) / 2)
     return (minus + np.cos(2 * b2) * plus) / 2
 
 
 def _id_pair(x: Strings, y: Others | None) -> tuple[Int[np.ndarray, "string pos"], Int[np.ndarray, "other pos"]]:
     """Token ids of x and of y (default: x), checked."""
     x_ids = _ids(x, "x")
-    return x_ids, x_ids if y is None else _ids(y, "y", pos=x_ids.shape[1])
+    if y is None:
+        return x_ids, x_ids
+    return x_ids, _ids(y, "y", pos=x_ids.shape[1])
 
 
 def _ids(tokens: Strings, name: str, *, pos: int | None = None) -> Int[np.ndarray, "string pos"]:

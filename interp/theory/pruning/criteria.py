@@ -24,34 +24,37 @@ class Criterion:
     """Matrices whose masks give the fraction kept."""
     size: int
     """Number of weights or units to choose from."""
-    prune: Callable[[list[Linear], float], None]
-    """Prunes the matrices to a fraction."""
+    prune: Callable[[float], None]
+    """Prunes the model to a fraction of its weights or units."""
 
 
 def weight_criteria(model: TransformerStack, seed: int) -> dict[str, Criterion]:
     """The criteria for weights and units that apply to this model, by name. `seed` decides the order of `random`."""
+    # Weights of all matrices
     matrices = [module for module in model.weights.modules() if isinstance(module, Linear)]
     criteria = {
         "magnitude": _criterion(matrices, _keep_largest),
         "magnitude, each matrix": _criterion(matrices, _keep_largest_of_each),
         "random": _criterion(matrices, partial(_keep_random, seed=seed)),
     }
-    mlps = [block.mlp for block in model.stored_blocks if block.mlp is not None]
+    # Weights of one kind of matrix, where the model has it
     modules = [module for block in model.stored_blocks for module in (block.attention, block.mlp)]
     for kind, attribute in MATRICES.items():
-        matrices = [getattr(module, attribute, None) for module in modules]
-        matrices = [matrix for matrix in matrices if isinstance(matrix, Linear)]
+        of_kind = [getattr(module, attribute, None) for module in modules]
+        matrices = [matrix for matrix in of_kind if isinstance(matrix, Linear)]
         if matrices:
             criteria[kind] = _criterion(matrices, _keep_largest)
+    # Hidden units
+    mlps = [block.mlp for block in model.stored_blocks if block.mlp is not None]
     if mlps:
         w_in = [mlp.w_in for mlp in mlps]
         n_units = sum(len(matrix.weight) for matrix in w_in)
-        criteria["structured"] = Criterion(counted=w_in, size=n_units, prune=partial(_keep_units, mlps=mlps))
+        criteria["structured"] = Criterion(counted=w_in, size=n_units, prune=partial(_keep_units, mlps))
     return criteria
 
 
 def _criterion(matrices: list[Linear], keep: Callable[[list[Linear], float], None]) -> Criterion:
-    return Criterion(counted=matrices, size=_n_weights(matrices), prune=keep)
+    return Criterion(counted=matrices, size=_n_weights(matrices), prune=partial(keep, matrices))
 
 
 def _n_weights(matrices: list[Linear]) -> int:
@@ -80,12 +83,12 @@ def _keep_random(matrices: list[Linear], fraction: float, *, seed: int) -> None:
         prune.custom_from_mask(matrix, "weight", matrix_mask.view_as(matrix.weight).to(matrix.weight))
 
 
-def _keep_units(w_in: list[Linear], fraction: float, *, mlps: list[MLP | DeepMLP]) -> None:
+def _keep_units(mlps: list[MLP | DeepMLP], fraction: float) -> None:
     """Keep hidden units with the largest norms: the row of W_in, the bias, and the column of the next matrix."""
-    norms = torch.cat([matrix.weight.norm(dim=1) for matrix in w_in])
+    norms = torch.cat([mlp.w_in.weight.norm(dim=1) for mlp in mlps])
     mask = torch.zeros_like(norms)
     mask[norms.topk(round(fraction * len(norms))).indices] = 1
-    masks = mask.split([len(matrix.weight) for matrix in w_in])
+    masks = mask.split([len(mlp.w_in.weight) for mlp in mlps])
     for mlp, units in zip(mlps, masks, strict=True):
         next_matrix = mlp.w_2 if isinstance(mlp, DeepMLP) else mlp.w_out
         prune.custom_from_mask(mlp.w_in, "weight", units[:, None].expand_as(mlp.w_in.weight))

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -102,9 +103,10 @@ class PruningCurve(Result):
         if by not in self.by:
             raise ValueError(f"by is {by!r}; this result has {', '.join(map(repr, self.by))}. Choose one of them.")
         row = self.by.index(by)
-        fine = self.accuracy.value[row] >= self.clean - lost - 1e-12
-        n_fine = int(np.argmin(np.append(fine, False)))
-        return float(self.kept[row, n_fine - 1]) if n_fine else float("nan")
+        is_accurate = self.accuracy.value[row] >= self.clean - lost - 1e-12
+        # Number of points before the first one that is not accurate enough
+        n_accurate = int(np.argmin(np.append(is_accurate, False)))
+        return float(self.kept[row, n_accurate - 1]) if n_accurate else float("nan")
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per curve and point."""
@@ -203,29 +205,30 @@ def pruning_curve(
     # The whole model, then the answers of every curve
     score = score_batch(pruned_model, task, batch)
     whole_model: Point = (1.0, _answers(score))
-    points = {
-        name: _prune_weights(pruned_model, task, batch, criteria[name], fractions) for name in names if name in criteria
-    }
+    points: dict[str, list[Point]] = {}
+    for name in names:
+        if name in criteria:
+            points[name] = _prune_weights(pruned_model, task, batch, criteria[name], fractions)
     orders = _head_orders(pruned_model, task, names, n, seed)
     points |= _ablate_heads(pruned_model, task, batch, orders, whole_model)
 
     # Accuracy and loss at every point; shorter curves are padded
     total = score.total.double().sum(1).numpy()
     inputs = distinct_inputs(batch)
-    table = np.full((5, len(points), max(map(len, points.values()))), np.nan)
-    for row, curve_points in enumerate(points.values()):
-        table[:, row, : len(curve_points)] = _measures(curve_points, total, inputs)
-    fraction_kept, accuracy, low, high, loss = table
-    _, clean, _, _, clean_loss = _measures([whole_model], total, inputs)[:, 0].tolist()
+    curves = [_measures(curve_points, total, inputs) for curve_points in points.values()]
+    columns = {name: _padded([curve[name] for curve in curves]) for name in curves[0]}
+    clean = _measures([whole_model], total, inputs)
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     return PruningCurve(
         by=tuple(points),
         size=np.array([criteria[name].size if name in criteria else n_heads for name in points]),
-        kept=fraction_kept,
-        accuracy=Interval(value=accuracy, low=low, high=high, n=len(np.unique(inputs))),
-        loss=loss,
-        clean=clean,
-        clean_loss=clean_loss,
+        kept=columns["kept"],
+        accuracy=Interval(
+            value=columns["accuracy"], low=columns["low"], high=columns["high"], n=len(np.unique(inputs))
+        ),
+        loss=columns["loss"],
+        clean=float(clean["accuracy"][0]),
+        clean_loss=float(clean["loss"][0]),
         chance=task.chance,
         order=tuple(orders["heads"][0]) if "heads" in orders else (),
         n=n,
@@ -271,7 +274,7 @@ def _prune_weights(
     """A point for every fraction of weights or units."""
     points = []
     for fraction in fractions:
-        criterion.prune(criterion.counted, fraction)
+        criterion.prune(fraction)
         masks = [matrix.get_buffer("weight_mask") for matrix in criterion.counted]
         fraction_kept = sum(int(mask.count_nonzero()) for mask in masks) / sum(mask.numel() for mask in masks)
         points.append((fraction_kept, _answers(score_batch(model, task, batch))))
@@ -314,19 +317,21 @@ def _ablate_heads(
     model: TransformerStack, task: Task, batch: Batch, orders: dict[str, list[list[Head]]], whole_model: Point
 ) -> dict[str, list[Point]]:
     """A point for every number of heads kept, starting from the whole model, mean over orders."""
+    if not orders:
+        return {}
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     counts = np.linspace(0, n_heads, min(n_heads, MOST_HEAD_POINTS) + 1).round().astype(int)[1:].tolist()
 
     # Score the model without every set of heads that some order begins with
-    every_order = [order for criterion_orders in orders.values() for order in criterion_orders]
-    scores: dict[frozenset[Head], list[Score]] = {
-        frozenset(order[:count]): [] for order in every_order for count in counts
-    }
-    for chunk, engine in _engines(model, batch) if scores else ():
+    scores: dict[frozenset[Head], list[Score]] = {}
+    for order in chain.from_iterable(orders.values()):
+        scores |= {frozenset(order[:count]): [] for count in counts}
+    for chunk, engine in _engines(model, batch):
         for heads, chunk_scores in scores.items():
             chunk_scores.append(task.score(engine.head_set(sorted(heads), Zero()), chunk))
     answers = {heads: _answers(*chunk_scores) for heads, chunk_scores in scores.items()}
 
+    # Mean over the orders of each criterion
     points = {}
     for name, criterion_orders in orders.items():
         points[name] = [whole_model]
@@ -343,10 +348,23 @@ def _answers(*scores: Score) -> Answers:
 
 def _measures(
     points: Sequence[Point], total: Float[np.ndarray, " sample"], inputs: Int[np.ndarray, " sample"]
-) -> Float[np.ndarray, "measure point"]:
+) -> dict[str, Float[np.ndarray, " point"]]:
     """Fraction kept, accuracy, its lower and upper bound, and loss."""
-    fraction_kept = np.array([fraction for fraction, _ in points])
     right, loss = np.stack([answers for _, answers in points], -1)
     totals = np.broadcast_to(total[:, None], right.shape)
     accuracy, low, high = pooled_interval(sum_by_input(right, inputs), sum_by_input(totals, inputs))
-    return np.stack([fraction_kept, accuracy, low, high, loss.sum(0) / total.sum()])
+    return {
+        "kept": np.array([fraction for fraction, _ in points]),
+        "accuracy": accuracy,
+        "low": low,
+        "high": high,
+        "loss": loss.sum(0) / total.sum(),
+    }
+
+
+def _padded(rows: Sequence[Float[np.ndarray, "..."]]) -> Float[np.ndarray, "by point"]:
+    """Rows of different lengths in one array; shorter ones end in NaN."""
+    table = np.full((len(rows), max(map(len, rows))), np.nan)
+    for table_row, row in zip(table, rows, strict=True):
+        table_row[: len(row)] = row
+    return table

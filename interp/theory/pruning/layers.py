@@ -76,8 +76,16 @@ def prune_mlp_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> La
     first = torch.cat([maps.w_in, copy_of_one]) / scales
     second = torch.cat([maps.w_out, torch.zeros(1, maps.w_out.shape[1], dtype=torch.float64)])
     second[-1, -1] = 1
-    slopes = spectral_norm(second) * spectral_norm(first * scales), spectral_norm(second) * spectral_norm(first)
-    projection, errors = _projection(block, rows, first, second, layout=layout, scales=scales, slopes=slopes)
+    projection, errors = _projection(
+        block,
+        rows,
+        first,
+        second,
+        layout=layout,
+        scales=scales,
+        from_stream=spectral_norm(second) * spectral_norm(first * scales),
+        from_norm=spectral_norm(second) * spectral_norm(first),
+    )
     apply_masks(block, _no_attention(block) | residual | projection)
     return errors
 
@@ -174,8 +182,16 @@ def _linear_projection(
     unit = torch.eye(len(target), dtype=torch.float64)
     first = torch.cat([target, -target])
     second = torch.cat([unit, -unit], 1)
-    slopes = spectral_norm(target[:, : len(scales)] * scales), spectral_norm(target)
-    return _projection(block, inputs, first, second, layout=layout, scales=scales, slopes=slopes)
+    return _projection(
+        block,
+        inputs,
+        first,
+        second,
+        layout=layout,
+        scales=scales,
+        from_stream=spectral_norm(target[:, : len(scales)] * scales),
+        from_norm=spectral_norm(target),
+    )
 
 
 def _projection(
@@ -186,41 +202,42 @@ def _projection(
     *,
     layout: Layout,
     scales: Float[Tensor, " wide"],
-    slopes: tuple[float, float],
+    from_stream: float,
+    from_norm: float,
 ) -> tuple[dict[str, Tensor], LayerErrors]:
     """Masks of a layer's projection for second(relu(first(x))), with its errors.
 
-    `inputs` are the coordinates that `first` reads, `scales` the weights of the residual, and `slopes` the Lipschitz
-    constants from the stream and from the norm's output.
+    `inputs` are the coordinates that `first` reads, `scales` the weights of the residual, and the last two arguments
+    the Lipschitz constants of `LayerErrors`.
     """
     mlp = block.mlp
     n_hidden = len(first)
     candidates = layout.candidates
     assert mlp is not None
-    w_in, w_2, w_3, w_out = (_empty_mask(linear.weight) for linear in (mlp.w_in, mlp.w_2, mlp.w_3, mlp.w_out))
+    masks = {f"mlp.{name}": _empty_mask(getattr(mlp, name).weight) for name in ("w_in", "w_2", "w_3", "w_out")}
     # W_in and W_2 give the first map
     pair = mask_pair(
         mlp.w_in.weight[:, inputs], mlp.w_2.weight[:n_hidden], first, candidates=candidates, between="relu"
     )
-    w_in[:, inputs] = pair.first
-    w_2[:n_hidden] = pair.second
+    masks["mlp.w_in"][:, inputs] = pair.first
+    masks["mlp.w_2"][:n_hidden] = pair.second
     first_error = pair.error(first)
     # W_3 and W_out give the second one; its inputs are outputs of a ReLU
     inner = mlp.w_3.weight[:, :n_hidden]
     outer = mlp.w_out.weight[layout.stream]
     pair = mask_pair(inner, outer, second, candidates=candidates, between="relu, inputs not negative")
-    w_3[:, :n_hidden] = pair.first
-    w_out[layout.stream] = pair.second
+    masks["mlp.w_3"][:, :n_hidden] = pair.first
+    masks["mlp.w_out"][layout.stream] = pair.second
     errors = LayerErrors(
         residual=float(scales.abs().max()),
         first_norm=spectral_norm(first),
         second_norm=spectral_norm(second),
         first_error=first_error,
         second_error=pair.error(second),
-        from_stream=slopes[0],
-        from_norm=slopes[1],
+        from_stream=from_stream,
+        from_norm=from_norm,
     )
-    return {"mlp.w_in": w_in, "mlp.w_2": w_2, "mlp.w_3": w_3, "mlp.w_out": w_out}, errors
+    return masks, errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,9 +278,11 @@ def _attention_error(before: Growth, errors: LayerErrors, maps: LayerMaps) -> fl
     """Error of what heads write, with its mirrored copy. Rows of the pattern change by no more than the scores do."""
     entering = before.radius + before.error
     writes = [spectral_norm(write) for write in maps.centred]
-    propagated = sum(
-        write * (before.error + entering * spectral_norm(score) * (before.radius + entering) * before.error)
-        for write, score in zip(writes, maps.score, strict=True)
-    )
+    # The entering error, through the values and through the pattern of every head
+    propagated = 0.0
+    for write, score in zip(writes, maps.score, strict=True):
+        through_pattern = entering * spectral_norm(score) * (before.radius + entering) * before.error
+        propagated += write * (before.error + through_pattern)
+    # The errors of the maps themselves
     added = errors.write_error * entering + max(writes) * entering * errors.score_error * entering**2
     return 2**0.5 * propagated + added * 2**0.5

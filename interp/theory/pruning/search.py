@@ -15,8 +15,10 @@ from hooks.model.checked_hooks import storing_hooks
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.network import widened
 
-STEPS, STREAM_STEPS = 24, 24
-"""Steps of gradient ascent over vectors of the unit ball, and over residual streams."""
+STEPS = 24
+"""Steps of gradient ascent over vectors of the unit ball."""
+STREAM_STEPS = 24
+"""Steps of gradient ascent over residual streams."""
 FIRST_STEP, LAST_STEP = 0.3, 0.003
 """Lengths of the first and the last step, as fractions of the radius."""
 N_STARTS = 32
@@ -62,7 +64,8 @@ def climb_on_ball(
         (slope,) = torch.autograd.grad(distance[:, -1].sum(), inputs)
         # One step along the normalised gradient, back onto the ball
         length = radius * FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
-        direction = slope / slope.flatten(1).norm(dim=1).clamp_min(1e-30).view(-1, *[1] * (inputs.ndim - 1))
+        slope_norm = slope.flatten(1).norm(dim=1).clamp_min(1e-30)
+        direction = slope / slope_norm.view(-1, *[1] * (inputs.ndim - 1))
         inputs = _project_onto_ball(inputs.detach() + length * direction, radius)
     return torch.stack(largest)
 
@@ -109,7 +112,8 @@ def worst_tokens(
         candidates[rows, positions] = torch.randint(d_vocab, (len(sequences),), generator=generator)
         differences = difference(candidates)
         better = differences > best
-        sequences[better], best[better] = candidates[better], differences[better]
+        sequences[better] = candidates[better]
+        best[better] = differences[better]
     return LargestError(sampled=sampled, largest=float(best.max()), n=len(tokens) + steps * len(sequences))
 
 
@@ -149,8 +153,10 @@ def stream_distances(
     def distances(stream: Tensor) -> Tensor:
         exact = _resume(target, stream, distinct_points, layer=layer)
         approximate = _resume(pruned, widened(pruned, stream), outputs, layer=0)
-        pairs = zip(outputs, points, strict=True)
-        return torch.stack([norm_1_2(approximate[output][..., :width] - exact[point]) for output, point in pairs], -1)
+        by_layer = []
+        for output, point in zip(outputs, points, strict=True):
+            by_layer.append(norm_1_2(approximate[output][..., :width] - exact[point]))
+        return torch.stack(by_layer, -1)
 
     return distances
 

@@ -184,8 +184,10 @@ def indistinguishable(
     network = random_network(target_a.cfg, candidates=candidates, scale=scale, seed=seed)
 
     # Prune the half of the layers without the matrix to the targets, and measure the two networks
+    half = n_layers // 2
+    identity_layers_by_first_pruned = {0: range(half, n_layers), half: range(half)}
     rows: dict[str, dict[str, Any]] = {}
-    for first, identity_layers in ((0, range(n_layers // 2, n_layers)), (n_layers // 2, range(n_layers // 2))):
+    for first, identity_layers in identity_layers_by_first_pruned.items():
         names_in_half = [name for name in names if _layer(name) in identity_layers]
         if not names_in_half:
             continue
@@ -201,6 +203,7 @@ def indistinguishable(
     # One row per matrix becomes one array per field
     columns = {column: [rows[name][column] for name in names] for column in rows[names[0]]}
     first_patterns = columns["patterns"][0]
+    words = map(str, tokens[0].tolist()) if task is None else task.vocab.words(tokens[0])
     return IndistinguishableResult(
         shared=tuple(names),
         candidates=candidates,
@@ -216,7 +219,7 @@ def indistinguishable(
         pattern_distance=np.array(columns["pattern_distance"]),
         singular_values=dict(zip(names, columns["singular_values"], strict=True)),
         patterns={} if first_patterns is None else {names[0]: first_patterns},
-        tokens=tuple(map(str, tokens[0].tolist()) if task is None else task.vocab.words(tokens[0])),
+        tokens=tuple(words),
         same_matrices=tuple(columns["same_matrices"]),
         n_matrices=n_layers * len(MATRICES),
         networks=dict(zip(names, columns["networks"], strict=True)),
@@ -261,24 +264,27 @@ def _compare_networks(
     pair: Sequence[PrunedNetwork], targets: Sequence[Transformer], tokens: Int[Tensor, "n pos"]
 ) -> tuple[dict[str, Any], list[dict[str, Tensor]]]:
     """Errors of both networks, their distance, and the matrices that are equal; the patterns of both networks."""
-    # Logits and patterns of the pruned networks, and logits of their targets
-    logits, patterns = [], []
-    for pruned in pair:
+    # Logits and patterns of the pruned networks, and their distance from the logits of the targets
+    logits, errors, patterns = [], [], []
+    for pruned, target in zip(pair, targets, strict=True):
         pruned_logits, cache = pruned.trimmed.run_with_cache(
             tokens, names_filter=lambda name: name.endswith("hook_pattern")
         )
         logits.append(pruned_logits)
+        errors.append(float((in_float64(target)(tokens) - pruned_logits).abs().max()))
         patterns.append(dict(cache))
-    exact_logits = [in_float64(target)(tokens) for target in targets]
-    matrices = [
-        {name: _module(pruned, name).weight for name in _shared_names("every", len(pruned.layers))} for pruned in pair
-    ]
+    # Matrices that are equal bit by bit
+    network_a, network_b = pair
+    same_matrices = []
+    for name in _shared_names("every", len(network_a.layers)):
+        if torch.equal(_module(network_a, name).weight, _module(network_b, name).weight):
+            same_matrices.append(name)
     comparison = {
-        "networks": tuple(pruned.network for pruned in pair),
-        "error": [float((exact - pruned).abs().max()) for exact, pruned in zip(exact_logits, logits, strict=True)],
+        "networks": (network_a.network, network_b.network),
+        "error": errors,
         "distance": float((logits[0] - logits[1]).abs().max()),
         "disagree": float((logits[0].argmax(-1) != logits[1].argmax(-1)).double().mean()),
-        "same_matrices": tuple(name for name in matrices[0] if torch.equal(matrices[0][name], matrices[1][name])),
+        "same_matrices": tuple(same_matrices),
     }
     return comparison, patterns
 
@@ -286,11 +292,12 @@ def _compare_networks(
 @torch.no_grad()
 def _compare_matrices(pair: Sequence[PrunedNetwork], name: str) -> dict[str, Any]:
     """Differences of the shared matrix between the two networks, and its norm and singular values in both."""
-    a, b = (_module(pruned, name) for pruned in pair)
-    weights = [module.weight.double() for module in (a, b)]
+    modules = [_module(pruned, name) for pruned in pair]
+    weights = [module.weight.double() for module in modules]
+    masks = [module.get_buffer("weight_mask") for module in modules]
     return {
         "difference": float((weights[0] - weights[1]).abs().max()),
-        "masks_differ": int((a.get_buffer("weight_mask") != b.get_buffer("weight_mask")).sum()),
+        "masks_differ": int((masks[0] != masks[1]).sum()),
         "norm": [float(weight.norm()) for weight in weights],
         "singular_values": np.stack([_singular_values(weight) for weight in weights]),
     }
@@ -300,7 +307,8 @@ def _compare_patterns(name: str, patterns: Sequence[dict[str, Tensor]]) -> dict[
     """Distance of the attention patterns in the layer of a matrix, and the pattern of head 0 on one sequence."""
     if ".attn." not in name:
         return {"pattern_distance": float("nan"), "patterns": None}
-    a, b = (by_point[f"blocks.{_layer(name)}.attn.hook_pattern"] for by_point in patterns)
+    point = f"blocks.{_layer(name)}.attn.hook_pattern"
+    a, b = [network_patterns[point] for network_patterns in patterns]
     return {
         "pattern_distance": float((a - b).abs().sum(-1).mean() / 2),
         "patterns": torch.stack([a[0, 0], b[0, 0]]).numpy(),

@@ -61,9 +61,10 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     check_number("layer", layer, integer=True, low=0, high=model.cfg.n_layers - 1)
     block = model.block(layer)
     sites = model.blocks[layer].attn
-    query, key, value = (
-        torch.cat([getattr(sites, f"W_{name}"), getattr(sites, f"b_{name}")[:, None]], 1).double() for name in "QKV"
-    )  # (head, wide, d_head)
+    # Scores and writes of every head
+    query = _with_bias_row(sites.W_Q, sites.b_Q)
+    key = _with_bias_row(sites.W_K, sites.b_K)
+    value = _with_bias_row(sites.W_V, sites.b_V)
     score = key @ query.mT / model.cfg.attn_scale
     write = (value @ sites.W_O.double()).mT  # (head, d_model, wide)
     write[0, :, -1] += sites.b_O.double()
@@ -73,7 +74,7 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
         score = score + block.attention.a.double()[:, None, None] * F.pad(unit, (0, 0, 0, 1))
     if block.attention.b is not None:
         write = write + block.attention.b.double()[:, None, None] * unit
-    score[:, -1] = 0
+    score[:, -1] = 0  # the same for all keys
     mlp = block.mlp
     return LayerMaps(
         score=score,
@@ -83,6 +84,12 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
         w_in=None if mlp is None else _with_bias(mlp.w_in),
         w_out=None if mlp is None else _with_bias(mlp.w_out),
     )
+
+
+def _with_bias_row(
+    weight: Float[Tensor, "head d_model d_head"], bias: Float[Tensor, "head d_head"]
+) -> Float[Tensor, "head wide d_head"]:
+    return torch.cat([weight, bias[:, None]], 1).double()
 
 
 def _with_bias(linear: Linear) -> Float[Tensor, "output input_and_one"]:
@@ -116,12 +123,12 @@ def check_target(target: Transformer) -> None:
 
 def norms_of(models: dict[str, Transformer]) -> dict[str, float]:
     """Spectral norm of every map of every layer, by name of model, layer and map."""
-    return {
-        f"{model_name} layer {layer} {map_name}": norm
-        for model_name, model in models.items()
-        for layer in range(model.cfg.n_layers)
-        for map_name, norm in layer_maps(model, layer).norms().items()
-    }
+    norms = {}
+    for model_name, model in models.items():
+        for layer in range(model.cfg.n_layers):
+            for map_name, norm in layer_maps(model, layer).norms().items():
+                norms[f"{model_name} layer {layer} {map_name}"] = norm
+    return norms
 
 
 def scale_for(norms: dict[str, float], *, rescale: bool) -> float:

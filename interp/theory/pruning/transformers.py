@@ -106,14 +106,13 @@ def prune_to_transformer(
     exact = in_float64(target)
     tokens = sequences(target, task, n, seed)
     if network is None:
-        random = random_network(target.cfg, candidates=candidates, scale=scale, seed=seed)
+        network = random_network(target.cfg, candidates=candidates, scale=scale, seed=seed)
         prune_again = partial(prune_to_transformer, target, task, rescale=rescale, n=n, seed=seed)
     else:
         check_network(network, target.cfg, candidates)
-        random = network
         scale = scale_of(network)
         prune_again = None
-    pruned = prune_network(random, target, candidates, layers=range(target.cfg.n_layers))
+    pruned = prune_network(network, target, candidates, layers=range(target.cfg.n_layers))
 
     # Search for the sequences with the largest error of a logit
     logit_error = worst_tokens(
@@ -127,9 +126,9 @@ def prune_to_transformer(
         same_order = exact(tokens).argsort(-1) == pruned.trimmed(tokens).argsort(-1)
     # Search for the residual streams with the largest error
     stream_error, fields = _stream_errors(exact, pruned, entering_streams(exact, tokens))
-    depth = f"{target.cfg.n_layers} layer{'s' * (target.cfg.n_layers > 1)}"
+    plural = "s" if target.cfg.n_layers > 1 else ""
     result = pruning_result(
-        f"transformer of {depth}, width {target.cfg.d_model}",
+        f"transformer of {target.cfg.n_layers} layer{plural}, width {target.cfg.d_model}",
         replace(logit_error, n=logit_error.n + stream_error.n),
         masks_of(pruned.network),
         pruned.network,
@@ -206,8 +205,10 @@ def prune_to_attention(
     check_target(target)
     maps = layer_maps(target, layer)
     exact = in_float64(target)
-    norms = maps.norms()
-    attention_norms = {f"layer {layer} {name}": norms[name] for name in norms if name.startswith(("score", "write"))}
+    attention_norms = {}
+    for name, norm in maps.norms().items():
+        if name.startswith(("score", "write")):
+            attention_norms[f"layer {layer} {name}"] = norm
     scale = scale_for(attention_norms, rescale=rescale)
     network = random_network(target.cfg, candidates=candidates, n_layers=1, scale=scale, seed=seed)
     layout = layout_of(target.cfg, candidates)
@@ -296,11 +297,13 @@ def prune_network(
     def add(name: str, layer: int, point: str, errors: LayerErrors) -> None:
         pruned_layers.append(PrunedLayer(name=name, target_point=f"blocks.{layer}.{point}", errors=errors))
 
+    # Identities, then two random layers for each layer of the target, then identities
     for block in blocks[:first]:
         add("identity", layers[0], "hook_resid_pre", prune_identity_layer(block, layout, idle_heads=idle_heads))
     for index, layer in enumerate(layers):
         maps = layer_maps(target, layer)
-        attention_block, mlp_block = blocks[first + 2 * index : first + 2 * index + 2]
+        start = first + 2 * index
+        attention_block, mlp_block = blocks[start : start + 2]
         attention_errors = prune_attention_layer(attention_block, maps, layout)
         add(f"attention of layer {layer}", layer, after_attention, attention_errors)
         add(f"MLP of layer {layer}", layer, "hook_resid_post", prune_mlp_layer(mlp_block, maps, layout))
@@ -316,8 +319,9 @@ def _stream_errors(
     radius = float(streams.norm(dim=-1).max())
     points = [pruned_layer.target_point for pruned_layer in pruned.layers]
     distances = stream_distances(target, pruned.trimmed, points, layer=layer)
-    chosen = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams))).long()
-    error, growth = worst_streams(distances, streams[chosen], radius=radius)
+    # The search starts from evenly spaced sequences
+    indices = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams))).long()
+    error, growth = worst_streams(distances, streams[indices], radius=radius)
     # The upper bound, from the first layer on
     cfg = pruned.trimmed.cfg
     growth_bound = Growth(radius=(radius**2 + 1) ** 0.5, error=0.0)
@@ -357,4 +361,5 @@ def entering_streams(
 ) -> Float[Tensor, "batch pos d_model"]:
     """The residual streams that enter a layer."""
     name = f"blocks.{layer}.hook_resid_pre"
-    return target.run_with_cache(tokens, names_filter=name)[1][name]
+    _, cache = target.run_with_cache(tokens, names_filter=name)
+    return cache[name]
