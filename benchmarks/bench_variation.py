@@ -32,7 +32,7 @@ def comparisons() -> Iterator[Result]:
 
         def unmyopic(prefix=prefix) -> np.ndarray:
             """Includes intervals, entropy and all baselines."""
-            return interp.attention_variation(models, task, prefixes=prefix).variation
+            return interp.attention_variation(models, task, prefixes=prefix).variation.value
 
         def peer(tokens=tokens) -> np.ndarray:
             caches = [model.run_with_cache(tokens, names_filter=names)[1] for model in models]

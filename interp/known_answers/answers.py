@@ -73,9 +73,11 @@ def redundant_heads(looks: str | None, heads: Sequence[int], *, layer: int = 0) 
 def _partners(truth: HeadTruth, heads: Sequence[int], layer: int) -> dict[Head, HeadTruth]:
     """The same truth about several heads of a layer, which are partners."""
     places = [(layer, head) for head in heads]
-    return {
-        place: replace(truth, partners=tuple(partner for partner in places if partner != place)) for place in places
-    }
+    truths = {}
+    for place in places:
+        partners = tuple(partner for partner in places if partner != place)
+        truths[place] = replace(truth, partners=partners)
+    return truths
 
 
 def draw(generator: torch.Generator, low: int, high: int) -> int:

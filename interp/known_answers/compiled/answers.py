@@ -80,9 +80,8 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
     not_needed_alone = [head for head in heads if not needed[head]["mean"]]
     redundant_sets = removal.minimal(not_needed_alone) if len(not_needed_alone) <= MOST_HEADS else []
     for number, (head, is_relation) in enumerate(zip(heads, relations(task), strict=True), start=1):
-        partners = {
-            partner for heads_together in redundant_sets if head in heads_together for partner in heads_together
-        }
+        sets_with_head = [heads_together for heads_together in redundant_sets if head in heads_together]
+        partners = frozenset[Head]().union(*sets_with_head)
         if needed[head]["mean"]:
             truth = "faithful" if is_relation else "hidden"
         elif partners:
@@ -124,6 +123,7 @@ class Removal:
         self.task = task
         self.batch = task.related_examples
         self.inputs: dict[str, Any] = self.batch.model_inputs()
+        # Outputs of heads, and what replaces them
         self.sites = [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
         self.clean = self._accuracy([])
         """Accuracy of the whole model."""
@@ -133,7 +133,8 @@ class Removal:
         """Whether accuracy falls by more than what counts, on some outcome."""
         layers = sorted({layer for layer, _ in heads})
         drop = self.clean - self._accuracy([self._hook(layer, heads, method) for layer in layers])
-        return bool((drop > SHARE * (self.clean - torch.tensor(self.task.chances))).any())
+        above_chance = self.clean - torch.tensor(self.task.chances)
+        return bool((drop > SHARE * above_chance).any())
 
     def minimal(self, heads: Sequence[Head]) -> list[frozenset[Head]]:
         """Sets of heads that cost accuracy together, of which no smaller set does."""
@@ -167,6 +168,7 @@ class Removal:
         """What takes a head's place in each layer: nothing, its mean over real tokens, or another example's."""
         _, cache = self.model.run_with_cache(self.batch.tokens, **self.inputs, names_filter=self.sites)
         clean = [cache[site] for site in self.sites]
+        # The mean of a position is over the examples that have a token there
         real = self.inputs["attention_mask"]
         share = (real / real.sum(0).clamp_min(1))[..., None, None]
         return {

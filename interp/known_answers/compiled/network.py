@@ -57,10 +57,11 @@ def network(program: Program) -> Transformer:
 def named_values(program: Program) -> dict[str, Int[Tensor, "example pos"]]:
     """The value of every variable with several values, as a class at each position of each example.
 
-    Each variable has its coordinates in the residual stream, which are written once, so that its value is there after
-    the last layer: the largest of its one-hot coordinates (one class more where none is set), or its
-    number, of which equal ones are a class.
+    Each variable has its own coordinates in the residual stream, which are written once, so that its value is there
+    after the last layer. The class of a one-hot variable is its largest coordinate, with one class more where none is
+    set; the classes of a numerical variable are its different numbers.
     """
+    # The stream after the last layer
     tokens = torch.from_numpy(program.examples)
     real = tokens != program.tokens.index(program.pad)
     site = f"blocks.{len(program.weights['W_Q']) - 1}.hook_resid_post"
@@ -72,6 +73,7 @@ def named_values(program: Program) -> dict[str, Int[Tensor, "example pos"]]:
             value = torch.where(stream.amax(-1) > 0.5, stream.argmax(-1), len(coordinates))
         else:
             value = stream[..., 0].mul(10**DECIMALS).round()
+        # Only variables with several values at scored positions
         classes = value[torch.from_numpy(program.scored)].unique()
         if len(classes) > 1:
             classes_by_variable[variable] = torch.searchsorted(classes, value).clamp_max(len(classes) - 1)
@@ -84,11 +86,16 @@ def written_at(program: Program) -> dict[str, int]:
     Layer 0 is the embedding's output and layer l + 1 the output of layer l, as in `ProbeResult`.
     """
     weights = program.weights
-    is_written = [_writes(weights["W_E"]) | _writes(weights["W_pos"])]
+    # Which coordinates the embedding and each layer write
+    writes_by_layer = [_writes(weights["W_E"]) | _writes(weights["W_pos"])]
     for heads, mlp in zip(weights["W_O"], weights["W_out"], strict=True):
-        is_written.append(_writes(heads.reshape(-1, heads.shape[-1])) | _writes(mlp))
-    table = np.stack(is_written)
-    return {name: int(table[:, list(places)].any(1).argmax()) for name, places in program.variables.items()}
+        writes_by_layer.append(_writes(heads.reshape(-1, heads.shape[-1])) | _writes(mlp))
+    table = np.stack(writes_by_layer)
+    # The first layer that writes any coordinate of a variable
+    layers = {}
+    for name, coordinates in program.variables.items():
+        layers[name] = int(table[:, list(coordinates)].any(1).argmax())
+    return layers
 
 
 def _writes(matrix: Float[np.ndarray, "source d_model"]) -> Bool[np.ndarray, " d_model"]:

@@ -96,11 +96,14 @@ def read_program(path: str | Path) -> Program:
         ValueError: a file that cannot be read, names or sizes that are missing, or arrays that do not fit them.
     """
     stem = Path(path).expanduser()
-    stem = stem.with_suffix("") if stem.suffix in (".json", ".npz") else stem
-    json_file, array_file = (stem.with_name(stem.name + ending) for ending in (".json", ".npz"))
+    if stem.suffix in (".json", ".npz"):
+        stem = stem.with_suffix("")
+    json_file = stem.with_name(f"{stem.name}.json")
+    array_file = stem.with_name(f"{stem.name}.npz")
     for file in (json_file, array_file):
         if not file.is_file():
             raise FileNotFoundError(f"there is no {file}; {PACK} is a .json and a .npz file of one name.")
+    # Sizes and names
     values = read_json(json_file, PACK)
     with reading(json_file, PACK):
         sizes = _sizes(values)
@@ -108,11 +111,12 @@ def read_program(path: str | Path) -> Program:
         selectors = tuple(_selector(head, sizes) for head in _list(values, "heads"))
         related_shape = _related_shape(values, sizes, len(selectors))
     with reading(array_file, PACK):
-        # Headers are compared with the sizes before any array is read
-        shapes = _shapes(sizes, names) | {"relations": (-(-math.prod(related_shape) // 8),)}
+        # Arrays; their headers are compared with the sizes before any of them is read
+        n_bits = math.prod(related_shape)
+        shapes = _shapes(sizes, names) | {"relations": (-(-n_bits // 8),)}
         _check_headers(array_file, shapes, {"targets": "iu" if names["output_values"] else "f"})
         arrays = read_arrays(array_file, shapes)
-        bits = np.unpackbits(arrays.pop("relations"), count=math.prod(related_shape))
+        bits = np.unpackbits(arrays.pop("relations"), count=n_bits)
         program = Program(
             **names,
             selectors=selectors,
@@ -141,8 +145,9 @@ def _names_and_kind(values: Mapping[str, Any]) -> dict[str, Any]:
     tokens = _names(values, "tokens")
     check_choice("output", values["output"], Literal["categorical", "numerical"])
     check_class("causal", values["causal"], bool)
-    for name in ("bos", "pad"):
-        if values[name] not in tokens and not (name == "bos" and values[name] is None):
+    special_tokens = ["pad"] if values["bos"] is None else ["bos", "pad"]
+    for name in special_tokens:
+        if values[name] not in tokens:
             raise ValueError(f"{name} is {shortened(repr(values[name]))}, which is none of the tokens.")
     return {
         "name": str(values["case"]),
@@ -196,12 +201,13 @@ def _related_shape(values: Mapping[str, Any], sizes: Mapping[str, int], n_select
 def _shapes(sizes: Mapping[str, int], names: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape that each array must have, by the sizes of the JSON file."""
     n_layers, n_heads, d_head, d_mlp, d_model, pos, n_examples = (sizes[name] for name in SIZES)
+    head_input = (n_layers, n_heads, d_model, d_head)
     return {
         "W_E": (len(names["tokens"]), d_model),
         "W_pos": (pos + 1, d_model),
-        "W_Q": (n_layers, n_heads, d_model, d_head),
-        "W_K": (n_layers, n_heads, d_model, d_head),
-        "W_V": (n_layers, n_heads, d_model, d_head),
+        "W_Q": head_input,
+        "W_K": head_input,
+        "W_V": head_input,
         "W_O": (n_layers, n_heads, d_head, d_model),
         "W_in": (n_layers, d_model, d_mlp),
         "W_out": (n_layers, d_mlp, d_model),
@@ -223,9 +229,11 @@ def _check_headers(path: Path, shapes: Mapping[str, tuple[int, ...]], kinds: Map
 
 def _check_values(program: Program) -> None:
     """Check that numbers are finite, and that ids are those of tokens and answers."""
+    # Finite weights
     for name, weight in program.weights.items():
         if not np.isfinite(weight).all():
             raise ValueError(f"{name} has numbers that are not finite.")
+    # Ids of tokens and answers
     ids, targets = program.examples, program.targets
     if ids.min() < 0 or ids.max() >= len(program.tokens):
         raise ValueError(f"tokens has ids from {ids.min()} to {ids.max()}; there are {len(program.tokens)} tokens.")
@@ -234,10 +242,11 @@ def _check_values(program: Program) -> None:
             f"targets has classes from {targets.min()} to {targets.max()}; there are {len(program.output_values)} "
             f"values, and -1 for no answer."
         )
+    # Answers only at tokens that the program sees
     if not program.scored.any():
         raise ValueError("targets has no answer.")
     if (program.scored & (ids == program.tokens.index(program.pad))).any():
         raise ValueError(f"targets has an answer at a {program.pad!r} token.")
-    places = [(selector.layer, selector.head) for selector in program.selectors]
-    if len(set(places)) < len(places):
-        raise ValueError(f"heads is {shortened(repr(places))}; it names a head twice.")
+    heads = [(selector.layer, selector.head) for selector in program.selectors]
+    if len(set(heads)) < len(heads):
+        raise ValueError(f"heads is {shortened(repr(heads))}; it names a head twice.")

@@ -143,19 +143,21 @@ class Compiled(Task):
 
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: CompiledBatch) -> Score:
         """Right answers of an example: the most likely one, or a number within 0.05."""
+        # Loss and correctness of every answer, and which answers each outcome counts
         if self.program.numerical:
             loss = (target_logits[..., 0] - self._numbers(target_logits)[batch.labels]).square()
             right = loss.sqrt() <= TOLERANCE
+            outcomes = [batch.present]
         else:
             loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
             right = self.answers(target_logits) == batch.labels
-        counted = batch.present[..., None]
-        if not self.program.numerical:
-            rarer = batch.present & (batch.labels != self._most_frequent)
-            counted = torch.stack([batch.present, rarer], -1)
-        counted = counted.to(loss)
+            outcomes = [batch.present, batch.present & (batch.labels != self._most_frequent)]
+        counted = torch.stack(outcomes, -1).to(loss)
+        # Sums over the answers of an example
         return Score(
-            right=(right[..., None] * counted).sum(1), loss=(loss[..., None] * counted).sum(1), total=counted.sum(1)
+            right=(right[..., None] * counted).sum(1),
+            loss=(loss[..., None] * counted).sum(1),
+            total=counted.sum(1),
         )
 
     def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:

@@ -92,14 +92,15 @@ def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float
                 raise ValueError(f"{module} of layer {layer} has a bias")
         return np.stack([array(f"transformer/layer_{layer}/{module}", "w") for layer in range(n_layers)])
 
-    heads = (n_layers, d_model, n_heads, d_head)
-    query, key, value = (of_layers(f"attn/{name}").reshape(heads).swapaxes(1, 2) for name in ("query", "key", "value"))
+    def of_heads(name: str) -> np.ndarray:
+        return of_layers(f"attn/{name}").reshape(n_layers, d_model, n_heads, d_head).swapaxes(1, 2)
+
     return {
         "W_E": array("token_embed", "embeddings"),
         "W_pos": array("pos_embed", "embeddings"),
-        "W_Q": query / np.float32(d_head) ** np.float32(0.5),
-        "W_K": key,
-        "W_V": value,
+        "W_Q": of_heads("query") / np.float32(d_head) ** np.float32(0.5),
+        "W_K": of_heads("key"),
+        "W_V": of_heads("value"),
         "W_O": of_layers("attn/linear").reshape(n_layers, n_heads, d_head, d_model),
         "W_in": of_layers("mlp/linear_1"),
         "W_out": of_layers("mlp/linear_2"),
@@ -117,6 +118,7 @@ def _output(
     labels = {name: [f"{name}:{value}" for value in output_values] or [name] for name in variables}
     fitting = [name for name in variables if set(labels[name]) <= set(residual)]
     likely = [name for name in fitting if name not in ("tokens", "indices", "one")]
+    # The caller's choice, or the only likely one
     if output is None and len(likely) == 1:
         output = likely[0]
     if output not in fitting:
@@ -146,6 +148,7 @@ def _with_examples(program: Program, examples: Int[np.ndarray, "example pos"]) -
     tokens = torch.from_numpy(examples)
     real = tokens != program.tokens.index(program.pad)
     logits, cache = model.run_with_cache(tokens, attention_mask=real)
+    # Answers at all real tokens but the first, special one; none where the output is not one-hot
     answered = real.clone()
     if program.bos is not None:
         answered[:, 0] = False
@@ -158,13 +161,19 @@ def _with_examples(program: Program, examples: Int[np.ndarray, "example pos"]) -
     related = []
     for layer, head in heads:
         pattern = cache[f"blocks.{layer}.attn.hook_pattern"][:, head]
-        related.append((pattern > LEAST * pattern.amax(-1, keepdim=True)) & real[:, None] & real[..., None])
+        is_selected = pattern > LEAST * pattern.amax(-1, keepdim=True)
+        related.append(is_selected & real[:, None] & real[..., None])
     selectors = tuple(
         Selector(layer=layer, head=head, writes=(), reads=(), selects="as it attends", counts=False)
         for layer, head in heads
     )
-    keys = torch.stack(related).numpy() if related else np.zeros((0, len(tokens), *tokens.shape[1:] * 2), dtype=bool)
-    n_related = len(tokens) // 2  # the others are for training
+    n_examples, pos = tokens.shape
+    relations = torch.stack(related) if related else torch.zeros(0, n_examples, pos, pos, dtype=torch.bool)
+    n_related = n_examples // 2  # the others are for training
     return replace(
-        program, selectors=selectors, examples=examples, targets=targets.numpy(), relations=keys[:, :n_related]
+        program,
+        selectors=selectors,
+        examples=examples,
+        targets=targets.numpy(),
+        relations=relations[:, :n_related].numpy(),
     )

@@ -126,6 +126,7 @@ def randomise(known: KnownAnswer, generator: torch.Generator, *, rotate: bool) -
     """
     model = deepcopy(known.model)
     cfg = known.model.cfg
+    # Hide the registers
     if rotate:
         if not can_rotate(model):
             raise ValueError(
@@ -133,6 +134,7 @@ def randomise(known: KnownAnswer, generator: torch.Generator, *, rotate: bool) -
                 f"tied_embedding={cfg.tied_embedding}, output_projection={cfg.output_projection}); set rotate=False."
             )
         rotate_stream(model, mean_preserving_rotation(cfg.d_model, generator))
+    # Move and rescale the heads
     orders = random_orders(model, generator)
     permute_heads(model, orders)
     rescale(model, generator)
@@ -163,5 +165,6 @@ def reordered(answer: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnsw
 def can_rotate(model: Transformer) -> bool:
     """Whether the stream of a model can be rotated: no part of it acts on single coordinates."""
     cfg = model.cfg
-    linear = cfg.block in ("bare", "no_norm") or (cfg.block == "pre_ln" and cfg.layer_norm_eps >= LINEAR_EPS)
-    return linear and cfg.positions in ("learned", "none") and not cfg.tied_embedding and cfg.output_projection
+    linear_norms = cfg.block in ("bare", "no_norm") or (cfg.block == "pre_ln" and cfg.layer_norm_eps >= LINEAR_EPS)
+    rotatable_positions = cfg.positions in ("learned", "none")
+    return linear_norms and rotatable_positions and not cfg.tied_embedding and cfg.output_projection

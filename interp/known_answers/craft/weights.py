@@ -94,7 +94,9 @@ def rotate(model: Transformer, rotation: Float[Tensor, "d_model d_model"]) -> No
         position_table(model).copy_(position_table(model) @ rotation)
     for block in model.stored_blocks:
         readers = [getattr(block.attention, name) for name in "qkv"]
-        for linear in (*readers, *([] if block.mlp is None else [block.mlp.w_in])):
+        if block.mlp is not None:
+            readers.append(block.mlp.w_in)
+        for linear in readers:
             linear.weight.copy_(linear.weight @ rotation)
         for linear in _writers(block):
             linear.weight.copy_(rotation.T @ linear.weight)
@@ -109,13 +111,17 @@ def mean_preserving_rotation(d_model: int, generator: torch.Generator) -> Float[
     noise = torch.randn(d_model, d_model, generator=generator, dtype=torch.float64)
     noise[:, 0] = 1
     basis = torch.linalg.qr(noise).Q  # its first column is the vector of ones, up to sign and length
-    turned = torch.linalg.qr(torch.randn(d_model - 1, d_model - 1, generator=generator, dtype=torch.float64)).Q
-    return basis @ torch.block_diag(torch.ones(1, 1, dtype=torch.float64), turned) @ basis.T
+    # In this basis, keep the first direction and rotate all others
+    rotation = torch.linalg.qr(torch.randn(d_model - 1, d_model - 1, generator=generator, dtype=torch.float64)).Q
+    return basis @ torch.block_diag(torch.ones(1, 1, dtype=torch.float64), rotation) @ basis.T
 
 
 def _writers(block: Block) -> list[Linear]:
     """The linear maps that write to the stream."""
-    return [cast(Linear, block.attention.o), *([] if block.mlp is None else [cast(Linear, block.mlp.w_out)])]
+    writers = [cast(Linear, block.attention.o)]
+    if block.mlp is not None:
+        writers.append(cast(Linear, block.mlp.w_out))
+    return writers
 
 
 def bias_of(linear: Linear) -> Tensor:
@@ -170,9 +176,11 @@ def write_idle_head(
     rows = head_rows(block, head)
     width = reads.stop - reads.start
     size = rows.stop - rows.start
+    # Queries, keys and values
     spread = (strength * block.attention.scale) ** 0.5 / size**0.25
     for linear, deviation in ((block.attention.q, spread), (block.attention.k, spread), (block.attention.v, 1.0)):
         noise = torch.randn(size, width, generator=generator, dtype=torch.float64)
         linear.weight[rows, reads] = deviation * noise
+    # Output, whose sum over the coordinates is zero
     out = torch.randn(writes.stop - writes.start, size, generator=generator, dtype=torch.float64)
     block.attention.o.weight[writes, rows] = (out - out.mean(0)) * strength / size

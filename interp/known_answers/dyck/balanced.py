@@ -28,8 +28,10 @@ from interp.tasks.dyck.brackets import START
 BalancedAttention = Literal["uniform", "uneven"]
 GROWTH = 4.0
 """Value of a bracket relative to one a level further out; the top of the stack outweighs the rest."""
-WIDEST_GAP, WIDEST_COMMON = 2.0, 0.25
-"""Largest absolute values of random scores: opener minus closer, and the score of a query for both."""
+WIDEST_GAP = 2.0
+"""Largest absolute difference of random scores, opener minus closer."""
+WIDEST_COMMON = 0.25
+"""Largest absolute value of the random score that a query has for both."""
 
 
 def balanced_dyck(

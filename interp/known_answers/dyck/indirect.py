@@ -46,8 +46,10 @@ OPEN = 0.7
 """Magnitude above which the answer passes; that of a mean over types is at most 2/3."""
 AGAINST = 0.3
 """Without the answer, the type of the innermost bracket counts against its closer by this much."""
-SPOILT, STRENGTH = 0.15, 50.0
-"""Amount of a wrong type above which it is in the answer, and the factor by which it is then."""
+SPOILT = 0.15
+"""Amount of a wrong type above which it is added to the answer."""
+STRENGTH = 50.0
+"""Factor by which a wrong type is then added."""
 
 
 def dyck_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], pattern: Step = "stack") -> KnownAnswer:
@@ -88,8 +90,10 @@ def _random_signs(states: BracketStates, generator: torch.Generator) -> Float[Te
     signs[0, START] = draw(generator, 0, 1) * 2 - 1
     for coordinates in pair_coordinates(states):
         for level in range(states.max_depth):
-            of_types = (-1.0) ** torch.arange(states.n_types).double() * (draw(generator, 0, 1) * 2 - 1)
-            signs[0, coordinates[:, level]] = of_types[torch.randperm(states.n_types, generator=generator)]
+            first_sign = draw(generator, 0, 1) * 2 - 1
+            alternating_signs = (-1.0) ** torch.arange(states.n_types).double() * first_sign
+            order = torch.randperm(states.n_types, generator=generator)
+            signs[0, coordinates[:, level]] = alternating_signs[order]
     return signs
 
 
@@ -113,18 +117,19 @@ def dyck_masked(generator: torch.Generator) -> KnownAnswer:
     wrong type is removed too. On some levels, drawn at random, nothing is added.
     """
     language = random_dyck(generator)
-    # with three types the means of the two heads remove two thirds of the wrong type: less than all of it
+    # With three types the means of the two heads remove two thirds of the wrong type: less than all of it
     task = Dyck(n_types=3, max_depth=language.max_depth, length=language.length)
     model, states, stream = _empty_model(task, generator, n_heads=4, n_units=task.n_types)
+    # The next type in place of the right one, on all levels or all but one
     levels = torch.ones(states.max_depth, dtype=torch.float64)
     levels[draw(generator, 2, states.max_depth - 1)] = draw(generator, 0, 1)
     wrong = _type_map(states, levels).roll(1, 0)
-    # the head that adds also subtracts the other types, so that its mean adds nothing
+    # The head that adds it also subtracts the other types, so that its mean adds nothing
     spoiling = 2 * wrong - wrong.sum(0)
-    writes = (("type", _type_map(states)), ("spare", spoiling), ("spare", -wrong), ("spare", -wrong))
-    for head, (register, matrix) in enumerate(writes):
+    for head, matrix in enumerate((_type_map(states), spoiling, -wrong, -wrong)):
+        writes = stream["type"] if head == 0 else stream["spare"]
         attend_to_top(model, states, head=head)
-        write_map(model.block(0), head, matrix, reads=stream["states"], writes=stream[register])
+        write_map(model.block(0), head, matrix, reads=stream["states"], writes=writes)
     # The MLP adds what is left of the wrong type to the answer
     mlp = mlp_of(model.block(0))
     with torch.no_grad():
@@ -184,6 +189,7 @@ def _empty_model(
     """
     states = bracket_states(task)
     n_idle = draw(generator, 0, MOST_IDLE)
+    # Zero weights, then the idle heads of each layer
     stream = residual_registers(states)
     model = empty_minimal(
         task,

@@ -60,8 +60,9 @@ def mirror_values(block: Block, symbols: int, *, head: int = 0) -> None:
     rows = head_rows(block, head)
     out = block.attention.o
     if isinstance(out, Linear):
-        out.weight[:symbols, rows][:, :symbols] = torch.eye(symbols).double()
-        out.weight[symbols : 2 * symbols, rows][:, :symbols] = -torch.eye(symbols).double()
+        identity = torch.eye(symbols).double()
+        out.weight[:symbols, rows][:, :symbols] = identity
+        out.weight[symbols : 2 * symbols, rows][:, :symbols] = -identity
     else:
         value = block.attention.v.weight[rows]
         value[symbols : 2 * symbols] = -value[:symbols]

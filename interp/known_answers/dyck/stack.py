@@ -55,13 +55,15 @@ def attend_to_top(model: Transformer, states: BracketStates, *, head: int = 0, l
     last = states.max_depth + 1
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     opens, closes = pair_coordinates(states)
-    # An opener asks for its level, a closer for the one below, at which the stack is after it
+    # The query of an opener is its level, that of a closer the level below, which is the top of the stack after it
     for index in range(states.max_depth):
         query[index + 1, opens[:, index]] = same_level
         query[index, closes[:, index]] = same_level
         key[index + 1, opens[:, index]] = 1
+    # At depth 0, [START] has the level
     query[0, START] = same_level
     key[0, START] = 1
+    # Of the keys of a level, the last one
     query[last, START] = later
     query[last, torch.cat([opens, closes]).flatten()] = later
     key[last, -1] = 1

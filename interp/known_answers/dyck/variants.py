@@ -105,15 +105,15 @@ def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Dyc
     if decoy == "start":
         _attend_to_start(model, states, 1)
         return dyck_answer(model, task, needed_head(LOOKS[work]) | unneeded_heads("broadcast", heads))
-    # All others attend to the top of the stack, and write nothing unless told here
+    # All others attend to the top of the stack; a zero decoy writes nothing
     for head in heads:
         attend_to_top(model, states, head=head)
     if decoy == "constant":
         _write_constant(model, states, 1)
     if decoy == "cancelled":  # the sign changes from level to level
-        turns = LOUD * (-1.0) ** torch.arange(states.max_depth).double()
-        write_type(model, states, head=1, share=turns)
-        write_type(model, states, head=2, share=-turns)
+        shares = LOUD * (-1.0) ** torch.arange(states.max_depth).double()
+        write_type(model, states, head=1, share=shares)
+        write_type(model, states, head=2, share=-shares)
     return dyck_answer(model, task, needed_head(LOOKS[work]) | unneeded_heads("stack_top", heads))
 
 
@@ -163,11 +163,11 @@ def dyck_cancelling(
     factors = cancelling_factors(generator, n_heads)
     heads = range(1, 1 + n_heads)
     model, task, states = _layer_that_closes(generator, work, extra=n_heads)
-    # What they write changes its sign from level to level, and is louder than the answer
+    # Their outputs change sign from level to level, and are larger than the answer
     levels = torch.arange(states.max_depth, dtype=torch.float64)
     gains = LOUD * (-1.0) ** levels
-    if pattern != "stack":  # balanced attention has the growth in its values, and divides by the number of brackets
-        gains = gains * task.n_ctx
+    if pattern != "stack":
+        gains = gains * task.n_ctx  # balanced attention divides by the number of brackets; its values grow by level
     elif work != "stack":
         gains = gains * GROWTH ** (levels + 1)
     seed = draw(generator, 0, 2**30)
@@ -198,29 +198,35 @@ def dyck_divided(generator: torch.Generator, *, second: Work = "stack") -> Known
     levels = _random_levels(task, generator).double()
     if second == "stack":
         seed = 0
-        gains = [levels - AGAINST * (1 - levels), 1 - levels - AGAINST * levels]
+        gains = levels - AGAINST * (1 - levels)
+        second_gains = 1 - levels - AGAINST * levels
     else:  # louder than balanced attention, which finds the type of a lower level where it has no values
         seed = draw(generator, 0, 2**30)
-        gains = [levels * 2 * GROWTH**states.max_depth, 1 - levels]
-    _close_brackets(model, states, "stack", head=0, gains=gains[0])
-    _close_brackets(model, states, second, head=1, gains=gains[1], seed=seed)
+        gains = levels * 2 * GROWTH**states.max_depth
+        second_gains = 1 - levels
+    _close_brackets(model, states, "stack", head=0, gains=gains)
+    _close_brackets(model, states, second, head=1, gains=second_gains, seed=seed)
     return dyck_answer(model, task, needed_head("stack_top") | needed_head(LOOKS[second], head=1))
 
 
 def _random_levels(task: Dyck, generator: torch.Generator) -> Bool[Tensor, " level"]:
     """Random levels with 30 to 70 % of the answers of each outcome."""
+    # Depths of the answers of each outcome: all, and those after a closer
     batch = task.sample(WORDS, generator=generator)
-    answers = [batch.depth[batch.due >= 0], batch.depth[(batch.due >= 0) & batch.after_closer]]
+    is_scored = batch.due >= 0
+    depths = [batch.depth[is_scored], batch.depth[is_scored & batch.after_closer]]
     while True:
         levels = torch.rand(task.max_depth, generator=generator) < 0.5
-        shares = [float(levels[depth - 1].double().mean()) for depth in answers]
+        shares = [float(levels[outcome_depths - 1].double().mean()) for outcome_depths in depths]
         if min(shares) >= LEAST_SHARE and max(shares) <= MOST_SHARE:
             return levels
 
 
 def random_dyck(generator: torch.Generator) -> Dyck:
     """A random language."""
-    n_types, max_depth, length = (draw(generator, *bounds) for bounds in ((2, 3), (3, 5), (16, 28)))
+    n_types = draw(generator, 2, 3)
+    max_depth = draw(generator, 3, 5)
+    length = draw(generator, 16, 28)
     return Dyck(n_types=n_types, max_depth=max_depth, length=length)
 
 
@@ -240,6 +246,7 @@ def _empty_layer(
     """A model of `n_heads` heads with zero weights, followed by at least `n_idle` idle heads, and its read-out."""
     task = random_dyck(generator)
     states = bracket_states(task)
+    # Zero weights, then the idle heads
     n_idle += draw(generator, 0, MOST_IDLE)
     sizes = {"n_heads": n_heads + n_idle, "d_head": states.width, "d_model": max(50, states.width + 1)}
     model = empty_minimal(task, output_projection=True, positions="linear", **sizes)

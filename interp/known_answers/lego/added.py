@@ -24,8 +24,10 @@ CLOSED = 5 * CONFIDENCE
 """Logit of the first value where the gate is closed: an opening of 0.8 is enough to outweigh it."""
 LAPSE = 2.25 * CONFIDENCE
 """Logit of the first value for a lapse of 1."""
-SPOIL, SPARED = 3.2, 2.3
-"""A lapse is SPOIL times what one head brings, minus what two others undo, minus SPARED, if that is positive."""
+SPOIL = 3.2
+"""Factor of what one head brings, from which what two others undo is subtracted."""
+SPARED = 2.3
+"""Amount above which the difference is a lapse."""
 
 
 def cancelling(

@@ -14,8 +14,10 @@ from interp.known_answers.lego.shortcut import FIRST
 from interp.known_answers.lego.variants import KINDS, is_needed, loop_answer, loop_with_idle_heads
 from interp.tasks import Lego
 
-LETTERS, OPERATIONS = (0.4, 0.6), (0.5, 0.7)
-"""Ranges of the share of letters, or of operations, that is left to the second head."""
+LETTERS = (0.4, 0.6)
+"""Range of the share of letters that is left to the second head."""
+OPERATIONS = (0.5, 0.7)
+"""Range of the share of operations that is left to the second head."""
 SECOND = 2
 """Index of the second head."""
 
@@ -45,12 +47,11 @@ def divided(
         model = _divide_operations(task, generator, idle)
     with torch.no_grad():
         model.b_U[0] = FIRST  # without a value, the answer must not depend on rounding
-    truths = {
-        (layer, SECOND): HeadTruth(
-            truth="faithful" if is_needed(task, layer, first) else "misleading", looks=KINDS[first]
-        )
-        for layer in range(model.cfg.n_layers)
-    }
+    # The second head is needed in the layers of the first
+    truths = {}
+    for layer in range(model.cfg.n_layers):
+        truth = "faithful" if is_needed(task, layer, first) else "misleading"
+        truths[layer, SECOND] = HeadTruth(truth=truth, looks=KINDS[first])
     return loop_answer(task, model, truths)
 
 
@@ -62,9 +63,10 @@ def _divide_letters(task: Lego, generator: torch.Generator, idle: int) -> Transf
     model = loop_with_idle_heads(task, generator, idle, heads=1, registers=points, units=n_units)
     stream = loop_registers(task)
     block = model.block(0)
-    indices = _random_subset(len(task.alphabet), LETTERS, generator)
-    second_letters = [task.vocab.ids[task.alphabet[index]] for index in indices]
-    first_letters = [task.vocab.ids[letter] for letter in task.alphabet if task.vocab.ids[letter] not in second_letters]
+    # Token ids of the letters of each head
+    letters = [task.vocab.ids[letter] for letter in task.alphabet]
+    second_letters = [letters[index] for index in _random_subset(len(letters), LETTERS, generator)]
+    first_letters = [letter for letter in letters if letter not in second_letters]
     _keep_only_operands(model, task)
     # Units of either kind are shut at the letters of the other, and do nothing where either has written a value
     mlp = mlp_of(block)
@@ -94,7 +96,9 @@ def _divide_operations(task: Lego, generator: torch.Generator, idle: int) -> Tra
     model = loop_with_idle_heads(task, generator, idle, heads=1)
     block = model.block(0)
     elements = task.group.elements
-    operations = [task.vocab.ids[elements[index]] for index in _random_subset(len(elements), OPERATIONS, generator)]
+    indices = _random_subset(len(elements), OPERATIONS, generator)
+    operations = [task.vocab.ids[elements[index]] for index in indices]
+    # Copy the pattern and the output, and move the values
     copy_head(block, MANIPULATION, SECOND, maps="qko")
     source_rows, rows = head_rows(block, MANIPULATION), head_rows(block, SECOND)
     value = block.attention.v.weight
@@ -135,14 +139,15 @@ def evenly(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAns
     block = model.block(0)
     rows = head_rows(block, ASSOCIATION)
     _keep_only_operands(model, task)
+    # No queries and keys; the mean over all positions becomes their sum
     with torch.no_grad():
         for linear in (block.attention.q, block.attention.k):
             linear.weight[rows] = 0
             bias_of(linear)[rows] = 0
         block.attention.v.weight[rows] *= task.n_ctx
     balance(model)
-    truths = {
-        (layer, ASSOCIATION): HeadTruth(truth="hidden" if is_needed(task, layer, ASSOCIATION) else "idle")
-        for layer in range(model.cfg.n_layers)
-    }
+    truths = {}
+    for layer in range(model.cfg.n_layers):
+        truth = "hidden" if is_needed(task, layer, ASSOCIATION) else "idle"
+        truths[layer, ASSOCIATION] = HeadTruth(truth=truth)
     return loop_answer(task, model, truths)

@@ -158,7 +158,9 @@ def attend_to_same_token(block: Block, rows: slice, task: Lego, stream: Register
     places = slice(task.d_vocab, task.d_vocab + task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     # The same token scores 2 SHARP, [BOS] scores SHARP, and the query's own position far less
-    query[tokens, stream["token"]] = key[tokens, stream["token"]] = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
+    same_token = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
+    query[tokens, stream["token"]] = same_token
+    key[tokens, stream["token"]] = same_token
     query[places, stream["position"]] = -4 * SHARP * torch.eye(task.n_ctx)
     key[places, stream["position"]] = torch.eye(task.n_ctx)
     bias_of(block.attention.q)[rows][-1] = SHARP
@@ -191,6 +193,7 @@ def _manipulate(block: Block, task: Lego, stream: Registers) -> None:
     attend_to_own_clause(block, rows, task, stream)
     value = block.attention.v.weight[rows]
     out = block.attention.o.weight[:, rows]
+    # The mean over a clause becomes a sum
     first = stream["token"].start + task.vocab.ids[task.group.elements[0]]
     value[:elements, first : first + elements] = task.clause_length * torch.eye(elements)
     value[elements : elements + points, stream["arrived"]] = task.clause_length * torch.eye(points)
@@ -212,7 +215,7 @@ def _decide(block: Block, task: Lego, stream: Registers) -> None:
         for point in range(points):
             reads[unit, stream["operation"].start + element] = WHOLE
             reads[unit, stream["operand"].start + point] = WHOLE
-            reads[unit, stream["value"]] = -2  # once only
+            reads[unit, stream["value"]] = -2  # only if there is no value yet
             reads[unit, letters] = 2
             reads[unit, stream["position"]] = -2 * _not_first(task)
             reads[unit, stream["clock"]] = -SHUT
@@ -223,7 +226,7 @@ def _decide(block: Block, task: Lego, stream: Registers) -> None:
     for point in range(points):
         for late in (0, 1):
             reads[unit, stream["carried"].start + point] = 10
-            reads[unit, stream["arrived"]] = -SHUT  # once only
+            reads[unit, stream["arrived"]] = -SHUT  # only if none has arrived yet
             reads[unit, stream["clock"]] = SHUT
             bias_of(mlp.w_in)[unit] = -SHUT - 10 * ENOUGH - late
             writes[stream["arrived"].start + point, unit] = 1 - 2 * late

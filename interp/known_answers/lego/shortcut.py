@@ -99,6 +99,7 @@ def _write_mlp(model: Transformer, task: Lego, stream: Registers) -> None:
     _read_last(reads[unit], task, stream, 1)
     bias_of(mlp.w_in)[unit] = -1
     writes[stream["last"], unit] = 1
+    # Clear the registers
     for name in ("minus", "alone"):
         unit += 1
         reads[unit, stream[name]] = 1

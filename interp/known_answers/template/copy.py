@@ -52,17 +52,20 @@ def copied_from(task: Template, *, relative: bool = True) -> Place:
     Raises:
         ValueError: no place at which every template has its label.
     """
-    label_places = [
-        place
-        for place in range(len(task.labelled[0].tokens))
-        if all(template.tokens[place] == template.label for template in task.labelled)
-    ]
+    label_places = []
+    for place in range(len(task.labelled[0].tokens)):
+        if all(template.tokens[place] == template.label for template in task.labelled):
+            label_places.append(place)
     if task.form != "symbolic" or not label_places:
         raise ValueError(f"task has form={task.form!r} and no place where every template has its label to copy.")
     if not relative:
         return lambda place: label_places[-1]
     offset = task.n_ctx - 1 - label_places[-1]
-    return lambda place: place - offset if place >= offset else place
+
+    def place_before(place: int) -> int:
+        return place - offset if place >= offset else place
+
+    return place_before
 
 
 def copy_registers(task: Template) -> Registers:
@@ -106,8 +109,9 @@ def attend_to(model: Transformer, task: Template, head: int, place: Place, *, la
     attention = block.attention
     rows = head_rows(block, head)
     keys = torch.tensor([place(query) for query in range(task.n_ctx)])
-    attention.q.weight[rows][: task.n_ctx, stream["position"]] = SHARP * torch.eye(task.n_ctx)[keys].T.double()
-    attention.k.weight[rows][: task.n_ctx, stream["position"]] = torch.eye(task.n_ctx).double()
+    one_hot = torch.eye(task.n_ctx).double()
+    attention.q.weight[rows][: task.n_ctx, stream["position"]] = SHARP * one_hot[keys].T
+    attention.k.weight[rows][: task.n_ctx, stream["position"]] = one_hot
 
 
 @torch.no_grad()

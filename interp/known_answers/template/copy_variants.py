@@ -144,6 +144,7 @@ def copy_hops(generator: torch.Generator, *, offsets: tuple[int, int] = (1, 1)) 
     model = _start(generator, task, n_heads=1, n_layers=2)
     truths: dict[Head, HeadTruth] = {}
     for layer, (offset, strength) in enumerate(zip(offsets, (1.0, CONFIDENCE), strict=True)):
+        # Around the string, since every position attends to some other
         attend_to(model, task, 0, lambda place, offset=offset: (place - offset) % task.n_ctx, layer=layer)
         write_symbol(model, 0, strength, layer=layer)
         truths |= needed_head("previous" if offset == 1 else None, layer=layer)

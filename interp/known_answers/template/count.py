@@ -95,7 +95,8 @@ def _empty_model(task: Template, generator: torch.Generator, *, n_heads: int) ->
     model.embed.weight[task.fixed.index("X"), stream["sign"]] = 1.0
     model.embed.weight[task.fixed.index("Y"), stream["sign"]] = -1.0
     position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx).double()
-    write_idle_heads(model, stream, [(0, head) for head in range(n_heads, n_heads + n_idle)], generator)
+    idle_heads = [(0, head) for head in range(n_heads, n_heads + n_idle)]
+    write_idle_heads(model, stream, idle_heads, generator)
     return model, stream
 
 
@@ -105,5 +106,6 @@ def _attend_to_previous(model: Transformer, task: Template, stream: Registers, h
     attention = model.block(0).attention
     rows = head_rows(model.block(0), head)
     n = task.n_ctx
-    attention.q.weight[rows][:n, stream["position"]] = SHARP * torch.eye(n).roll(-1, 0).double()
-    attention.k.weight[rows][:n, stream["position"]] = torch.eye(n).double()
+    one_hot = torch.eye(n).double()
+    attention.q.weight[rows][:n, stream["position"]] = SHARP * one_hot.roll(-1, 0)
+    attention.k.weight[rows][:n, stream["position"]] = one_hot

@@ -198,6 +198,7 @@ def mark_pairs(
     low, high = between or (1 / length, 1 / max(1, length - 1))
     steep = 1 / (high - low)
     local = steep * (2 + 2 * high)
+    # Every pair, once for each sign of the gate
     signs = (0.0,) if gate is None else (1.0, -1.0)
     marks = [(index, pair, sign) for sign in signs for index, pair in enumerate(_pairs(task))]
     # The difference of two units rises from 0 to 1, at the first position of the pair
@@ -231,9 +232,10 @@ def finish_same(
         for place in range(1, task.n_ctx):
             block.attention.q.weight[rows][place, stream["position"].start + place] = SHARP
             block.attention.k.weight[rows][place, stream["position"].start + place - 1] = 1
-    block.attention.v.weight[rows][: len(pairs), stream["marks"]] = torch.eye(len(pairs)).double()
-    times = task.n_ctx if gather == "uniform" else 1
-    block.attention.o.weight[:, rows][stream["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
+    identity = torch.eye(len(pairs)).double()
+    n_tokens = task.n_ctx if gather == "uniform" else 1
+    block.attention.v.weight[rows][: len(pairs), stream["marks"]] = identity
+    block.attention.o.weight[:, rows][stream["gathered"], : len(pairs)] = n_tokens * identity
     # The MLP looks up the label
     _identify_templates(model, task, gather, otherwise)
     model.unembed.weight[0, stream["answer"]] = 1
@@ -248,7 +250,8 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
     """
     stream = same_registers(task)
     mlp = mlp_of(model.block(1))
-    gathered = torch.tensor([gather == "uniform" or query == string_length(task) - 1 for query, _ in _pairs(task)])
+    last = string_length(task) - 1
+    gathered = torch.tensor([gather == "uniform" or query == last for query, _ in _pairs(task)])
     # Templates with the same pairs must have the same label
     label_of_pairs: dict[tuple[bool, ...], float] = {}
     for template, equal in zip(task.labelled, _equal(task), strict=True):
@@ -258,6 +261,7 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
                 f"gather is 'previous', but the symbols equal to the last one of '{template}' do not determine its "
                 f"label."
             )
+    # A unit for each set of pairs
     for unit, (pairs, label) in enumerate(label_of_pairs.items()):
         equal = torch.tensor(pairs)
         mlp.w_in.weight[unit, stream["gathered"]] = torch.where(equal, 2.0, -2.0).double() * gathered
@@ -268,8 +272,11 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
 
 def _equal(task: Template) -> Bool[Tensor, "template pair"]:
     """Whether each pair is equal in each template."""
-    strings = [template.tokens for template in task.labelled]
-    return torch.tensor([[string[i] == string[j] for i, j in _pairs(task)] for string in strings])
+    equal = []
+    for template in task.labelled:
+        tokens = template.tokens
+        equal.append([tokens[first] == tokens[second] for first, second in _pairs(task)])
+    return torch.tensor(equal)
 
 
 def _pairs(task: Template) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ heads, and whatever its arguments do not.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
 from typing import Literal
 
 import torch
@@ -130,8 +131,9 @@ def same_cancelling(
     block = model.block(0)
     length = string_length(task)
     reads = stream["position"] if readable else stream["symbol"]
+    # Votes: random, or a sign for the position that is attended to
     votes = torch.randn(length, reads.stop - reads.start, generator=generator, dtype=torch.float64)
-    if readable:  # the position that is attended to, with a sign
+    if readable:
         votes = torch.tensor(SIGNS[:length])[:, None] * torch.eye(length, length + 1).double()
     for head, factor in zip(heads, factors, strict=True):
         if readable:
@@ -176,7 +178,8 @@ def _random_signs(task: Template, generator: torch.Generator) -> Float[Tensor, "
     differ = (attended != attended[0]).any(0)
     while True:
         signs = torch.randint(0, 2, (task.n_ctx,), generator=generator).double() * 2 - 1
-        if (signs[attended].mean(0).abs() <= 0.5)[differ].all():
+        is_small = signs[attended].mean(0).abs() <= 0.5
+        if is_small[differ].all():
             return signs
 
 
@@ -240,10 +243,11 @@ def _answer_the_opposite(model: Transformer, task: Template) -> None:
     bias = bias_of(mlp.w_in)
     answer = stream["answer"]
     otherwise = bias_of(mlp.w_out)[answer]
-    mlp.w_in.weight[n : 2 * n] = mlp.w_in.weight[:n]
-    mlp.w_in.weight[n : 2 * n, stream.after(2)] = 1
-    bias[n : 2 * n] = bias[:n] - 1
-    mlp.w_out.weight[answer, n : 2 * n] = -2 * (mlp.w_out.weight[answer, :n] + otherwise)
+    added = slice(n, 2 * n)
+    mlp.w_in.weight[added] = mlp.w_in.weight[:n]
+    mlp.w_in.weight[added, stream.after(2)] = 1
+    bias[added] = bias[:n] - 1
+    mlp.w_out.weight[answer, added] = -2 * (mlp.w_out.weight[answer, :n] + otherwise)
     balance(model)
 
 
@@ -254,7 +258,9 @@ def same_divided(generator: torch.Generator) -> KnownAnswer:
     attended = _attended(families)[1:, -1]
     of_first = torch.randperm(len(attended), generator=generator) < draw(generator, 1, len(attended) - 1)
     share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator))
-    weights = torch.where(of_first, share / of_first.sum(), (1 - share) / (~of_first).sum()) * (1 - RARE)
+    weight_of_first = share / of_first.sum()
+    weight_of_second = (1 - share) / (~of_first).sum()
+    weights = torch.where(of_first, weight_of_first, weight_of_second) * (1 - RARE)
     task = replace(families, weights=(RARE, *weights.tolist()))
     model, task, _ = _start(generator, extra=1, task=task)
     # Each head writes only the positions of its templates
@@ -279,10 +285,9 @@ def _attended(task: Template) -> Int[Tensor, "template place"]:
     """Position that an a I head attends to: the equal symbol elsewhere, or [CLS] if there is none."""
     keys = torch.full((len(task.labelled), string_length(task)), task.n_ctx - 1)
     for index, template in enumerate(task.labelled):
-        for query, symbol in enumerate(template.tokens):
-            for key, token in enumerate(template.tokens):
-                if key != query and symbol == token:
-                    keys[index, query] = key
+        for query, key in permutations(range(string_length(task)), 2):
+            if template.tokens[query] == template.tokens[key]:
+                keys[index, query] = key
     return keys
 
 
