@@ -127,12 +127,11 @@ class Task:
     @default
     def description(self) -> str:
         """The task and its settings in one line."""
-        settings = [
-            f"{name} {shorten(str(value), 40, placeholder='...')}"
-            for name, value in self.describe().items()
-            if name != "task"
-        ]
-        return f"{self.title}: {', '.join(settings)}" if settings else self.title
+        settings = {name: value for name, value in self.describe().items() if name != "task"}
+        if not settings:
+            return self.title
+        texts = [f"{name} {shorten(str(value), 40, placeholder='...')}" for name, value in settings.items()]
+        return f"{self.title}: {', '.join(texts)}"
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Any) -> Float[Tensor, ""]:
         """Training loss; default: cross entropy in nats, mean over the supervised targets."""
@@ -142,6 +141,7 @@ class Task:
             # every example has every target: columns can be selected, which keeps the batch axis
             labels = batch.labels[:, supervised]
             return F.cross_entropy(target_logits[:, supervised].flatten(0, 1), labels.flatten())
+        # else mean over the supervised targets that exist
         scored = supervised & batch.target_mask
         return F.cross_entropy(target_logits[scored], batch.labels[scored])
 
@@ -175,7 +175,9 @@ class Task:
 
         Differs: Hewitt and Liang use the token. Many tasks have the same token, such as `=`, at every target.
         """
+        # three columns in front, for targets at the first three tokens
         padded = F.pad(batch.tokens, (3, 0))
+        # the tokens are the digits of a number in base d_vocab
         types = torch.zeros_like(batch.target_positions)
         for distance in range(4):
             token = padded.gather(1, batch.target_positions + 3 - distance)
@@ -228,6 +230,7 @@ class Task:
         """Section of a report that shows one example and the model's answers; default: its tokens and a table."""
         from interp.view.page import Section
 
+        # one row per target that this example has
         rows: list[tuple[str, ...]] = [("target", "position", "correct", "answer")]
         for index, name in enumerate(self.targets):
             if batch.present[0, index]:
@@ -235,10 +238,12 @@ class Task:
                 correct = self.answer_names[int(batch.labels[0, index])]
                 answer = self.answer_names[int(answers[0, index])]
                 rows.append((name, str(position), correct, answer))
+        # its tokens, without padding
         tokens = batch.tokens[0]
         if batch.attention_mask is not None:
             tokens = tokens[batch.attention_mask[0]]
         text = " ".join(self.vocab.words(tokens))
+        # a long table is cut: it has a header and 24 targets
         if len(rows) > 25:
             text += f"\n\nThe first 24 of {len(rows) - 1} targets:"
         return Section(title="Example", text=text, table=rows[:25])

@@ -46,9 +46,11 @@ class Batch:
     def input_keys(self) -> list[bytes]:
         """A key for each example, equal for equal inputs in any batch: tokens with their positions, without padding."""
         mask = torch.ones_like(self.tokens) if self.attention_mask is None else self.attention_mask
+        # position ids that count from the first real token, so that padding on the left makes no difference
         positions = mask.cumsum(1) if self.position_ids is None else self.position_ids
         inputs = torch.stack([self.tokens, positions], 2).numpy()
-        return [row[real].tobytes() for row, real in zip(inputs, mask.bool().numpy(), strict=True)]
+        is_real = mask.bool().numpy()
+        return [row[columns].tobytes() for row, columns in zip(inputs, is_real, strict=True)]
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are tensors, by name."""

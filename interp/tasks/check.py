@@ -38,10 +38,12 @@ def check_task(task: Task) -> None:
     Task.require(task, IS_A_TASK)
     if _PASSED in vars(task):
         return
+    # what the class defines
     _check_definition(task)
     _check_names(task)
     # a small batch first: n_ctx, which limits the size of the large one, may itself be wrong
     _check_shapes(task, _sample(task, 16, "train"), "sample(split='train')")
+    # then each split, the generator, and whether splits share examples
     n = min(512, max(16, MOST_TOKENS // _positive(task, "n_ctx")))
     batches = {split: _sample(task, n, split) for split in SPLITS}
     for split, batch in batches.items():
@@ -54,28 +56,32 @@ def check_task(task: Task) -> None:
     _check_relations(task, small_batch)
     _check_probe_labels(task, small_batch)
     _check_scores(task, small_batch)
+    # what a curriculum and a manifest need
     _check_lengths(task)
     _check_description(task)
     vars(task)[_PASSED] = True
 
 
 def _check_definition(task: Task) -> None:
+    # attributes without a default
     for name in ("vocab", "targets"):
         if not hasattr(type(task), name) and name not in vars(task):
             raise _fault(task, name, "is missing", "a field, a property or a class attribute")
     if not isinstance(task.vocab, Vocab):
         raise _fault(task, "vocab", f"is a {type(task.vocab).__name__}", "an interp.tasks.Vocab")
-    method = "a method sample(n, *, generator, split)"
+    # its own `sample`, with the arguments of `Task.sample`
+    expected = "a method sample(n, *, generator, split)"
     if type(task).sample is Task.sample:
-        raise _fault(task, "sample", "is missing", method)
+        raise _fault(task, "sample", "is missing", expected)
     try:
         signature(task.sample).bind(1, generator=None, split="test")
     except TypeError as error:
-        raise _fault(task, "sample", f"cannot be called: {error}", method) from None
+        raise _fault(task, "sample", f"cannot be called: {error}", expected) from None
 
 
 def _check_names(task: Task) -> None:
     n_answers = _positive(task, "d_vocab_out")
+    # names are distinct, but two answers may look the same
     for name in ("targets", "outcomes", "answer_names"):
         names = getattr(task, name)
         finding = f"is {shorten(repr(names), 80)}"
@@ -83,10 +89,12 @@ def _check_names(task: Task) -> None:
             raise _fault(task, name, finding, "a tuple of names, one at least")
         if name != "answer_names" and len(set(names)) < len(names):
             raise _fault(task, name, finding, "a tuple of different names")
+    # sizes agree with them; a task with its own `answers` may have one logit for several answers
     if len(task.vocab) != task.d_vocab:
         raise _fault(task, "d_vocab", f"is {task.d_vocab}", f"{len(task.vocab)}, the number of tokens of its vocab")
     if type(task).answers is Task.answers and len(task.answer_names) != n_answers:
         raise _fault(task, "answer_names", f"has {len(task.answer_names)} names", f"{n_answers}, its d_vocab_out")
+    # attention, chances and audited outcomes
     if task.attention not in get_args(AttentionKind):
         raise _fault(task, "attention", f"is {task.attention!r}", "'causal' or 'bidirectional'")
     if len(task.chances) != len(task.outcomes) or not all(0 <= chance <= 1 for chance in task.chances):
@@ -97,6 +105,7 @@ def _check_names(task: Task) -> None:
 
 
 def _positive(task: Task, name: str) -> int:
+    """An attribute that must be a positive integer."""
     value = getattr(task, name)
     if not isinstance(value, int) or value < 1:
         raise _fault(task, name, f"is {value!r}", "a positive number")
@@ -104,6 +113,7 @@ def _positive(task: Task, name: str) -> int:
 
 
 def _sample(task: Task, n: int, split: Split) -> Batch:
+    """A batch of n examples, always with the same seed."""
     batch = task.sample(n, generator=torch.Generator().manual_seed(0), split=split)
     if not isinstance(batch, Batch):
         raise _fault(task, "sample", f"gives a {type(batch).__name__}", "an interp.tasks.Batch")
@@ -117,9 +127,10 @@ def _check_batch(task: Task, batch: Batch, method: str) -> None:
     pos = batch.tokens.shape[1]
     if pos > task.n_ctx:
         raise _fault(task, method, f"gives examples of {pos} tokens", f"at most {task.n_ctx}, its n_ctx")
-    # tokens, positions and labels are in range
+    # tokens, positions and labels are in range, also labels of missing targets, which index the logits
     n_answers = len(task.answer_names)
-    labels, missing_labels = batch.labels[batch.present], batch.labels[~batch.present]
+    labels = batch.labels[batch.present]
+    missing_labels = batch.labels[~batch.present]
     missing_meaning = "0 is simplest; the number of answer_names"
     _check_range(task, method, "tokens", batch.tokens, task.d_vocab, "d_vocab")
     _check_range(task, method, "target_positions", batch.target_positions, pos, "the number of tokens")
@@ -127,7 +138,7 @@ def _check_batch(task: Task, batch: Batch, method: str) -> None:
     _check_range(task, method, "labels of missing targets", missing_labels, n_answers, missing_meaning)
     if batch.position_ids is not None:
         _check_range(task, method, "position_ids", batch.position_ids, task.n_ctx, "n_ctx")
-    # no target is at padding, and some target is supervised
+    # no target is at padding
     if batch.attention_mask is not None:
         at_padding = ~batch.attention_mask.gather(1, batch.target_positions) & batch.present
         if at_padding.any():
@@ -135,6 +146,7 @@ def _check_batch(task: Task, batch: Batch, method: str) -> None:
             finding = f"has the target {task.targets[target]!r} of example {row} at padding"
             expected = "targets at real tokens; set target_mask where an example has no target"
             raise _fault(task, method, finding, expected)
+    # some target is supervised
     if not (batch.present & batch.supervised).any():
         raise _fault(task, method, "gives no supervised target", "one at least, else there is nothing to learn")
 
@@ -181,6 +193,7 @@ def _check_generator(task: Task, batch: Batch) -> None:
 def _check_splits(task: Task, batches: Mapping[str, Batch]) -> None:
     if not task.disjoint_splits:
         return
+    # the first split in which each input occurs
     split_of: dict[bytes, str] = {}
     for split, batch in batches.items():
         for row, key in enumerate(batch.input_keys()):
@@ -206,6 +219,7 @@ def _check_probe_labels(task: Task, batch: Batch) -> None:
     labels = task.probe_labels(batch)
     if not labels:
         raise _fault(task, "probe_labels", "gives no label", "one at least")
+    # each label is a class for every target; a missing target may have any
     for name, values in labels.items():
         method = f"probe_labels, {name!r},"
         _check_per_target(task, method, values, batch)
@@ -227,10 +241,12 @@ def _check_per_target(task: Task, method: str, values: Tensor, batch: Batch) -> 
 
 def _check_scores(task: Task, batch: Batch) -> None:
     n, pos = batch.tokens.shape
+    # the loss of logits at all positions
     logits = torch.zeros(n, pos, task.d_vocab_out)
     loss = task.loss(logits, batch)
     if loss.shape != () or not bool(loss.isfinite()):
         raise _fault(task, "loss", f"gives {loss} for logits of zero", "one finite number")
+    # answers and score of logits at the targets
     target_logits = logits[:, :1].expand(-1, len(task.targets), -1)
     _check_per_target(task, "answers", task.answers(target_logits), batch)
     score: Score = task.score(target_logits, batch)
@@ -250,6 +266,7 @@ def _check_lengths(task: Task) -> None:
         return
     if type(task).sample_length is Task.sample_length:
         raise _fault(task, "sample_length", "is missing", "a method, since the task has lengths")
+    # two examples of the greatest length
     length = task.lengths[-1]
     method = f"sample_length({length})"
     batch = task.sample_length(2, length, generator=torch.Generator().manual_seed(0))
@@ -272,7 +289,8 @@ def _check_description(task: Task) -> None:
         finding = f"gives values that JSON cannot store: {error}"
         raise _fault(task, "describe", finding, "numbers, strings, lists") from None
     # and back
-    method, expected = "from_description", "the same task"
+    method = "from_description"
+    expected = "the same task"
     try:
         second_description = type(task).from_description(stored).describe()
     except (TypeError, KeyError, AttributeError) as error:

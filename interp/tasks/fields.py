@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 else:
 
     class default(cached_property):
-        """A property that a subclass may replace by a dataclass field, with or without a default value."""
+        """A cached property that a subclass may replace by a dataclass field, with or without a default value."""
 
         def __get__(self, instance, owner=None):
             """Compute the value once; raise AttributeError on the class."""

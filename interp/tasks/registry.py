@@ -76,18 +76,20 @@ def task_from(description: dict[str, Any], *, stored: str = "") -> "Task":
     Raises:
         ValueError: a description without a task, an unknown task, or settings that the task does not accept.
     """
-    name = description.get("task") if isinstance(description, dict) else None
+    is_dict = isinstance(description, dict)
+    name = description.get("task") if is_dict else None
     if not isinstance(name, str):
-        content = ", ".join(map(str, description)) if isinstance(description, dict) else type(description).__name__
+        content = ", ".join(map(str, description)) if is_dict else type(description).__name__
         raise ValueError(f"the description of the task has no 'task', its name; found: {content or 'nothing'}.")
     task_class = task_class_of(name, stored=stored)
+    # a class of another version may have other settings
     try:
         return task_class.from_description(description)
-    except (TypeError, KeyError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else shortened(str(error))
-        raise ValueError(
-            f"the settings of the task {name!r} do not fit the class {class_path(task_class)}: {reason}."
-        ) from None
+    except KeyError as error:
+        reason = f"{error} is missing"
+    except TypeError as error:
+        reason = shortened(str(error))
+    raise ValueError(f"the settings of the task {name!r} do not fit the class {class_path(task_class)}: {reason}.")
 
 
 def class_path(task_class: type) -> str:
@@ -105,6 +107,11 @@ def _installed() -> dict[str, list[Any]]:
 
 
 def _load(name: str) -> "type[Task]":
+    """Import the class of an installed task.
+
+    Raises:
+        ValueError: two packages have the name, or its class cannot be imported, is no task, or has another name.
+    """
     points = _installed()[name]
     classes = sorted({point.value for point in points})
     if len(classes) > 1:

@@ -19,6 +19,7 @@ def for_every_query(keys: Bool[Tensor, "batch key"]) -> Bool[Tensor, "batch quer
 def keys_at(positions: Int[Tensor, "batch query place"]) -> Bool[Tensor, "batch query key"]:
     """The keys at the given positions of each query; -1 for none."""
     batch, pos, _ = positions.shape
-    # positions of -1 are marked in an additional column, which is dropped
-    marked = torch.zeros(batch, pos, pos + 1, dtype=torch.bool, device=positions.device)
-    return marked.scatter(2, torch.where(positions >= 0, positions, pos), True)[..., :pos]
+    # a position of -1 is an additional column, which is dropped
+    no_keys = torch.zeros(batch, pos, pos + 1, dtype=torch.bool, device=positions.device)
+    columns = torch.where(positions >= 0, positions, pos)
+    return no_keys.scatter(2, columns, True)[..., :pos]

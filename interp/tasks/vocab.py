@@ -35,6 +35,7 @@ class Vocab:
 
     @cached_property
     def _token(self) -> re.Pattern[str]:
+        """Pattern of a token, the longest one that matches."""
         longest_first = sorted(self.names, key=len, reverse=True)
         return re.compile("|".join(re.escape(name) for name in longest_first))
 
@@ -50,6 +51,7 @@ class Vocab:
             if text[position].isspace():
                 position += 1
                 continue
+            # the longest token that begins here
             match = self._token.match(text, position)
             if match is None:
                 word = text[position:].split()[0][:12]
@@ -68,7 +70,8 @@ class Vocab:
         """
         words = self.words(tokens)
         text = "".join(words)
-        return text if self._token.findall(text) == words else " ".join(words)
+        is_unambiguous = self._token.findall(text) == words
+        return text if is_unambiguous else " ".join(words)
 
     def words(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> list[str]:
         """The name of each token.

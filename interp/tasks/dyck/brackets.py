@@ -77,6 +77,7 @@ def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tu
     for position, token in enumerate(tokens.tolist()):
         if not 0 <= token - FIRST_BRACKET < 2 * n_types:
             return position, f"token {token} is not a bracket of this language"
+        # each type has an opener, then a closer
         kind, closes = divmod(token - FIRST_BRACKET, 2)
         name = names[token - FIRST_BRACKET]
         if not closes:

@@ -46,6 +46,7 @@ def word_probabilities(q: float, max_depth: int, length: int, min_length: int) -
     in_time = torch.zeros(length + 2, max_depth + 2, dtype=torch.float64)
     opens_in_time = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
     for step in range(length, -1, -1):
+        # a step up is followed by a word from one depth higher, a step down from one lower
         after_opening = in_time[step + 1, 1:]
         after_closing = F.pad(in_time[step + 1, :max_depth], (1, 0))
         opens_in_time[step] = (1 - ends[step]) * opens * after_opening
@@ -63,16 +64,20 @@ def sample_words(
     n: int, n_types: int, probabilities: StepProbabilities, *, generator: torch.Generator, length: int
 ) -> Int[Tensor, "batch pos"]:
     """Sample words or prefixes: `[START]`, then `length` tokens including `[END]` and padding."""
+    # all random numbers at once
     draws = torch.rand(length, n, generator=generator).numpy()
     types = torch.randint(n_types, (n, length), generator=generator)
     opens, ends = probabilities.opens.float().numpy(), probabilities.ends.float().numpy()
+    # a random walk over depths, one step of all words at a time
     depth = np.zeros(n, dtype=np.int64)
     steps = np.empty((length, n), dtype=np.int64)
     continues = np.ones(n, dtype=bool)
     words_end = bool(ends.any())
     for step in range(length):
+        # the last row of the probabilities is for all later steps
         row = min(step, len(opens) - 1)
         move = np.where(draws[step] < opens[row][depth], 1, -1)
+        # the same draw decides whether the word ends: if it is among the largest
         if words_end:
             continues &= draws[step] < 1 - ends[row][depth]
             move *= continues
@@ -94,7 +99,8 @@ def _tokens(steps: Int[Tensor, "batch pos"], types: Int[Tensor, "batch pos"]) ->
         kind = torch.where(closes_level, types.gather(1, last_opener.clamp_min(0)), kind)
     tokens = FIRST_BRACKET + 2 * kind + (steps == -1)
     # after the word, one [END], then padding
-    ended = steps == 0
-    tokens = torch.where(ended, PAD, tokens)
-    tokens = torch.where(ended & (ended.cumsum(1) == 1), END, tokens)
+    has_ended = steps == 0
+    is_end = has_ended & (has_ended.cumsum(1) == 1)
+    tokens = torch.where(has_ended, PAD, tokens)
+    tokens = torch.where(is_end, END, tokens)
     return F.pad(tokens, (1, 0), value=START)

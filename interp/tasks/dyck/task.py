@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import presets
-from hooks.checks import check_choice, check_field_types, check_number, checks_types
+from hooks.checks import check_choice, check_field_types, check_fields, check_number, checks_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting, opener
@@ -85,13 +85,12 @@ class Dyck(Task):
 
     def __post_init__(self):
         check_field_types(self)
-        for name in ("n_types", "max_depth", "length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        check_fields(self, "n_types", "max_depth", "length", low=1)
         if not 0 < self.q < 1:
             raise ValueError(f"q is {self.q}; it must be strictly between 0 and 1.")
-        for name, choices in (("words", Words), ("loss_on", LossOn)):
-            check_choice(name, getattr(self, name), choices)
+        check_choice("words", self.words, Words)
+        check_choice("loss_on", self.loss_on, LossOn)
+        # every opener of a complete word has its closer
         if self.words == "complete" and (self.length % 2 or self.min_length % 2):
             raise ValueError(
                 f"length is {self.length} and min_length {self.min_length}; complete words have even lengths."
@@ -194,15 +193,19 @@ class Dyck(Task):
         if fault is not None:
             position, reason = fault
             raise ValueError(f"text is not in the language: at bracket {position}, {reason}. Text: {text!r}")
-        row = F.pad(F.pad(tokens, (1, 0), value=START), (0, 1), value=PAD)[None]
+        # inputs begin with [START]; the last label is unknown
+        row = F.pad(tokens, (1, 0), value=START)
+        row = F.pad(row, (0, 1), value=PAD)[None]
         return self._batch(row[:, :-1], row[:, 1:])
 
     def _batch(self, tokens: Int[Tensor, "batch pos"], labels: Int[Tensor, "batch pos"]) -> DyckBatch:
         """Inputs and next tokens as a batch; the model does not read `[END]`."""
-        real = ~torch.isin(tokens, torch.tensor([PAD, END]))
-        mask = None if real.all() else real
+        # [START] and the brackets; a mask only if some word is shorter than the others
+        in_word = ~torch.isin(tokens, torch.tensor([PAD, END]))
+        mask = None if in_word.all() else in_word
+        # depth and open brackets, the correct closer among them
         nested = nesting(tokens, self.max_depth)
-        tokens = torch.where(real, tokens, PAD)
+        tokens = torch.where(in_word, tokens, PAD)
         pos = tokens.shape[1]
         return DyckBatch(
             tokens=tokens,
@@ -211,7 +214,7 @@ class Dyck(Task):
             supervised=torch.ones(pos, dtype=torch.bool),
             attention_mask=mask,
             target_mask=mask,
-            due=torch.where(real, nested.top_type, -1),
+            due=torch.where(in_word, nested.top_type, -1),
             after_closer=is_closer(tokens),
             depth=nested.depth,
         )
@@ -224,17 +227,21 @@ class Dyck(Task):
 
     def next_token_probabilities(self, batch: DyckBatch) -> Float[Tensor, "batch pos d_vocab"]:
         """Exact probability of every next token given the prefix, in float64; zero at padding."""
+        # probabilities to open and to end at each position
         probabilities = self._step_probabilities
         step = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens).clamp_max(len(probabilities.opens) - 1)
-        opens, ends = probabilities.opens[step, batch.depth], probabilities.ends[step, batch.depth]
-        exact = torch.zeros(*batch.tokens.shape, self.d_vocab, dtype=torch.float64)
+        opens = probabilities.opens[step, batch.depth]
+        ends = probabilities.ends[step, batch.depth]
+        token_probabilities = torch.zeros(*batch.tokens.shape, self.d_vocab, dtype=torch.float64)
         # openers of all types are equally likely; one closer is possible, if a bracket is open
-        exact[..., opener(0) :: 2] = (opens / self.n_types)[..., None]
+        token_probabilities[..., opener(0) :: 2] = (opens / self.n_types)[..., None]
         closer_due = (closer(0) + 2 * batch.due.clamp_min(0))[..., None]
         closes = (1 - opens - ends) * (batch.due >= 0)
-        exact = exact.scatter_add(2, closer_due, closes[..., None])
-        exact[..., END] = ends
-        return exact if batch.attention_mask is None else exact * batch.attention_mask[..., None]
+        token_probabilities = token_probabilities.scatter_add(2, closer_due, closes[..., None])
+        token_probabilities[..., END] = ends
+        if batch.attention_mask is None:
+            return token_probabilities
+        return token_probabilities * batch.attention_mask[..., None]
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
         """Cross entropy in nats, mean over the next tokens selected by `loss_on`.

@@ -44,6 +44,7 @@ def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -
     from interp.view.html import scrolling
     from interp.view.page import Section
 
+    # for each clause of the sentence, the index of its variable in the chain
     index_by_clause = {clause: index for index, clause in enumerate(chain.clause_of)}
     chain_index = [index_by_clause[clause] for clause in range(len(index_by_clause))]
     picture = chain_svg(
@@ -97,7 +98,8 @@ def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int
     steps: dict[str, tuple[str, str, int]] = {}
     clause_of: dict[str, int] = {}
     for clause in range(grammar.n_clauses):
-        variable, operation, operand = _clause(words[clause * length : (clause + 1) * length], clause, grammar)
+        start = clause * length
+        variable, operation, operand = _parse_clause(words[start : start + length], clause, grammar)
         if variable in clause_of:
             clauses = f"{clause_of[variable]} and {clause}"
             raise ValueError(f"{variable!r} is defined by two clauses, {clauses}; define it once.")
@@ -113,14 +115,16 @@ def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int
         step = steps.pop(operand)
         chain.append(step)
         operand = step[0]
+    # a clause that the chain does not reach belongs to a cycle, or to a chain without the root
     if steps:
         unreached_clauses = sorted(clause for _, _, clause in steps.values())
         raise ValueError(f"the clauses do not form one chain: {unreached_clauses} are not reached.")
+    # names to indices
     letters, operations = list(grammar.letters), list(grammar.operations)
     return [(letters.index(variable), operations.index(operation), clause) for variable, operation, clause in chain]
 
 
-def _clause(words: Sequence[str], clause: int, grammar: Grammar) -> tuple[str, str, str]:
+def _parse_clause(words: Sequence[str], clause: int, grammar: Grammar) -> tuple[str, str, str]:
     """Variable, operation and operand of one clause."""
     has_marks = grammar.clause_length == 5
     if has_marks:

@@ -45,10 +45,11 @@ class GroupAction:
 
     def __post_init__(self):
         n, m = len(self.elements), len(self.points)
+        # sizes, and entries that are elements and points (closure)
         if n < 1 or m < 2:
             raise ValueError(f"{self.name} has {n} elements and {m} points; it needs at least 1 and 2.")
-        product = _table("product", self.product, (n, n), n)
-        act = _table("act", self.act, (n, m), m)
+        product = _checked_table("product", self.product, (n, n), n)
+        act = _checked_table("act", self.act, (n, m), m)
         first_factor = np.arange(n)[:, None, None]
         # (g h) k = g (h k), all triples at once
         triples = np.argwhere(product[product] != product[first_factor, product[None]])
@@ -70,7 +71,7 @@ class GroupAction:
         return cls(**tuples(values))
 
 
-def _table(name: str, rows: tuple[tuple[int, ...], ...], shape: tuple[int, int], limit: int) -> np.ndarray:
+def _checked_table(name: str, rows: tuple[tuple[int, ...], ...], shape: tuple[int, int], limit: int) -> np.ndarray:
     """The rows as an array of a shape, all of whose entries are below the limit."""
     if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
         raise ValueError(f"{name} has {len(rows)} rows of {sorted({len(row) for row in rows})}; it must be {shape}.")
@@ -105,17 +106,19 @@ def symmetric(n: int) -> GroupAction:
     # the identity first, then by number of letters that move
     members = sorted(permutations(range(n)), key=lambda p: (sum(p[i] != i for i in range(n)), p))
     index = {member: i for i, member in enumerate(members)}
+    # g h maps i to g[h[i]]
     products = [[tuple(g[h[i]] for i in range(n)) for h in members] for g in members]
     table = tuple(tuple(index[product] for product in row) for row in products)
-    names = tuple(_cycles(member) for member in members)
+    names = tuple(_cycle_notation(member) for member in members)
     return GroupAction(name=f"S{n}", elements=names, points=names, product=table, act=table)
 
 
-def _cycles(permutation: tuple[int, ...]) -> str:
+def _cycle_notation(permutation: tuple[int, ...]) -> str:
     """The cycle notation of a permutation of 0, 1, ...: (12)(34); () for the identity."""
     visited: set[int] = set()
     text = ""
     for letter in range(len(permutation)):
+        # follow the permutation from the letter until it returns
         cycle = []
         while letter not in visited:
             visited.add(letter)

@@ -31,10 +31,12 @@ def clause_places(
     n_vars = starts.shape[1]
     places = {}
     for index, name in enumerate(names[:n_vars]):
+        # each token of the clause, and all of them
         clause = starts[:, [index]] + offsets
         for offset, role in enumerate(roles):
             places[f"{name} {role}"] = clause[:, [offset]]
         places[f"{name} clause"] = clause
+        # together with the place where the next clause uses the variable
         if index + 1 < n_vars:
             operand_of_next = starts[:, [index + 1]] + roles.index("operand")
             places[f"{name} clause and use"] = torch.cat([clause, operand_of_next], 1)

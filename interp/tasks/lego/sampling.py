@@ -32,13 +32,16 @@ def contents_of_split(
     Raises:
         ValueError: a split with too few contents.
     """
-    accepted, n_accepted = [], 0
+    contents = []
+    n_accepted = 0
     for _ in range(MOST_ROUNDS):
-        content = draw(int((n - n_accepted) * CANDIDATES[split]) + 16)
-        accepted.append(content[split_of(content) == SPLITS.index(split)])
-        n_accepted += len(accepted[-1])
+        # enough candidates for what is missing, of which those of the split are accepted
+        candidates = draw(int((n - n_accepted) * CANDIDATES[split]) + 16)
+        accepted = candidates[split_of(candidates) == SPLITS.index(split)]
+        contents.append(accepted)
+        n_accepted += len(accepted)
         if n_accepted >= n:
-            return torch.cat(accepted)[:n]
+            return torch.cat(contents)[:n]
     raise ValueError(f"split {split!r} of this task has too few sentences ({n_accepted} found, {n} requested).")
 
 
@@ -56,8 +59,12 @@ def draw_content(
 
 def draw_distinct(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
     """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
-    sizes = (min(ROWS_PER_DRAW, n - start) for start in range(0, max(n, 1), ROWS_PER_DRAW))
-    return torch.cat([torch.rand(size, out_of, generator=generator).topk(count, dim=1).indices for size in sizes])
+    chunks = []
+    # one chunk at least, for the shape of an empty batch
+    for start in range(0, max(n, 1), ROWS_PER_DRAW):
+        priority = torch.rand(min(ROWS_PER_DRAW, n - start), out_of, generator=generator)
+        chunks.append(priority.topk(count, dim=1).indices)
+    return torch.cat(chunks)
 
 
 def split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"]:
@@ -66,7 +73,9 @@ def split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"
     Three quarters are for training, one eighth each for validation and test.
     """
     flat = content.flatten(1)
+    # fixed odd multipliers, one for each field
     multiplier = torch.randint(1 << 62, (flat.shape[1],), generator=torch.Generator().manual_seed(62942)) | 1
+    # mix the bits of each field, add the fields, and take three bits of the mixed sum
     mixed = (flat + 1) * multiplier
     mixed = (mixed ^ (mixed >> 29)) * multiplier.flip(0)
     total = mixed.sum(1)

@@ -88,6 +88,7 @@ class Lego(Task):
     def __post_init__(self):
         check_field_types(self)
         check_class("group", self.group, GroupAction)
+        # a letter for each variable
         object.__setattr__(self, "alphabet", tuple(self.alphabet))
         check_number("n_vars", self.n_vars, integer=True, low=1)
         if self.n_vars > len(self.alphabet):
@@ -95,6 +96,7 @@ class Lego(Task):
                 f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; give a longer "
                 f"alphabet or fewer variables."
             )
+        # format and supervision
         check_choice("sentence_format", self.sentence_format, SentenceFormat)
         check_choice("clause_order", self.clause_order, ClauseOrder)
         if self.n_supervised is not None and self.supervised is not None:
@@ -224,6 +226,7 @@ class Lego(Task):
             generator=generator,
         )
         content = contents_of_split(n, split, draw)
+        # a shorter chain occupies some of the clauses of a full sentence, in order
         slots = None
         if length < self.n_vars:
             slots = draw_distinct(n, self.n_vars, length, generator).sort(-1).values
@@ -248,7 +251,8 @@ class Lego(Task):
         operand = torch.cat([root, variable[:, :-1]], 1)
         columns = [variable, operation, operand]
         if self.sentence_format == "paper":
-            equals, stop = (torch.full_like(variable, ids[mark]) for mark in "=;")
+            equals = torch.full_like(variable, ids["="])
+            stop = torch.full_like(variable, ids[";"])
             columns = [variable, equals, operation, operand, stop]
         clauses = torch.stack(columns, -1)
         # clauses in the order of the sentence
@@ -257,6 +261,7 @@ class Lego(Task):
         if self.sentence_format == "paper":
             tokens = F.pad(tokens, (1, 0), value=ids["[BOS]"])
             tokens = F.pad(tokens, (0, 1), value=ids["[EOS]"])
+        # a shorter chain has fewer variables that can be supervised
         supervised = torch.zeros(length, dtype=torch.bool)
         supervised[[index for index in self.supervised or () if index < length]] = True
         return LegoBatch(
