@@ -14,7 +14,7 @@ from interp.core.randomness import derived_generator
 from interp.evaluation.perplexity import perplexity
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Text
-from interp.tasks.text.sampling import HIDDEN, SWAPPED
+from interp.tasks.text.sampling import P_MASK, P_RANDOM
 
 WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
 """Number of held-out windows for a validation loss."""
@@ -71,7 +71,8 @@ def token_entropy(task: Text, *, windows: int, seed: int) -> float:
     share = counts / counts.sum()
     shown, right = held_out.tokens.gather(1, held_out.target_positions), held_out.labels
     ordinary = task.vocab.ordinary
-    swapped, unchanged = (SWAPPED - HIDDEN) / len(ordinary), 1 - SWAPPED
+    p_changed = P_MASK + P_RANDOM
+    swapped, unchanged = (p_changed - P_MASK) / len(ordinary), 1 - p_changed
     likelihood = swapped + unchanged * (shown == right)
     visible = share[right] * likelihood / (swapped + unchanged * share[shown])
     return float(-torch.where(torch.isin(shown, ordinary), visible, share[right]).log().mean())

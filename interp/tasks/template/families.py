@@ -40,6 +40,7 @@ def majority(length: int = 4) -> Templates:
     """
     if length < 1:
         raise ValueError(f"length is {length}; give at least 1.")
+    # the first token asks about wildcard a; the others are any string over a and b
     templates = []
     for symbols in product("ab", repeat=length):
         label = 1.0 if 2 * symbols.count("a") >= length else -1.0
@@ -90,6 +91,7 @@ def match_to_sample() -> Templates:
     """
     templates = []
     for sample in ("aa", "ab"):
+        # the wildcard after those of the sample, twice; a sample of equal symbols matches it
         equal_pair = WILDCARDS[len(set(sample))] * 2
         matching_label = 1.0 if sample == "aa" else -1.0
         for unequal_pair in _unequal_pairs(sample + equal_pair):
@@ -104,8 +106,9 @@ def _unequal_pairs(string: str) -> Iterator[str]:
     """Pairs of different symbols after a string, each of them in the string or the next new one."""
     symbols = sorted(set(string))
     for first in [*symbols, WILDCARDS[len(symbols)]]:
-        known_symbols = sorted({*symbols, first})
-        for second in [*known_symbols, WILDCARDS[len(known_symbols)]]:
+        # the second may be a new symbol too
+        earlier_symbols = sorted({*symbols, first})
+        for second in [*earlier_symbols, WILDCARDS[len(earlier_symbols)]]:
             if first != second:
                 yield first + second
 
@@ -147,7 +150,7 @@ def random_templates(
         )
     generator = torch.Generator().manual_seed(seed)
     symbols = [*WILDCARDS[:n_wildcards], *(f"R{index}" for index in range(n_fixed))]
-    # strings that differ only in the names of wildcards are one template
+    # draw strings until enough are distinct; those that differ only in the names of wildcards are one template
     strings: dict[tuple[str | int, ...], tuple[str, ...]] = {}
     for _ in range(1000 * count):
         indices = torch.randint(len(symbols), (length,), generator=generator)
@@ -160,6 +163,7 @@ def random_templates(
             f"count is {count}, but there are hardly more than {len(strings)} templates of length {length} over "
             f"{n_wildcards} wildcards and {n_fixed} fixed tokens."
         )
+    # labels of mean 0 and variance 1
     labels = torch.randn(count, generator=generator, dtype=torch.float64)
     labels = (labels - labels.mean()) / labels.std(correction=0)
     return tuple(map(LabelledTemplate, strings.values(), labels.tolist()))

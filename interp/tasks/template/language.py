@@ -37,6 +37,7 @@ class LabelledTemplate:
 
     def __post_init__(self):
         object.__setattr__(self, "tokens", tuple(self.tokens))
+        # real labels are finite; a wildcard as a label has a symbol
         if not self.tokens:
             raise ValueError("a template is empty; write at least one token before the arrow.")
         if isinstance(self.label, int | float):
@@ -83,6 +84,7 @@ def read_template(text: str) -> LabelledTemplate:
         raise ValueError(
             f"cannot read the template {text!r}; write its tokens, {ARROW} and one label: 'aba {ARROW} +1'."
         )
+    # a number if it parses as one, else a token
     label: float | str = labels[0]
     with suppress(ValueError):
         label = float(label)
@@ -99,11 +101,14 @@ def substitution(
         template: A template, or its text with or without a label.
         fixed: Further tokens that no wildcard may be replaced by, such as those of the other templates of a task.
     """
+    # texts to values; the label is irrelevant
     if isinstance(template, str):
-        template = read_template(template if ARROW in template else f"{template} {ARROW} 0")
+        text = template if ARROW in template else f"{template} {ARROW} 0"
+        template = read_template(text)
     string = split_tokens(string) if isinstance(string, str) else tuple(string)
     if len(string) != len(template.tokens):
         return None
+    # fixed tokens are equal, and a wildcard has one symbol at all of its positions, which is no fixed token
     fixed_tokens = template.fixed | frozenset(fixed)
     symbol_of: dict[str, str] = {}
     for token, symbol in zip(template.tokens, string, strict=True):
@@ -113,7 +118,8 @@ def substitution(
         elif symbol in fixed_tokens or symbol_of.setdefault(token, symbol) != symbol:
             return None
     # different wildcards have different symbols
-    return symbol_of if len(set(symbol_of.values())) == len(symbol_of) else None
+    is_injective = len(set(symbol_of.values())) == len(symbol_of)
+    return symbol_of if is_injective else None
 
 
 def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()) -> bool:
@@ -149,9 +155,11 @@ def check_templates(templates: Sequence[LabelledTemplate], *, real: bool, weight
             raise ValueError(
                 f"templates has a {type(template).__name__}; give LabelledTemplate or text such as 'aba -> +1'."
             )
+    # one length
     lengths = sorted({len(template.tokens) for template in templates})
     if len(lengths) > 1:
         raise ValueError(f"templates have lengths {lengths}; all must have the same.")
+    # labels of one type
     expected = "real numbers" if real else "tokens: a wildcard of the template or a fixed token"
     for template in templates:
         is_real = isinstance(template.label, float)
@@ -174,19 +182,20 @@ def check_disjoint(templates: Sequence[LabelledTemplate]) -> None:
     Raises:
         ValueError: with the two templates and a string that matches both.
     """
-    by_structure: dict[tuple[str | int, ...], LabelledTemplate] = {}
+    template_of: dict[tuple[str | int, ...], LabelledTemplate] = {}
     for template in templates:
-        rival = by_structure.get(structure(template))
+        rival = template_of.get(structure(template))
         if rival is not None:
             raise ValueError(
-                f"the templates '{rival}' and '{template}' overlap: the string {_example(rival)!r} matches both. Keep "
-                f"one, or let them differ in which tokens are equal."
+                f"the templates '{rival}' and '{template}' overlap: the string {_matching_string(rival)!r} matches "
+                f"both. Keep one, or let them differ in which tokens are equal."
             )
-        by_structure[structure(template)] = template
+        template_of[structure(template)] = template
 
 
-def _example(template: LabelledTemplate) -> str:
+def _matching_string(template: LabelledTemplate) -> str:
     """A string that matches a template, with symbols such as A, or A' if A is a fixed token."""
+    # more primes than the longest fixed token has letters
     longest_fixed = max((len(token) for token in template.fixed if token[:1].isupper()), default=0)
     symbols = {wildcard: wildcard.upper() + "'" * longest_fixed for wildcard in template.wildcards}
     return " ".join(symbols.get(token, token) for token in template.tokens)

@@ -50,6 +50,7 @@ def parse_string(
     Raises:
         ValueError: an unknown symbol, or a string that matches no template.
     """
+    # tokens separated by white space, or else found one after the other
     tokens = text.split()
     if len(tokens) == 1 and text.strip() not in vocab.ids:
         tokens = vocab.words(vocab.encode(text))
@@ -57,6 +58,7 @@ def parse_string(
     if unknown:
         names = " ".join(vocab.names[:20])
         raise ValueError(f"the string {text!r} has the unknown symbol {unknown[0]!r}; known are {names} ...")
+    # no string matches two templates of a task
     for index, template in enumerate(templates):
         symbols = substitution(tokens, template, fixed=fixed)
         if symbols is not None:

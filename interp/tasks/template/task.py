@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.fields import json_value
 from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.template.alphabets import Alphabet, check_alphabets, names_of, size_of
 from interp.tasks.template.families import ready_templates
@@ -69,19 +70,18 @@ class Template(Task):
 
     def __post_init__(self):
         check_field_types(self)
-        templates = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
-        check_class("templates", templates, Sequence)
-        templates = tuple(read_template(text) if isinstance(text, str) else text for text in templates)
-        if not templates:
-            raise ValueError("templates is empty; give at least one.")
+        templates = self._parsed_templates()
         # defaults that follow from the labels
         has_real_label = isinstance(getattr(templates[0], "label", None), float)
-        form = self.form or ("real" if has_real_label else "symbolic")
+        default_form = "real" if has_real_label else "symbolic"
+        form = self.form or default_form
         check_choice("form", form, Form)
+        is_real = form == "real"
+        # fields as values that can be hashed and compared
         values: dict[str, Any] = {
             "templates": templates,
             "form": form,
-            "cls": (form == "real") if self.cls is None else bool(self.cls),
+            "cls": is_real if self.cls is None else bool(self.cls),
             "weights": tuple(float(weight) for weight in self.weights),
         }
         for split in SPLITS:
@@ -89,13 +89,24 @@ class Template(Task):
             values[split] = alphabet if isinstance(alphabet, int) else tuple(alphabet)
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        # checks of the whole
-        check_templates(self.labelled, real=form == "real", weights=self.weights)
-        if self.cls != (form == "real") and form != "symbolic":
-            place = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
+        # whether they fit together
+        check_templates(self.labelled, real=is_real, weights=self.weights)
+        if self.cls != is_real and form != "symbolic":
+            place = "at [CLS]; use cls=True" if is_real else "after the last token; use cls=False"
             raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {place}.")
         alphabets: dict[Split, Alphabet] = {split: self._alphabet(split) for split in SPLITS}
         check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
+
+    def _parsed_templates(self) -> tuple[LabelledTemplate, ...]:
+        """The templates of a family, or those given, of which some may be text."""
+        templates = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
+        check_class("templates", templates, Sequence)
+        if not templates:
+            raise ValueError("templates is empty; give at least one.")
+        parsed_templates = []
+        for template in templates:
+            parsed_templates.append(read_template(template) if isinstance(template, str) else template)
+        return tuple(parsed_templates)
 
     @property
     def labelled(self) -> tuple[LabelledTemplate, ...]:
@@ -220,7 +231,9 @@ class Template(Task):
     @classmethod
     def command_line_sizes(cls, family: str | None, sizes: dict[str, Any]) -> dict[str, Any]:
         """Heads of width 16 and an MLP of twice the width, for the preset of this task."""
-        return sizes if family not in (None, "template") else {"d_head": 16, "d_mlp": 2 * sizes["d_model"], **sizes}
+        if family not in (None, "template"):
+            return sizes
+        return {"d_head": 16, "d_mlp": 2 * sizes["d_model"], **sizes}
 
     @property
     def n_wildcards(self) -> int:
@@ -237,8 +250,7 @@ class Template(Task):
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
         templates = [{"tokens": list(template.tokens), "label": template.label} for template in self.labelled]
-        fields = {name: getattr(self, name) for name in ("form", "cls", "weights", *SPLITS)}
-        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        settings = {name: json_value(getattr(self, name), name, self) for name in ("form", "cls", "weights", *SPLITS)}
         return {"task": self.task_name, "templates": templates, **settings}
 
     @classmethod
@@ -259,6 +271,7 @@ class Template(Task):
         """
         check_number("n", n, integer=True, low=0)
         check_choice("split", split, Split)
+        # a template by weight, and distinct symbols for its wildcards
         weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
         template = torch.multinomial(weights, n, replacement=True, generator=generator)
         ids = self._symbol_ids(split)
@@ -269,21 +282,27 @@ class Template(Task):
         """Build strings from templates and the symbols of their wildcards, in order of appearance."""
         # templates without wildcards have no symbol, and an entry of 0 is also a real label
         symbols = F.pad(symbols, (0, 1))
+        # fixed tokens are negative entries of the table, wildcards the others; the last column is the label
         entries = self._table[template]
-        row = torch.where(entries < 0, -1 - entries, symbols.gather(1, entries.clamp_min(0)))
-        string, label = row[:, :-1], row[:, -1:]
-        values = torch.zeros(len(string), self.n_ctx if self.form == "next_token" else 1)
+        rows = torch.where(entries < 0, -1 - entries, symbols.gather(1, entries.clamp_min(0)))
+        tokens, labels = rows[:, :-1], rows[:, -1:]
+        if self.cls:
+            tokens = F.pad(tokens, (0, 1), value=self.fixed.index(CLS))
+        # the label of each form: a number, one token, or every next token
+        n_targets = self.n_ctx if self.form == "next_token" else 1
+        values = torch.zeros(len(tokens), n_targets)
         if self.form == "real":
-            label = self._label_index[template][:, None]
-            values = torch.tensor(self.values)[label]
-        tokens = F.pad(string, (0, 1), value=self.fixed.index(CLS)) if self.cls else string
+            labels = self._label_index[template][:, None]
+            values = torch.tensor(self.values)[labels]
         if self.form == "next_token":
-            label = torch.cat([tokens[:, 1:], label], 1)
+            labels = torch.cat([tokens[:, 1:], labels], 1)
+        # the last positions of the string
+        target_positions = torch.arange(tokens.shape[1])[-n_targets:].expand(len(tokens), -1)
         return TemplateBatch(
             tokens=tokens,
-            target_positions=torch.arange(tokens.shape[1])[-label.shape[1] :].expand(len(tokens), -1),
-            labels=label,
-            supervised=torch.ones(label.shape[1], dtype=torch.bool),
+            target_positions=target_positions,
+            labels=labels,
+            supervised=torch.ones(n_targets, dtype=torch.bool),
             template=template,
             values=values,
         )
@@ -304,10 +323,12 @@ class Template(Task):
 
         On these strings a kernel depends on the templates only.
         """
-        n, width = len(self.labelled) * copies, self.n_wildcards
-        template = torch.arange(len(self.labelled)).repeat_interleave(copies)
-        symbols = len(self.fixed) + torch.arange(n * width).view(n, width)
-        return self.fill(template, symbols).tokens.view(len(self.labelled), copies, -1)
+        n_templates = len(self.labelled)
+        template = torch.arange(n_templates).repeat_interleave(copies)
+        # further symbols for every string
+        ids = torch.arange(len(template) * self.n_wildcards)
+        symbols = len(self.fixed) + ids.view(len(template), self.n_wildcards)
+        return self.fill(template, symbols).tokens.view(n_templates, copies, -1)
 
     @cached_property
     def _table(self) -> Int[Tensor, "template column"]:
@@ -348,8 +369,10 @@ class Template(Task):
 
     def probe_labels(self, batch: TemplateBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels: the index of the real `label`, and the index of the `template`."""
-        labels = {"template": batch.template[:, None].expand_as(batch.labels)}
-        return {"label": batch.labels, **labels} if self.form == "real" else labels
+        template = batch.template[:, None].expand_as(batch.labels)
+        if self.form == "real":
+            return {"label": batch.labels, "template": template}
+        return {"template": template}
 
     def control_types(self, batch: TemplateBatch) -> Int[Tensor, "batch target"]:
         """Input type for control tasks: the first token. Memorising types does not help on unseen test symbols."""
@@ -371,6 +394,7 @@ class Template(Task):
         """
         tokens = batch.tokens
         is_symbol = tokens >= len(self.fixed)
+        # the table has no column for [CLS], which is in no pair
         n_marks = int(bool(self.cls))
         undecided = F.pad(undecided_pairs(self._table[:, :-1]), (0, n_marks, 0, n_marks)).to(tokens.device)
         relations = {

@@ -62,6 +62,7 @@ class Corpus:
     """Origin of the documents; set by the class methods."""
 
     def __post_init__(self):
+        # every text is a string that can be encoded
         for name, text in self.documents.items():
             if not isinstance(text, str):
                 raise ValueError(f"documents[{reprlib.repr(name)}] is {type(text).__name__}; it must be a string.")
@@ -71,6 +72,7 @@ class Corpus:
                     f"documents[{reprlib.repr(name)}] has a lone surrogate ({surrogate[0]!r}, at character "
                     f"{surrogate.start()}), which is not text. Decode the bytes with errors='replace'."
                 )
+        # sorted, without empty documents
         documents = {name: self.documents[name] for name in sorted(self.documents) if self.documents[name].strip()}
         object.__setattr__(self, "documents", documents)
         if len(documents) < 3:
@@ -106,6 +108,7 @@ class Corpus:
             ValueError: a file instead of a folder, an unreadable folder, no matching file, a file that is not UTF-8,
                 or an invalid corpus.
         """
+        # a folder that can be read
         folder = Path(path).expanduser().resolve()
         if not folder.exists():
             raise FileNotFoundError(f"path is {folder}; there is no such folder.")
@@ -113,16 +116,19 @@ class Corpus:
             raise ValueError(f"path is {folder}, a file; give its folder and a pattern.")
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ValueError(f"path is {folder}, which this user may not read.")
+        # its files of the pattern
         try:
             files = sorted(file for file in folder.glob(pattern) if file.is_file())
         except (NotImplementedError, ValueError) as error:
             raise ValueError(f"pattern is {pattern!r}: {error}. Give one relative to the folder: **/*.md") from None
         if not files:
             raise ValueError(f"no file in {folder} matches the pattern {pattern!r}.")
+        # their texts, by path in the folder
         documents = {}
         for file in files:
+            name = file.relative_to(folder).as_posix()
             try:
-                documents[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
+                documents[name] = file.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 raise ValueError(f"{file} is not UTF-8; convert it, or choose a pattern that excludes it.") from None
             except OSError as error:
@@ -168,15 +174,17 @@ class Corpus:
             raise ValueError(f"the data set {name!r} cannot be read: {error}") from None
         if column not in rows.column_names:
             raise ValueError(f"column is {column!r}; the data set {name!r} has {', '.join(rows.column_names)}.")
-        source = {"name": name, "config": config, "split": split, "column": column, "most": most, "revision": revision}
+        # rows by number, with leading zeros: documents are sorted by name
         documents = {f"{index:09}": str(text) for index, text in enumerate(rows[column])}
-        return cls(documents=documents, source={"source": "hub", **source})
+        options = {"name": name, "config": config, "split": split, "column": column, "most": most, "revision": revision}
+        return cls(documents=documents, source={"source": "hub", **options})
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all names and texts."""
         digest = hashlib.sha256()
         for name, text in self.documents.items():
+            # the length before each string, so that no two corpora give the same bytes
             for string in (name, text):
                 content = string.encode("utf-8", "surrogatepass")
                 digest.update(len(content).to_bytes(8, "big") + content)
@@ -218,8 +226,9 @@ class Corpus:
             FileNotFoundError: the folder does not exist.
             ConnectionError: the hub cannot be reached.
         """
+        # the constructor of the source, with its arguments
         options = {name: value for name, value in values.items() if name not in ("source", "fingerprint")}
-        source, fingerprint = values.get("source"), values.get("fingerprint")
+        source = values.get("source")
         constructors: dict[Any, Any] = {"folder": cls.from_folder, "hub": cls.from_hub, "documents": cls}
         if source == "python":
             corpus = cls.python()
@@ -227,14 +236,18 @@ class Corpus:
             corpus = constructors[source](**options)
         else:
             raise ValueError(f"the source of the text is {source!r}; known sources: python, {', '.join(constructors)}.")
-        if fingerprint not in (None, corpus.fingerprint):
-            stored_version = f" of Python {options['python']}" if "python" in options else ""
-            version = f", of Python {corpus.source['python']}," if "python" in options else ""
-            raise ValueError(
-                f"the text{stored_version} had fingerprint {fingerprint}; {corpus._origin}{version} has "
-                f"{corpus.fingerprint}: the text has changed. Use the original text, or make a new task."
-            )
-        return corpus
+        # the same text; the standard library changes with the version of Python
+        fingerprint = values.get("fingerprint")
+        if fingerprint in (None, corpus.fingerprint):
+            return corpus
+        stored_version = version = ""
+        if "python" in options:
+            stored_version = f" of Python {options['python']}"
+            version = f", of Python {corpus.source['python']},"
+        raise ValueError(
+            f"the text{stored_version} had fingerprint {fingerprint}; {corpus._origin}{version} has "
+            f"{corpus.fingerprint}: the text has changed. Use the original text, or make a new task."
+        )
 
     @property
     def _origin(self) -> str:
@@ -272,6 +285,7 @@ def _python() -> Corpus:
         for file in files:
             path = Path(folder, file)
             name = path.relative_to(library).as_posix()
+            # sources, without generated tables
             if path.suffix != ".py" or name in _EXCLUDED_FILES or name.startswith("_sysconfigdata"):
                 continue
             try:

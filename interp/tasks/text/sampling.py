@@ -12,8 +12,8 @@ from interp.tasks.base import Batch
 from interp.tasks.text.streams import TokenStream
 from interp.tasks.text.tokenizer import TextTokenizer
 
-HIDDEN, SWAPPED = 0.8, 0.9
-"""Cumulative probabilities: a chosen token becomes [MASK] below the first, a random token below the second."""
+P_MASK, P_RANDOM = 0.8, 0.1
+"""Probabilities that a chosen token becomes [MASK], or a random token; else it stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,29 +59,30 @@ def masked_batch(
     cls, sep, mask = (tokenizer.token(role, "objective 'masked'") for role in ("cls", "sep", "mask"))
     # windows and special tokens, and the positions of the text
     columns = [torch.full((n, 1), cls)]
-    text_positions, starts = [], []
+    text_positions = []
     length = 1
     for window in windows:
-        width = window.shape[1]
         columns += [window, torch.full((n, 1), sep)]
-        text_positions.append(length + torch.arange(width))
-        starts.append(length)
-        length += width + 1
+        text_positions.append(length + torch.arange(window.shape[1]))
+        length += window.shape[1] + 1
     tokens = torch.cat(columns, 1)
     positions = torch.cat(text_positions)
     # the tokens to predict, in the order of the text
     chosen = torch.rand(n, len(positions), generator=generator).topk(count, dim=1).indices.sort(1).values
     target_positions = positions[chosen]
     labels = tokens.gather(1, target_positions)
-    # hide most of them, replace some by random tokens, and leave some
+    # mask most of them, replace some by random tokens, and leave some
     ordinary = tokenizer.vocab.ordinary
     random_tokens = ordinary[torch.randint(len(ordinary), labels.shape, generator=generator)]
-    fate = torch.rand(labels.shape, generator=generator)
-    swapped = torch.where(fate < SWAPPED, random_tokens, labels)
-    inputs = torch.where(fate < HIDDEN, mask, swapped)
+    draws = torch.rand(labels.shape, generator=generator)
+    masked_or_label = torch.where(draws < P_MASK, mask, labels)
+    is_random = (draws >= P_MASK) & (draws < P_MASK + P_RANDOM)
+    inputs = torch.where(is_random, random_tokens, masked_or_label)
+    # the second sentence begins with its first token
     types = None
     if len(windows) == 2:
-        types = (torch.arange(length) >= starts[1]).long().expand(n, -1)
+        start_of_second = int(text_positions[1][0])
+        types = (torch.arange(length) >= start_of_second).long().expand(n, -1)
     return TextBatch(
         tokens=tokens.scatter(1, target_positions, inputs),
         unmasked_tokens=tokens,
@@ -113,20 +114,22 @@ def sample_pairs(
     """
     second_length = length // 2
     first_length = length - second_length
-    pair_starts, second_starts = _starts(stream, length), _starts(stream, second_length)
+    pair_starts = _window_starts(stream, length)
+    second_starts = _window_starts(stream, second_length)
     # the first window: uniform over the places where a pair fits into a document
     index = _uniform_below(pair_starts.ends[-1].expand(n), generator)
     document, offset = pair_starts.locate(index)
-    first = stream.first[document] + offset
-    # a second window: uniform over those of all other documents
+    first_start = stream.document_starts[document] + offset
+    # an unrelated window: uniform over those of all other documents, so indices skip those of this one
     n_same_document = second_starts.counts[document]
     index = _uniform_below(second_starts.ends[-1] - n_same_document, generator)
     is_after = index >= second_starts.ends[document] - n_same_document
     other_document, offset = second_starts.locate(index + n_same_document * is_after)
-    unrelated = stream.first[other_document] + offset
+    unrelated_start = stream.document_starts[other_document] + offset
+    # the continuation, or the unrelated window
     follows = torch.rand(n, generator=generator) < 0.5
-    second = torch.where(follows, first + first_length, unrelated)
-    return [stream.windows(first, first_length), stream.windows(second, second_length)], follows
+    second_start = torch.where(follows, first_start + first_length, unrelated_start)
+    return [stream.windows(first_start, first_length), stream.windows(second_start, second_length)], follows
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,8 @@ class WindowStarts:
 
 
 @lru_cache(maxsize=32)
-def _starts(stream: TokenStream, length: int) -> WindowStarts:
+def _window_starts(stream: TokenStream, length: int) -> WindowStarts:
+    """The places where a window of this length fits into a document."""
     counts = (stream.lengths - length + 1).clamp_min(0)
     return WindowStarts(counts, counts.cumsum(0))
 

@@ -5,21 +5,20 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 import tokenizers
 import torch
 from jaxtyping import Int
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from tokenizers import Tokenizer
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from hooks.files import write_bytes, write_text
 from interp.tasks.base import SPLITS, Split
 from interp.tasks.text.corpus import Corpus
-from interp.tasks.text.tokenizer import TextTokenizer, convert_tokenizer, train_tokenizer
+from interp.tasks.text.tokenizer import TextTokenizer, train_tokenizer
 
 CACHE_VERSION = 1
 """Increased whenever the same corpus and settings would give other tokens."""
@@ -31,8 +30,8 @@ class TokenStream:
 
     tokens: Int[Tensor, " token"]
     """Token ids, int32."""
-    first: Int[Tensor, " document"]
-    """Start of each document."""
+    document_starts: Int[Tensor, " document"]
+    """Position of the first token of each document."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -40,7 +39,7 @@ class TokenStream:
     @cached_property
     def lengths(self) -> Int[Tensor, " document"]:
         """Tokens of each document, without its end token."""
-        return torch.diff(self.first, append=torch.tensor([len(self.tokens)])) - 1
+        return torch.diff(self.document_starts, append=torch.tensor([len(self.tokens)])) - 1
 
     def windows(self, start: Int[Tensor, " window"], length: int) -> Int[Tensor, "window pos"]:
         """The windows of this length that begin at these positions."""
@@ -69,19 +68,21 @@ def tokenize(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokenizer
     Raises:
         ValueError: a tokenizer without a token for the end of a document.
     """
+    # everything that the tokens depend on
     fingerprint = tokenizer and tokenizer.fingerprint
     settings = [CACHE_VERSION, tokenizers.__version__, corpus.fingerprint, vocab_size, fingerprint]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]
-    folder = cache_folder() / "text" / key
-    cached = _load(folder, tokenizer)
+    path = cache_folder() / "text" / f"{key}.safetensors"
+    cached = _load(path)
     if cached is not None:
         return cached
+    # not in the cache
     if tokenizer is None:
         assert vocab_size is not None
         tokenizer = train_tokenizer(corpus.texts("train"), vocab_size)
     streams: dict[Split, TokenStream] = {split: _stream(corpus.texts(split), tokenizer) for split in SPLITS}
     tokenized = TokenizedCorpus(tokenizer, streams)
-    _store(folder, tokenized)
+    _store(path, tokenized)
     return tokenized
 
 
@@ -114,45 +115,42 @@ def cached_tokenizer(fingerprint: str) -> TextTokenizer:
 
 
 def _tokenizer_file(fingerprint: str) -> Path:
+    """The file of a tokenizer in the cache."""
     return cache_folder() / "text" / "tokenizers" / f"{fingerprint}.json"
 
 
-def _store(folder: Path, tokenized: TokenizedCorpus) -> None:
-    """Write a tokenized corpus to the cache, if that is writable."""
+def _store(path: Path, tokenized: TokenizedCorpus) -> None:
+    """Write the tokens of a corpus and their tokenizer to the cache, if that is writable."""
     tensors = {}
     for split, stream in tokenized.split.items():
-        tensors |= {f"{split}.tokens": stream.tokens, f"{split}.first": stream.first}
+        tensors[f"{split}.tokens"] = stream.tokens
+        tensors[f"{split}.document_starts"] = stream.document_starts
     tokenizer = tokenized.tokenizer
     try:
-        write_text(folder / "tokenizer.json", tokenizer.content)
         write_text(_tokenizer_file(tokenizer.fingerprint), json.dumps([tokenizer.content, tokenizer.roles]))
-        write_bytes(folder / "tokens.safetensors", save(tensors))
+        write_bytes(path, save(tensors, metadata={"tokenizer": tokenizer.fingerprint}))
     except OSError:
         pass
 
 
-def _load(folder: Path, tokenizer: TextTokenizer | None) -> TokenizedCorpus | None:
-    """Read a tokenized corpus from the cache; None if it is missing or incomplete."""
+def _load(path: Path) -> TokenizedCorpus | None:
+    """Read the tokens of a corpus and their tokenizer from the cache; None if they are missing or damaged."""
+    streams: dict[Split, TokenStream] = {}
     try:
-        tensors = load((folder / "tokens.safetensors").read_bytes())
-        streams: dict[Split, TokenStream] = {
-            split: TokenStream(tensors[f"{split}.tokens"], tensors[f"{split}.first"]) for split in SPLITS
-        }
-        if tokenizer is None:
-            tokenizer = convert_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
-    except (OSError, KeyError, SafetensorError):
+        with safe_open(path, framework="pt") as file:
+            tokenizer = cached_tokenizer(file.metadata()["tokenizer"])
+            for split in SPLITS:
+                tokens, document_starts = (file.get_tensor(f"{split}.{name}") for name in ("tokens", "document_starts"))
+                streams[split] = TokenStream(tokens, document_starts)
+    except (OSError, ValueError, SafetensorError):
         return None
-    except Exception as error:
-        # the class with which tokenizers reports an unreadable file
-        if type(error) is Exception:
-            return None
-        raise
     return TokenizedCorpus(tokenizer, streams)
 
 
 def _stream(texts: list[str], tokenizer: TextTokenizer) -> TokenStream:
+    """The stream of the documents of a split."""
     end = tokenizer.token("end", "a text of several documents")
     documents = [[*ids, end] for ids in tokenizer.encode_documents(texts)]
-    first = [0, *accumulate(map(len, documents))][:-1]
-    tokens = torch.tensor([token for ids in documents for token in ids], dtype=torch.int32)
-    return TokenStream(tokens, torch.tensor(first))
+    document_starts = [0, *accumulate(map(len, documents))][:-1]
+    tokens = torch.tensor(list(chain.from_iterable(documents)), dtype=torch.int32)
+    return TokenStream(tokens, torch.tensor(document_starts))

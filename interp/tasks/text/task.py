@@ -75,6 +75,7 @@ class Text(Task):
 
     def __post_init__(self):
         check_field_types(self)
+        # the corpus, the objective, and a tokenizer or the size of one to train
         if isinstance(self.corpus, str) and self.corpus != "python":
             raise ValueError(f"corpus is {self.corpus!r}; give 'python', or a Corpus: Corpus.from_folder(...).")
         if not isinstance(self.corpus, Corpus | str):
@@ -82,13 +83,13 @@ class Text(Task):
         check_choice("objective", self.objective, Objective)
         if self.next_sentence and self.objective != "masked":
             raise ValueError(f"next_sentence needs objective 'masked'; the objective is {self.objective!r}.")
-        if self.n_ctx < self._frame + 2:
-            raise ValueError(f"n_ctx is {self.n_ctx}; this objective needs at least {self._frame + 2} tokens.")
+        if self.n_ctx < self._n_special + 2:
+            raise ValueError(f"n_ctx is {self.n_ctx}; this objective needs at least {self._n_special + 2} tokens.")
         if self.tokenizer is not None and self.vocab_size is not None:
             raise ValueError(
                 f"vocab_size is {self.vocab_size}, but the tokenizer has its own size; give one of the two."
             )
-        # fields as objects: the corpus, and a tokenizer or the size of one to train
+        # store them as objects
         if isinstance(self.corpus, str):
             object.__setattr__(self, "corpus", Corpus.python())
         if self.tokenizer is None:
@@ -97,13 +98,16 @@ class Text(Task):
             object.__setattr__(self, "vocab_size", vocab_size)
         else:
             tokenizer = convert_tokenizer(self.tokenizer)
+            # raises if it lacks a special token
             for role in self._roles:
                 tokenizer.token(role, needed_by=self._objective_text)
             object.__setattr__(self, "tokenizer", tokenizer)
 
     @property
     def _objective_text(self) -> str:
-        return f"objective {self.objective!r}{' with next_sentence' if self.next_sentence else ''}"
+        """The objective in an error message."""
+        suffix = " with next_sentence" if self.next_sentence else ""
+        return f"objective {self.objective!r}{suffix}"
 
     @property
     def _roles(self) -> tuple[Role, ...]:
@@ -115,7 +119,7 @@ class Text(Task):
         return ("end", "cls", "sep", "mask")
 
     @property
-    def _frame(self) -> int:
+    def _n_special(self) -> int:
         """Number of special tokens around the text of a window."""
         if self.objective == "next_token":
             return 0
@@ -123,6 +127,7 @@ class Text(Task):
 
     @property
     def _tokenized(self) -> TokenizedCorpus:
+        """The token streams of the splits, read when the text is first used."""
         return tokenize(self.corpus, vocab_size=self.vocab_size, tokenizer=self.tokenizer)  # type: ignore[arg-type]
 
     @property
@@ -138,7 +143,9 @@ class Text(Task):
     @property
     def n_masked(self) -> int:
         """Masked tokens per sequence; 0 for next-token prediction."""
-        return 0 if self.objective == "next_token" else max(1, round(MASKED_SHARE * (self.n_ctx - self._frame)))
+        if self.objective == "next_token":
+            return 0
+        return max(1, round(MASKED_SHARE * (self.n_ctx - self._n_special)))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -202,7 +209,7 @@ class Text(Task):
     @property
     def lengths(self) -> range:
         """Tokens of a window."""
-        return range(self._frame + 2, self.n_ctx + 1)
+        return range(self._n_special + 2, self.n_ctx + 1)
 
     def sample_length(self, n: int, length: int, *, generator: torch.Generator) -> TextBatch:
         """Sample windows of a length."""
@@ -261,8 +268,9 @@ class Text(Task):
         check_choice("split", split, Split)
         if n_ctx not in (None, self.n_ctx):
             return replace(self, n_ctx=n_ctx).sample(n, generator=generator, split=split)
-        stream, tokenizer = self._tokenized.split[split], self._tokenized.tokenizer
-        length = self.n_ctx - self._frame
+        stream = self._tokenized.split[split]
+        tokenizer = self._tokenized.tokenizer
+        length = self.n_ctx - self._n_special
         self._check_length(stream, length, split)
         # two windows, and whether the second follows the first
         if self.next_sentence:
@@ -310,7 +318,7 @@ class Text(Task):
         """Correct answers and cross entropy, summed over target tokens; the next sentence is a separate outcome."""
         loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
         right = (self.answers(target_logits) == batch.labels).to(loss.dtype)
-        # the targets of each outcome
+        # the targets of each outcome; the next sentence is the last
         groups = [slice(None, -1), slice(-1, None)] if self.next_sentence else [slice(None)]
         return Score(
             right=torch.stack([right[:, group].sum(1) for group in groups], 1),
@@ -344,8 +352,8 @@ class Text(Task):
         """
         tokens = batch.tokens
         special = self.vocab.special.to(tokens.device)[tokens]
-        real = torch.ones_like(special) if batch.attention_mask is None else batch.attention_mask
+        not_padding = torch.ones_like(special) if batch.attention_mask is None else batch.attention_mask
         return {
-            "same_token": same_token(tokens) & (real & ~special)[:, None],
-            "special": for_every_query(special & real),
+            "same_token": same_token(tokens) & (not_padding & ~special)[:, None],
+            "special": for_every_query(special & not_padding),
         }

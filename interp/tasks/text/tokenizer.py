@@ -64,18 +64,21 @@ class TextVocab(Vocab):
 
     def __init__(self, engine: Tokenizer, also_special: Iterable[int] = ()):
         self.engine = engine
+        # stored pieces by id, and special ids
         pieces = {index: piece for piece, index in engine.get_vocab(with_added_tokens=True).items()}
         added_tokens = engine.get_added_tokens_decoder()
         special_ids = {index for index, token in added_tokens.items() if token.special} | set(also_special)
+        # text and printable name of each id; ids may have gaps
         to_text = _text_function(engine)
         texts, names = [], []
         for index in range(max(pieces) + 1):
             if index not in pieces:
                 text = name = f"<unused {index}>"
             else:
+                # added tokens are stored as text
                 text = pieces[index] if index in added_tokens else to_text(pieces[index])
-                printable = "".join(map(_printable, text)) or f"<empty {index}>"
-                name = text if index in special_ids else printable
+                printable_name = "".join(map(_printable, text)) or f"<empty {index}>"
+                name = text if index in special_ids else printable_name
             texts.append(text)
             names.append(name)
         self.texts = tuple(texts)
@@ -140,11 +143,15 @@ def _text_function(engine: Tokenizer) -> Callable[[str], str]:
 
 
 def _text_of_byte_or_word(piece: str) -> str:
+    """The text of a byte such as `<0xE2>`, or of a word with `▁` for a space."""
     byte = re.fullmatch(r"<0x([0-9A-F]{2})>", piece)
-    return _text_of(bytes([int(byte.group(1), 16)])) if byte else piece.replace("▁", " ")
+    if byte is None:
+        return piece.replace("▁", " ")
+    return _text_of(bytes([int(byte.group(1), 16)]))
 
 
 def _text_of(content: bytes) -> str:
+    """UTF-8 bytes as text; a byte that is not part of a letter becomes a lone surrogate."""
     return content.decode("utf-8", errors="surrogateescape")
 
 
@@ -157,7 +164,7 @@ class SpecialToken:
 
     name: str
     """Name in a trained tokenizer."""
-    known_names: tuple[str, ...]
+    knattribute_names: tuple[str, ...]
     """Names in tokenizers of others, best first."""
     attribute: str = ""
     """Attribute of a tokenizer of transformers that has the name; empty if there is none."""
@@ -215,7 +222,7 @@ class TextTokenizer:
             alternative = f", or a tokenizer with {special.attribute}" if special.attribute else ""
             raise ValueError(
                 f"the tokenizer has no {special.name} token, which {needed_by} needs. Add one of "
-                f"{', '.join(special.known_names)} to it (add_special_tokens){alternative}."
+                f"{', '.join(special.knattribute_names)} to it (add_special_tokens){alternative}."
             )
         return token
 
@@ -239,6 +246,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TextTokenizer:
     Source: byte-pair encoding, Sennrich et al. 2016 (arXiv:1508.07909), on bytes as in GPT-2.
     """
     check_vocab_size(vocab_size)
+    # pairs of bytes are merged within words
     engine = Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
     engine.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
@@ -275,6 +283,7 @@ def convert_tokenizer(tokenizer: Any) -> TextTokenizer:
     """
     if isinstance(tokenizer, TextTokenizer):
         return tokenizer
+    # the engine of either library, copied
     engine = tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(engine, Tokenizer):
         raise ValueError(
@@ -284,14 +293,18 @@ def convert_tokenizer(tokenizer: Any) -> TextTokenizer:
     if not engine.get_vocab_size():
         raise ValueError("the tokenizer has no tokens; train it first.")
     engine = _engine(engine.to_str())
+    # the token of each role: that of the tokenizer's attribute, or the first known name that it has
     roles: list[tuple[Role, int]] = []
     for role, special in SPECIAL_TOKENS.items():
-        name = getattr(tokenizer, special.attribute, None)
-        names = special.known_names if name is None else (str(name), *special.known_names)
-        ids = [engine.token_to_id(name) for name in names]
-        present = [token for token in ids if token is not None]
-        if present:
-            roles.append((role, present[0]))
+        names = list(special.knattribute_names)
+        attribute_name = getattr(tokenizer, special.attribute, None)
+        if attribute_name is not None:
+            names.insert(0, str(attribute_name))
+        for name in names:
+            token = engine.token_to_id(name)
+            if token is not None:
+                roles.append((role, token))
+                break
     return TextTokenizer(engine.to_str(), tuple(roles))
 
 
