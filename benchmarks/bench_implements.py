@@ -43,7 +43,7 @@ def unmyopic(model: Transformer, base: Batch, source: Batch) -> list[Tensor]:
     for site in sites_of(model, ["resid"]):
         for name, positions in Task.places(TASK, base).items():
             place = Place(name, positions, positions)
-            logits.append(torch.cat([batch_logits for _, batch_logits in engine.logits_by_part(site, place)]))
+            logits.append(torch.cat([batch_logits for _, batch_logits in engine.logits_by_chunk(site, place)]))
     return logits
 
 

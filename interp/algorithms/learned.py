@@ -59,7 +59,7 @@ def learned_basis(
         for _ in range(STEPS):
             optimiser.zero_grad()
             total = 0.0
-            for first, logits in engine.logits_by_part(site, place, interchange, n_pairs=half):
+            for first, logits in engine.logits_by_chunk(site, place, interchange, n_pairs=half):
                 pairs = slice(first, min(first + len(logits), half))
                 in_part = counted[pairs]
                 part_scores = scores(logits[: len(in_part)])[in_part.to(logits.device)]

@@ -94,14 +94,10 @@ def _step(value: float) -> str:
 
 def order_interval(n: int) -> tuple[int, int]:
     """Indices of the order statistics between which the median is with 95 %, or of the extremes if n is too small."""
-    k = 0
-    while (
-        k + 1 <= (n - 1) // 2
-        and 1 - 2 * binom.cdf(k, n, 0.5) >= CONFIDENCE
-        and 1 - 2 * binom.cdf(k + 1, n, 0.5) >= CONFIDENCE
-    ):
-        k += 1
-    return k, n - 1 - k
+    rank = 0
+    while rank + 1 <= (n - 1) // 2 and _coverage(rank + 1, n) >= CONFIDENCE:
+        rank += 1
+    return rank, n - 1 - rank
 
 
 def coverage(n: int) -> float:

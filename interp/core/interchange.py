@@ -27,7 +27,7 @@ SITE_KINDS: tuple[SiteKind, ...] = get_args(SiteKind)
 Edit = Callable[[Float[Tensor, "pair width"], Float[Tensor, "pair width"]], Float[Tensor, "pair width"]]
 """New activations of base inputs, from those of the base and of the source."""
 AnswersFromLogits = Callable[[Float[Tensor, "batch target d_vocab_out"]], Int[Tensor, "batch target"]]
-"""How answers are read from the logits at the targets."""
+"""Answers, from the logits at the targets."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,14 @@ class Place:
 
 def sites_of(net: Net, kinds: Sequence[SiteKind]) -> list[Site]:
     """Every site of these kinds, in the order of the computation."""
-    n_layers, heads = net.cfg.n_layers, range(net.cfg.n_heads)
     sites: list[Site] = []
-    for layer in range(n_layers + 1):
+    for layer in range(net.cfg.n_layers + 1):
         for kind in kinds:
-            if kind == "resid":
-                sites.append(Site(kind, layer))
-            elif layer == n_layers:
+            # After the last layer there is only the residual stream.
+            if layer == net.cfg.n_layers and kind != "resid":
                 continue
-            elif kind == "z":
-                sites += [Site(kind, layer, head) for head in heads]
+            if kind == "z":
+                sites += [Site(kind, layer, head) for head in range(net.cfg.n_heads)]
             else:
                 sites.append(Site(kind, layer))
     return sites
@@ -119,9 +117,16 @@ class Recording:
         rows: Any = slice(None),
     ) -> Float[Tensor, "row target d_vocab_out"]:
         """Logits at the targets, with the activations at a site and some positions set to `values`."""
+        # Set the activations at the positions.
         edited = self.cache[site.hook_point(self.net)][rows].clone()
-        index = (torch.arange(len(edited))[:, None], positions.to(edited.device))
-        edited[index if site.head is None else (*index, site.head)] = values.to(edited)
+        values = values.to(edited)
+        row_index = torch.arange(len(edited))[:, None]
+        positions = positions.to(edited.device)
+        if site.head is None:
+            edited[row_index, positions] = values
+        else:
+            edited[row_index, positions, site.head] = values
+        # Resume from the residual stream, or from the layer's input with a hook at the site.
         batch = self.batch.select(rows)
         if site.kind == "resid":
             return self._resume(batch, edited, site.layer, batch.target_positions)
@@ -182,34 +187,35 @@ class Interchange:
     def activations(self, site: Site, place: Place) -> tuple[Float[Tensor, "pair width"], Float[Tensor, "pair width"]]:
         """Activations of base and source at a place, its positions side by side; zero where it is missing."""
         base, source = [], []
-        for rows, base_recording, source_recording in self._parts():
+        for rows, base_recording, source_recording in self._chunks():
             base.append(_at_place(base_recording, site, place.base[rows]))
             source.append(_at_place(source_recording, site, place.source[rows]))
         return torch.cat(base), torch.cat(source)
 
-    def logits_by_part(
+    def logits_by_chunk(
         self, site: Site, place: Place, edit: Edit = swap_whole, *, n_pairs: int | None = None
-    ) -> Iterator[tuple[int, Float[Tensor, "part target d_vocab_out"]]]:
-        """Logits at the targets with the source's activations at a site and place, for some pairs after the other.
+    ) -> Iterator[tuple[int, Float[Tensor, "chunk target d_vocab_out"]]]:
+        """Logits at the targets with the source's activations at a site and place, for one chunk of pairs at a time.
 
         Args:
             site: What is interchanged.
             place: Where.
             edit: New activations from those of base and source, the positions of the place side by side; default: the
-                source's. It is called for each part.
-            n_pairs: Only parts that start before this pair; default: all.
+                source's. It is called for each chunk.
+            n_pairs: Only chunks that start before this pair; default: all.
 
         Yields:
-            Index of the first pair of a part, and its logits.
+            Index of the first pair of a chunk, and its logits.
         """
-        for rows, base, source in self._parts():
+        for rows, base, source in self._chunks():
             if n_pairs is not None and rows.start >= n_pairs:
                 return
+            # Edited activations of the base inputs.
             positions = place.base[rows].clamp_min(0)
             before = base.activations(site, positions)
-            new = source.activations(site, place.source[rows].clamp_min(0))
-            new = edit(before.flatten(1), new.flatten(1)).view_as(before)
-            # Only pairs that have the place, and only the coordinates of the site.
+            source_values = source.activations(site, place.source[rows].clamp_min(0))
+            new = edit(before.flatten(1), source_values.flatten(1)).view_as(before)
+            # Use them only in pairs that have the place, and only at the coordinates of the site.
             replaced = place.exists[rows, None, None].expand_as(before).to(before.device)
             if site.coordinates is not None:
                 coordinates = torch.tensor(site.coordinates, device=before.device)
@@ -221,10 +227,11 @@ class Interchange:
     ) -> Int[Tensor, "pair target"]:
         """Answers at the targets of all pairs, with the source's activations at a site and place."""
         with torch.no_grad():
-            return torch.cat([read_answers(logits).cpu() for _, logits in self.logits_by_part(site, place, edit)])
+            answers = [read_answers(logits).cpu() for _, logits in self.logits_by_chunk(site, place, edit)]
+        return torch.cat(answers)
 
-    def _parts(self) -> Iterator[tuple[slice, Recording, Recording]]:
-        """Rows of some pairs, and the recordings of their base and source inputs."""
+    def _chunks(self) -> Iterator[tuple[slice, Recording, Recording]]:
+        """Rows of each chunk of pairs, and the recordings of its base and source inputs."""
         start = 0
         for base, source in zip(self._base, self._source, strict=True):
             stop = start + len(base.batch)
@@ -233,5 +240,7 @@ class Interchange:
 
 
 def _at_place(recording: Recording, site: Site, positions: Int[Tensor, "pair position"]) -> Float[Tensor, "pair width"]:
+    """Activations at a place, its positions side by side; zero where the place is missing."""
     values = recording.activations(site, positions.clamp_min(0))
-    return (values * (positions >= 0)[..., None].to(values.device)).flatten(1).cpu()
+    exists = (positions >= 0)[..., None].to(values.device)
+    return (values * exists).flatten(1).cpu()

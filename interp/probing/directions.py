@@ -16,6 +16,7 @@ from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
 from interp.probing.ridge import Moments, one_hot
+from interp.probing.scoring import examples_in_block
 from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
@@ -61,10 +62,11 @@ class DirectionSums:
         if not self.moments:
             self._start(activations)
         for index, (targets, (exists,)) in enumerate(self.groups):
-            examples = exists if isinstance(exists, slice) else exists[rows]
+            examples = examples_in_block(exists, rows)
             classes = self.labels[rows].T[targets][:, examples]
             if not classes.shape[1]:
                 continue
+            # Moments for the probe's weights, and running means of each class.
             onehot = one_hot(classes[:, None], self.n_classes, activations.dtype)
             n_added = onehot.sum(1)
             self.counts[index] += n_added
@@ -72,9 +74,11 @@ class DirectionSums:
             for moments, means, layer in zip(self.moments[index], self.means[index], activations, strict=True):
                 inputs = layer[targets][:, examples]
                 moments.add(inputs, [onehot])
-                means += (class_means(inputs, classes, self.n_classes) - means).nan_to_num() * share
+                block_means = class_means(inputs, classes, self.n_classes)
+                means += (block_means - means).nan_to_num() * share
 
     def _start(self, activations: Float[Tensor, "layer target block d_model"]) -> None:
+        """Make empty sums for activations of this shape, in double precision if there are several blocks."""
         n_layers, _, _, width = activations.shape
         dtype = torch.float64 if len(self.labels) > EXAMPLES_PER_BLOCK else activations.dtype
         for counts in self.counts:
@@ -85,12 +89,13 @@ class DirectionSums:
         """The directions, by layer and index of the target."""
         directions = {}
         for (targets, _), layers, means, counts in zip(self.groups, self.moments, self.means, self.counts, strict=True):
-            targets = torch.arange(self.labels.shape[1])[targets].tolist()
+            target_indices = torch.arange(self.labels.shape[1])[targets].tolist()
             for layer, moments in enumerate(layers):
-                weights = moments.solve(self.n_classes)[0].weight[:, 0].transpose(1, 2)
+                (classifier,) = moments.solve(self.n_classes)
+                weights = classifier.weight[:, 0].transpose(1, 2)
                 layer_means = means[layer].to(weights).masked_fill(counts[..., None] == 0, torch.nan)
                 centre = moments.mean[:, 0].to(weights)
-                for index, target in enumerate(targets):
+                for index, target in enumerate(target_indices):
                     directions[layer, target] = Directions(
                         means=layer_means[index], weights=weights[index], centre=centre[index]
                     )
@@ -134,47 +139,54 @@ def edited_answers(
         seed: Determines the placebo's directions.
 
     Yields:
-        Answers at all targets, for each part of the batch and each cell.
+        Answers at all targets, for each chunk of the batch and each cell.
 
     Raises:
         ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
     """
     model.eval()
-    streams: dict[int, Float[Tensor, "layer target part d_model"]] = {}
-    for part, recording in enumerate(recordings(model, batch, ["resid"], CHUNK)):
-        streams = _source_streams(model, batch, part, pairs, streams)
+    streams: dict[int, Float[Tensor, "layer target chunk d_model"]] = {}
+    for chunk, recording in enumerate(recordings(model, batch, ["resid"], CHUNK)):
+        streams = _source_streams(model, batch, chunk, pairs, streams)
         before = task.answers(recording.logits).cpu()
         for (layer, target), cell in directions.items():
+            # The pairs whose base is in this chunk.
             bases, sources = pairs[target]
-            in_part = bases // CHUNK == part
-            rows = bases[in_part] - part * CHUNK
+            in_chunk = bases // CHUNK == chunk
+            rows = bases[in_chunk] - chunk * CHUNK
             if not len(rows):
                 continue
-            # The source's activation in the place of the base's, at the position of the target.
-            site, positions = Site("resid", layer), recording.batch.target_positions[rows, target][:, None]
-            source = torch.stack(
-                [streams[row // CHUNK][layer, target, row % CHUNK] for row in sources[in_part].tolist()]
-            )
+            # Activations of base and source at the position of the target, and the edited ones.
+            site = Site("resid", layer)
+            positions = recording.batch.target_positions[rows, target][:, None]
+            source_rows = sources[in_chunk].tolist()
+            source = torch.stack([streams[row // CHUNK][layer, target, row % CHUNK] for row in source_rows])
             base = recording.activations(site, positions, rows)[:, 0].to(source)
             activations = edited_activations(cell, base, source, derived_seed(seed, "placebo", layer, target))
+            # Answers with each of these in place of the base's.
             after = {}
             for edit in edits:
                 logits = recording.logits_with(site, positions, activations[edit]()[:, None], rows)
                 after[edit] = task.answers(logits).cpu()
-            yield EditedAnswers(layer, target, bases[in_part], sources[in_part], before[rows], after)
+            yield EditedAnswers(layer, target, bases[in_chunk], sources[in_chunk], before[rows], after)
 
 
 def _source_streams(
     model: Net,
     batch: Batch,
-    part: int,
+    chunk: int,
     pairs: Mapping[int, tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]],
-    computed: Mapping[int, Float[Tensor, "layer target part d_model"]],
-) -> dict[int, Float[Tensor, "layer target part d_model"]]:
-    """Residual streams at the targets of the parts with sources of a part, of which some are already computed."""
-    parts = {row // CHUNK for bases, sources in pairs.values() for row in sources[bases // CHUNK == part].tolist()}
+    computed: Mapping[int, Float[Tensor, "layer target chunk d_model"]],
+) -> dict[int, Float[Tensor, "layer target chunk d_model"]]:
+    """Residual streams at the targets, for each chunk with sources of the pairs whose bases are in a chunk.
+
+    Those that are already computed are used again.
+    """
+    source_chunks: set[int] = set()
+    for bases, sources in pairs.values():
+        source_chunks |= set((sources[bases // CHUNK == chunk] // CHUNK).tolist())
     streams = {}
-    for index in sorted(parts):
+    for index in sorted(source_chunks):
         rows = slice(index * CHUNK, (index + 1) * CHUNK)
         if index in computed:
             streams[index] = computed[index]
@@ -191,14 +203,19 @@ def edited_activations(
     basis = span_of_differences(cell.means[present])
     interchange = SubspaceInterchange(basis)
     width, rank = basis.shape
-    placebo = NormMatchedPlacebo(interchange, random_basis(width, rank, seed % 2**31) if rank else basis)
+    random_directions = random_basis(width, rank, seed % 2**31) if rank else basis
+    placebo = NormMatchedPlacebo(interchange, random_directions)
     centre = cell.centre.expand_as(base)
+
+    def interchange_weights() -> Float[Tensor, "row d_model"]:
+        return SubspaceInterchange(span_of_differences(cell.weights[present]))(base, source)
+
     return {
         "interchange": lambda: interchange(base, source),
         "placebo": lambda: placebo(base, source),
         "erasure": lambda: interchange(base, centre),
         "erasure placebo": lambda: placebo(base, centre),
-        "weights": lambda: SubspaceInterchange(span_of_differences(cell.weights[present]))(base, source),
+        "weights": interchange_weights,
     }
 
 
@@ -211,7 +228,8 @@ def span_of_differences(rows: Float[Tensor, "class d_model"]) -> Float[Tensor, "
     """
     rows = rows.float()
     vectors, sizes, _ = torch.linalg.svd((rows - rows.mean(0)).T, full_matrices=False)
-    return vectors[:, sizes > ROUNDING * rows.norm(dim=1).max()]
+    rounding_error = ROUNDING * rows.norm(dim=1).max()
+    return vectors[:, sizes > rounding_error]
 
 
 def interchange_map(
@@ -247,28 +265,31 @@ def interchange_map(
     Source: interchange interventions, Geiger et al. 2021, through TransformerLens; filter and pattern, Haufe et al.
     2014 (doi 10.1016/j.neuroimage.2013.10.067).
     """
+    # Pair the examples that have each target, and use the pairs with different answers.
     batch = batch.select(slice(0, 2 * MAX_PAIRS))
-    column = {target: index for index, target in enumerate(sorted({target for _, target in directions}))}
+    targets = sorted({target for _, target in directions})
+    column = {target: index for index, target in enumerate(targets)}
     pairs = {}
-    for target in column:
+    for target in targets:
         rows = batch.present[:, target].nonzero()[:, 0]
-        base, source = rows[: len(rows) // 2 * 2].view(-1, 2).T
+        n_pairs = len(rows) // 2
+        base, source = rows[: 2 * n_pairs].view(-1, 2).T
         different = batch.labels[base, target] != batch.labels[source, target]
         pairs[target] = base[different], source[different]
     # Count the answers that become the source's.
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
-    counts = {name: np.zeros((model.cfg.n_layers + 1, len(column)), dtype=int) for name in (*edits, "n")}
+    counts = {name: np.zeros((model.cfg.n_layers + 1, len(targets)), dtype=int) for name in (*edits, "n")}
     answers = edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed)
-    n_parts = -(-len(batch) // CHUNK)
-    for edited in counted("interchanges", answers, total=n_parts * len(directions)):
+    n_chunks = -(-len(batch) // CHUNK)
+    for edited in counted("interchanges", answers, total=n_chunks * len(directions)):
         labels = batch.labels[edited.sources, edited.target]
         cell = edited.layer, column[edited.target]
         counts["n"][cell] += len(labels)
         for name, edit in edits.items():
             counts[name][cell] += int((edited.after[edit][:, edited.target] == labels).sum())
     # Shares of the pairs, NaN without any.
-    n_pairs = np.maximum(counts["n"], 1)
-    shares = {name: counts[name] / n_pairs for name in edits}
-    shares["low"], shares["high"] = proportion_interval(counts["follows"], n_pairs)
+    totals = np.maximum(counts["n"], 1)
+    shares = {name: counts[name] / totals for name in edits}
+    shares["low"], shares["high"] = proportion_interval(counts["follows"], totals)
     causal = {name: np.where(counts["n"] > 0, share, np.nan) for name, share in shares.items()}
     return causal | {"n": counts["n"].astype(float)}

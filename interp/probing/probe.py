@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Solver = Literal["ridge", "logistic"]
 RIDGE_CONTROLS = 20
 LOGISTIC_CONTROLS = 1
+"""Draws of each control; fits with scikit-learn take long."""
+EXAMPLES_PER_CLASS = 10
+"""Fewest examples to fit on, per class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,21 +103,23 @@ class ProbeResult(Result):
         return heatmaps(panels, x=self.targets, x_title="target", y_title="layer", title=title, value="fraction")
 
     def __str__(self) -> str:
-        head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
+        header = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
         rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy.value)]
         repeats = repeats_text(self.n_scored, self.accuracy.n)
-        foot = (
+        footer = (
             f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples{repeats} per cell "
             f"(95 % within {self.accuracy.half_width:.3f}); control at most {self.control.max():.3f}, "
             f"untrained at most {self.untrained.max():.3f}"
         )
+        # A second block of columns on the right: the causal check.
         if self.causal is not None:
-            n, placebo = count_range(self.causal["n"].astype(int)), np.nan_to_num(self.causal["placebo"]).max()
-            foot += f"; interchange: share of answers that follow, {n} pairs per cell, placebo at most {placebo:.3f}"
-            head += "  interchange" + head.removeprefix("layer")
+            n = count_range(self.causal["n"].astype(int))
+            placebo = np.nan_to_num(self.causal["placebo"]).max()
+            footer += f"; interchange: share of answers that follow, {n} pairs per cell, placebo at most {placebo:.3f}"
+            header += "  interchange" + header.removeprefix("layer")
             gap = " " * len("  interchange")
             rows = [f"{row}{gap}  {_row(follows)}" for row, follows in zip(rows, self.causal["follows"], strict=True)]
-        return "\n".join([head, *rows, foot + omitted_text(self.omitted)])
+        return "\n".join([header, *rows, footer + omitted_text(self.omitted)])
 
 
 def _row(values: Float[np.ndarray, " target"]) -> str:
@@ -174,10 +179,9 @@ def probe(
     check_number("n_train", n_train, integer=True, low=1)
     check_number("n_test", n_test, integer=True, low=1)
     # Labels of the examples, at the targets that can be probed.
-    batches = fitting, testing = (
-        task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation"),
-        task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test"),
-    )
+    fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
+    testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
+    batches = fitting, testing
     label = label or next(iter(task.probe_labels(fitting)))
     labels = [_labels(task, batch, label) for batch in batches]
     if verify and not torch.equal(labels[1], testing.labels.masked_fill(~testing.present, 0)):
@@ -188,10 +192,10 @@ def probe(
     present = [batch.present[:, targets] for batch in batches]
     # Label sets: the true labels, and the draws of both controls.
     types = [task.control_types(batch)[:, targets] for batch in batches]
-    solve, draws = (score_ridge, RIDGE_CONTROLS) if solver == "ridge" else (score_logistic, LOGISTIC_CONTROLS)
+    n_draws = RIDGE_CONTROLS if solver == "ridge" else LOGISTIC_CONTROLS
     true = [values.T[:, None] for values in labels]
-    shuffled = shuffled_labels(labels, present, n_classes, draws, seed)
-    control = control_labels(types, present, n_classes, draws, seed)
+    shuffled = shuffled_labels(labels, present, n_classes, n_draws, seed)
+    control = control_labels(types, present, n_classes, n_draws, seed)
     # Fit and score all sets on the model's activations, and the true labels on those of an untrained model.
     model.eval()
     n_blocks = 2 * sum(-(-len(batch) // EXAMPLES_PER_BLOCK) for batch in batches)
@@ -199,28 +203,31 @@ def probe(
     causal = None
     with Count(f"probing {label}", n_blocks + verify, work=n_blocks * (1 + 1.2 * verify)) as count:
 
-        def streams(net: Net, index: int, sums: DirectionSums | None = None) -> Blocks:
-            for rows, block in residual_blocks(net, batches[index], targets):
+        def streams(net: Net, batch: Batch, sums: DirectionSums | None = None) -> Blocks:
+            """Activations at the targets, block by block, which are also added to the sums of the directions."""
+            for rows, block in residual_blocks(net, batch, targets):
                 if sums is not None:
                     sums.add(rows, block)
                 yield rows, block
                 count.advance()
 
-        score = partial(solve, present=present, n_classes=n_classes)
-        inputs = [streams(model, 0, sums), streams(model, 1)]
-        true_scores, shuffled_scores, control_scores = score(inputs, [true, shuffled, control])
-        del shuffled, control
+        score_with = score_ridge if solver == "ridge" else score_logistic
+        score = partial(score_with, present=present, n_classes=n_classes)
+        activations = [streams(model, fitting, sums), streams(model, testing)]
+        true_scores, shuffled_scores, control_scores = score(activations, [true, shuffled, control])
+        del shuffled, control  # the largest tensors here
         untrained = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
-        (untrained_scores,) = score([streams(untrained, 0), streams(untrained, 1)], [true])
-        # Interchange the directions that the probes read.
+        (untrained_scores,) = score([streams(untrained, fitting), streams(untrained, testing)], [true])
+        # Interchange the directions that the probes read; their targets are indices among the probed ones.
         if sums is not None:
             directions = {(layer, targets[index]): cell for (layer, index), cell in sums.directions().items()}
             causal = interchange_map(model, task, testing, directions, seed=seed)
             count.advance(work=1.2 * n_blocks)
+    # Intervals, whose trials are the distinct inputs that have the target.
     accuracy = true_scores[..., 0]
     n_fitted, n_scored = (exists.sum(0).numpy() for exists in present)
-    inputs_scored = distinct_inputs(testing)
-    n_distinct = np.array([len(np.unique(inputs_scored[exists])) for exists in present[1].T.numpy()])
+    inputs = distinct_inputs(testing)
+    n_distinct = np.array([len(np.unique(inputs[exists])) for exists in present[1].T.numpy()])
     low, high = share_interval(accuracy, n_distinct)
     return ProbeResult(
         label=label,
@@ -236,7 +243,7 @@ def probe(
         n_fitted=n_fitted,
         n_scored=n_scored,
         omitted=omitted,
-        n_controls=draws,
+        n_controls=n_draws,
         causal=causal,
     )
 
@@ -269,9 +276,10 @@ def _probed_targets(
 ) -> tuple[list[int], dict[str, str]]:
     """Indices of the targets that can be probed, and reasons why the others cannot."""
     fitting, testing = batches
-    least = 10 * n_classes
+    least = EXAMPLES_PER_CLASS * n_classes
     if len(fitting) < least:
         raise ValueError(f"n_train is {len(fitting)} for {n_classes} classes; give at least {least}.")
+    # Sort the targets.
     probed, omitted = [], {}
     for index, name in enumerate(task.targets):
         values = labels[fitting.present[:, index], index]
@@ -283,6 +291,7 @@ def _probed_targets(
             omitted[name] = "a single class"
         else:
             probed.append(index)
+    # Without a target to probe, name the reason.
     if not probed and set(omitted.values()) == {"a single class"}:
         raise ValueError(
             f"label {label!r} has a single class at every target ({int(labels[0, 0])} in all {len(labels)} examples at "

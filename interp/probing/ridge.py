@@ -23,10 +23,12 @@ class LinearClassifier:
     ) -> Int[Tensor, "cell draw"]:
         """Number of samples classified correctly."""
         cells, draws, width, classes = self.weight.shape
-        flat = self.weight.transpose(1, 2).reshape(cells, width, draws * classes)
-        scores = torch.baddbmm(self.bias.reshape(cells, 1, draws * classes), inputs, flat)
-        guess = scores.view(cells, -1, draws, classes).argmax(-1)
-        return (guess.transpose(1, 2) == labels).sum(-1)
+        # One product for all draws of a cell.
+        weight = self.weight.transpose(1, 2).reshape(cells, width, draws * classes)
+        bias = self.bias.reshape(cells, 1, draws * classes)
+        scores = torch.baddbmm(bias, inputs, weight)
+        predicted = scores.view(cells, -1, draws, classes).argmax(-1)
+        return (predicted.transpose(1, 2) == labels).sum(-1)
 
     def accuracy(
         self, inputs: Float[Tensor, "cell sample d_model"], labels: Int[Tensor, "cell draw sample"]
@@ -61,22 +63,25 @@ class Moments:
         self, inputs: Float[Tensor, "cell sample d_model"], onehots: Sequence[Float[Tensor, "cell sample _"]]
     ) -> None:
         """Add a block of examples, with one-hot labels of each set of labels (see `one_hot`)."""
-        n, n_before, self.input_dtype = inputs.shape[1], self.n, inputs.dtype
-        self.n += n
-        mean = inputs.mean(1, keepdim=True)
-        centred = (inputs - mean).transpose(1, 2)
-        shift, between = mean - self.mean, n_before * n / self.n
+        self.input_dtype = inputs.dtype
+        n_before, n_block = self.n, inputs.shape[1]
+        self.n += n_block
+        block_mean = inputs.mean(1, keepdim=True)
+        centred = (inputs - block_mean).transpose(1, 2)
+        shift = block_mean - self.mean
+        between = n_before * n_block / self.n
         # Covariances within the block, and between its mean and the mean so far.
         self.gram += centred @ centred.transpose(1, 2)
         if n_before:
             self.gram += between * shift.transpose(1, 2) @ shift
+        # The same for inputs and labels, for each set of labels.
         for cross, share, onehot in zip(self.cross, self.share, onehots, strict=True):
             share_shift = onehot.mean(1) - share
             cross += centred @ onehot
             if n_before:
                 cross += between * shift.transpose(1, 2) @ share_shift[:, None]
-            share += share_shift * (n / self.n)
-        self.mean += shift * (n / self.n)
+            share += share_shift * (n_block / self.n)
+        self.mean += shift * (n_block / self.n)
 
     def solve(self, n_classes: int, *, ridge: float = RIDGE) -> list[LinearClassifier]:
         """Least squares on one-hot labels, in the precision of the inputs, for each set of labels.
@@ -86,19 +91,20 @@ class Moments:
             ridge: Penalty relative to the mean variance of the inputs.
         """
         dtype = self.input_dtype
-        gram, mean = self.gram.to(dtype, copy=True), self.mean.to(dtype)
+        gram = self.gram.to(dtype, copy=True)
+        mean = self.mean.to(dtype)
+        # Add the penalty, which is positive even where inputs are constant.
         diagonal = gram.diagonal(dim1=1, dim2=2)
-        penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)  # inputs may be constant
-        gram.diagonal(dim1=1, dim2=2).add_(penalty[:, None])
+        penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)
+        diagonal.add_(penalty[:, None])
+        # All sets of labels share one factor of the covariance.
         factor = torch.linalg.cholesky(gram)
         classifiers = []
         for cross, share in zip(self.cross, self.share, strict=True):
             weight = torch.cholesky_solve(cross.to(dtype), factor)
             bias = share.to(dtype) - (mean @ weight)[:, 0]
-            cells, width, columns = weight.shape
-            draws = columns // n_classes
-            shaped = weight.view(cells, width, draws, n_classes).transpose(1, 2)
-            classifiers.append(LinearClassifier(shaped, bias.view(cells, draws, n_classes)))
+            weight_by_draw = weight.unflatten(2, (-1, n_classes)).transpose(1, 2)
+            classifiers.append(LinearClassifier(weight_by_draw, bias.unflatten(1, (-1, n_classes))))
         return classifiers
 
 

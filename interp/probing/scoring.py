@@ -25,14 +25,18 @@ def control_labels(
     types: list[Int[Tensor, "_ target"]], present: list[Bool[Tensor, "_ target"]], n_classes: int, draws: int, seed: int
 ) -> list[Int[Tensor, "target draw batch"]]:
     """A random class per input type, the same in both batches."""
-    exists, small = torch.cat(present), _smallest(n_classes)
+    exists = torch.cat(present)
+    dtype = _label_dtype(n_classes)
     distinct, inverse = torch.cat(types)[exists].unique(return_inverse=True)
+    # Draw a class for each type, and give it to all examples of the type in both batches.
     generator = derived_generator(seed, "control task")
-    labels = torch.zeros(draws, *exists.shape, dtype=small)
+    labels = torch.zeros(draws, *exists.shape, dtype=dtype)
     for draw in labels:
-        draw[exists] = torch.randint(n_classes, (len(distinct),), generator=generator).to(small)[inverse]
+        class_of_type = torch.randint(n_classes, (len(distinct),), generator=generator).to(dtype)
+        draw[exists] = class_of_type[inverse]
     labels = labels.permute(2, 0, 1)
-    return [labels[..., : len(types[0])], labels[..., len(types[0]) :]]
+    n_fitting = len(types[0])
+    return [labels[..., :n_fitting], labels[..., n_fitting:]]
 
 
 def shuffled_labels(
@@ -43,17 +47,19 @@ def shuffled_labels(
     seed: int,
 ) -> list[Int[Tensor, "target draw batch"]]:
     """Labels of each target in random orders, among the examples that have it."""
-    generator, shuffled = derived_generator(seed, "shuffled labels"), []
+    generator = derived_generator(seed, "shuffled labels")
+    shuffled = []
     for values, exists in zip(labels, present, strict=True):
-        values = values.to(_smallest(n_classes))
-        orders = torch.empty(values.shape[1], draws, len(values), dtype=values.dtype)
+        values = values.to(_label_dtype(n_classes))
+        draws_of_batch = torch.empty(values.shape[1], draws, len(values), dtype=values.dtype)
         for draw in range(draws):
-            orders[:, draw] = _in_order(values, exists, torch.randperm(len(values), generator=generator))
-        shuffled.append(orders)
+            order = torch.randperm(len(values), generator=generator)
+            draws_of_batch[:, draw] = _in_order(values, exists, order)
+        shuffled.append(draws_of_batch)
     return shuffled
 
 
-def _smallest(n_classes: int) -> torch.dtype:
+def _label_dtype(n_classes: int) -> torch.dtype:
     """The smallest type of the labels, of which there are many: one per example, target and draw."""
     return torch.int8 if n_classes <= 128 else torch.int32
 
@@ -61,6 +67,7 @@ def _smallest(n_classes: int) -> torch.dtype:
 def _in_order(
     labels: Int[Tensor, "batch target"], present: Bool[Tensor, "batch target"], order: Int[Tensor, " batch"]
 ) -> Int[Tensor, "target batch"]:
+    """Labels of each target in this order of the examples, without those that do not have the target."""
     ordered = labels.T.clone()
     for target, exists in enumerate(present.T):
         ordered[target, exists] = labels[order[exists[order]], target]
@@ -81,41 +88,45 @@ def score_ridge(
     Returns:
         Accuracies for each set of labels.
     """
+    fitting_blocks, testing_blocks = inputs
+    # A group is the targets that the same examples have; it has moments of every layer.
     groups = list(same_examples(*present))
-    # Fit: moments of every layer, for each group of targets that the same examples have.
-    precision = torch.float64 if len(present[0]) > EXAMPLES_PER_BLOCK else None
-    columns = [fitting.shape[1] * n_classes for fitting, _ in labels]
+    group_sizes = [len(labels[0][0][targets]) for targets, _ in groups]
+    n_columns = [fit_labels.shape[1] * n_classes for fit_labels, _ in labels]
     moments: list[list[Moments]] = []
-    for rows, block in inputs[0]:
+    # Fit: add the moments of all blocks, in double precision if there are several.
+    for rows, block in fitting_blocks:
         if not moments:
-            dtype, width = precision or block.dtype, block.shape[-1]
-            sizes = [len(labels[0][0][targets]) for targets, _ in groups]
-            moments = [[Moments(size, width, columns, dtype=dtype) for _ in block] for size in sizes]
+            dtype = torch.float64 if len(present[0]) > EXAMPLES_PER_BLOCK else block.dtype
+            width = block.shape[-1]
+            moments = [[Moments(size, width, n_columns, dtype=dtype) for _ in block] for size in group_sizes]
         for layer_moments, (targets, (exists, _)) in zip(moments, groups, strict=True):
-            examples = _in_block(exists, rows)
-            onehots = [
-                one_hot(fitting[targets][..., rows][..., examples], n_classes, block.dtype) for fitting, _ in labels
-            ]
+            examples = examples_in_block(exists, rows)
+            onehots = []
+            for fit_labels, _ in labels:
+                block_labels = fit_labels[targets][..., rows][..., examples]
+                onehots.append(one_hot(block_labels, n_classes, block.dtype))
             if not onehots[0].shape[1]:
                 continue
-            for layer, moment in zip(block, layer_moments, strict=True):
-                moment.add(layer[targets][:, examples], onehots)
-    # Score: correct answers of every layer.
+            for layer, layer_moment in zip(block, layer_moments, strict=True):
+                layer_moment.add(layer[targets][:, examples], onehots)
+    # Score: count the correct answers of every layer.
     classifiers = [[moment.solve(n_classes) for moment in layer_moments] for layer_moments in moments]
-    n_correct = [torch.zeros(len(moments[0]), *testing.shape[:2], dtype=torch.long) for _, testing in labels]
-    for rows, block in inputs[1]:
+    n_layers = len(moments[0])
+    n_correct = [torch.zeros(n_layers, *test_labels.shape[:2], dtype=torch.long) for _, test_labels in labels]
+    for rows, block in testing_blocks:
         for by_layer, (targets, (_, exists)) in zip(classifiers, groups, strict=True):
-            examples = _in_block(exists, rows)
-            truths = [testing[targets][..., rows][..., examples] for _, testing in labels]
-            for index, (fitted, layer) in enumerate(zip(by_layer, block, strict=True)):
-                for counts, classifier, truth in zip(n_correct, fitted, truths, strict=True):
+            examples = examples_in_block(exists, rows)
+            truths = [test_labels[targets][..., rows][..., examples] for _, test_labels in labels]
+            for index, (of_sets, layer) in enumerate(zip(by_layer, block, strict=True)):
+                for counts, classifier, truth in zip(n_correct, of_sets, truths, strict=True):
                     counts[index, targets] += classifier.n_correct(layer[targets][:, examples], truth)
     n_scored = present[1].sum(0)[:, None]
     return [(counts.float() / n_scored).double().numpy() for counts in n_correct]
 
 
-def _in_block(exists: Any, rows: slice) -> Any:
-    """Which examples of a block have the targets of a group; `exists` is a slice if all examples have all targets."""
+def examples_in_block(exists: Any, rows: slice) -> Any:
+    """The examples of a block that have the targets of a group, as an index; `exists` is a slice if all have them."""
     return exists if isinstance(exists, slice) else exists[rows]
 
 
@@ -124,11 +135,13 @@ def score_logistic(
 ) -> list[Float[np.ndarray, "layer target _"]]:
     """Accuracy of scikit-learn's logistic regression on standardised inputs; as `score_ridge`, with all in memory."""
     fitting, testing = (torch.cat([block for _, block in blocks], 2) for blocks in inputs)
-    scores = [np.empty((*fitting.shape[:2], fit_labels.shape[1])) for fit_labels, _ in labels]
-    for targets, (fitted, tested) in same_examples(*present):
-        group_inputs = fitting[:, targets][:, :, fitted], testing[:, targets][:, :, tested]
+    n_layers, n_targets = fitting.shape[:2]
+    scores = [np.empty((n_layers, n_targets, fit_labels.shape[1])) for fit_labels, _ in labels]
+    # A group is the targets that the same examples have.
+    for targets, (fit_examples, test_examples) in same_examples(*present):
+        group_inputs = fitting[:, targets][:, :, fit_examples], testing[:, targets][:, :, test_examples]
         for set_scores, (fit_labels, test_labels) in zip(scores, labels, strict=True):
-            group_labels = fit_labels[targets][..., fitted], test_labels[targets][..., tested]
+            group_labels = fit_labels[targets][..., fit_examples], test_labels[targets][..., test_examples]
             set_scores[:, targets] = _logistic_scores(group_inputs, group_labels)
     return scores
 
@@ -136,16 +149,19 @@ def score_logistic(
 def _logistic_scores(
     inputs: tuple[Tensor, Tensor], labels: tuple[Tensor, Tensor]
 ) -> Float[np.ndarray, "layer target draw"]:
-    layers, targets = inputs[0].shape[:2]
-    cells = [
-        (inputs[0][layer, target], labels[0][target, draw], inputs[1][layer, target], labels[1][target, draw])
-        for layer, target, draw in np.ndindex(layers, targets, labels[0].shape[1])
-    ]
-    with threadpool_limits(1):  # cells run in parallel; threads within each would compete for the same cores
-        scores = Parallel(n_jobs=-1, prefer="threads")(
-            delayed(_logistic_accuracy)(*(values.numpy() for values in cell)) for cell in cells
-        )
-    return np.array(scores).reshape(layers, targets, -1)
+    """Accuracy of every layer, target and draw, from inputs and labels to fit on and to score on."""
+    fit_inputs, test_inputs = (values.numpy() for values in inputs)
+    fit_labels, test_labels = (values.numpy() for values in labels)
+    shape = (*fit_inputs.shape[:2], fit_labels.shape[1])
+    fits = []
+    for layer, target, draw in np.ndindex(shape):
+        fit_cell = fit_inputs[layer, target], fit_labels[target, draw]
+        test_cell = test_inputs[layer, target], test_labels[target, draw]
+        fits.append(delayed(_logistic_accuracy)(*fit_cell, *test_cell))
+    # Cells run in parallel; threads within each would compete for the same cores.
+    with threadpool_limits(1):
+        scores = Parallel(n_jobs=-1, prefer="threads")(fits)
+    return np.array(scores).reshape(shape)
 
 
 def _logistic_accuracy(x_fit: np.ndarray, y_fit: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> float:
@@ -156,4 +172,5 @@ def _logistic_accuracy(x_fit: np.ndarray, y_fit: np.ndarray, x_test: np.ndarray,
 
     if len(np.unique(y_fit)) < 2:  # a control draw may give every input type the same class
         return float((y_test == y_fit[0]).mean())
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x_fit, y_fit).score(x_test, y_test)
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    return classifier.fit(x_fit, y_fit).score(x_test, y_test)

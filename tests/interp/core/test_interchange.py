@@ -40,7 +40,7 @@ def test_interchanges_equal_hooks(small, kind):
 
         with torch.no_grad():
             wanted = logits_at_targets(model.run_with_hooks(base.tokens, fwd_hooks=[(name, edit)]), base)
-            found = torch.cat([logits for _, logits in engine.logits_by_part(site, place)])
+            found = torch.cat([logits for _, logits in engine.logits_by_chunk(site, place)])
         torch.testing.assert_close(found, wanted)
         before = logits_at_targets(model(base.tokens), base)
         assert not torch.allclose(found, before) or kind == "resid"
@@ -63,7 +63,7 @@ def test_a_subspace_is_interchanged_alone(small):
 
     with torch.no_grad():
         wanted = model.run_with_hooks(base.tokens, fwd_hooks=[("blocks.1.hook_resid_pre", edit)])
-        found = torch.cat([logits for _, logits in engine.logits_by_part(site, place, SubspaceInterchange(basis))])
+        found = torch.cat([logits for _, logits in engine.logits_by_chunk(site, place, SubspaceInterchange(basis))])
     torch.testing.assert_close(found, logits_at_targets(wanted, base))
 
 
@@ -82,5 +82,5 @@ def test_a_hook_of_the_caller_acts_once(small):
     model.add_hook("blocks.1.hook_resid_pre", lambda value, hook: value * 2)
     engine = Interchange(model, base, source, ["resid"])
     nowhere = torch.full((len(base), 1), -1)
-    (logits,) = (logits for _, logits in engine.logits_by_part(Site("resid", 1), Place("none", nowhere, nowhere)))
+    (logits,) = (logits for _, logits in engine.logits_by_chunk(Site("resid", 1), Place("none", nowhere, nowhere)))
     torch.testing.assert_close(logits, logits_at_targets(model(base.tokens), base))
