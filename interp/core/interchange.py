@@ -158,12 +158,13 @@ def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> 
             "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
             "Remove it, or attach it to hook_embed."
         )
-    names = dict.fromkeys([*residual_names(net), *(site.hook_point(net) for site in sites_of(net, kinds))])
+    names = residual_names(net) + [site.hook_point(net) for site in sites_of(net, kinds)]
+    names = list(dict.fromkeys(names))
     for inputs in chunks(batch, size):
         inputs = inputs.to(device_of(net))
         options: dict[str, Any] = inputs.model_inputs()
         with torch.no_grad():
-            logits, cache = net.run_with_cache(inputs.tokens, **options, names_filter=list(names))
+            logits, cache = net.run_with_cache(inputs.tokens, **options, names_filter=names)
         yield Recording(net, inputs, dict(cache.cache_dict), take(logits, inputs.target_positions))
 
 
