@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from case_studies.frame.claims import NAME, Claim
-from case_studies.frame.evidence import SIZES, Size, check_size
+from case_studies.frame.evidence import SIZES, Size
 from case_studies.frame.page import write_study_page
 from case_studies.frame.results import StudyResult
 from case_studies.frame.running import MODELS, Run
@@ -26,6 +26,7 @@ from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results,
 from case_studies.frame.training import Plan
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
+from hooks.checks import check_choice
 from interp.core.devices import check_device
 from interp.core.environment import environment
 from interp.core.progress import say
@@ -192,7 +193,7 @@ class Study:
 
     def _choose_for_run(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
         """The chosen claims, after a check of the options of a run."""
-        check_size(size)
+        check_choice("size", size, Size)
         chosen = self.choose(only)
         if n_jobs < 1:
             raise ValueError(f"n_jobs is {n_jobs}; give at least one process.")
@@ -290,7 +291,7 @@ class Study:
             ValueError: as `draw`.
         """
         if size is not None:
-            check_size(size)
+            check_choice("size", size, Size)
         shipped = read_results(self.shipped, self.name) if self.shipped else None
         if size is None:
             size = shipped.size if shipped else "quick"

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from case_studies.frame.evidence import SIZES, Evidence, Size, check_size
+from case_studies.frame.evidence import SIZES, Evidence, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import ClaimVerdict, Rule
+from hooks.checks import check_choice
 from interp.sweeps.spec import ModelSpec
 
 NOT_MEASURED = "not measured"
@@ -105,7 +106,7 @@ class Claim:
         object.__setattr__(self, "needs", tuple(self.needs))
         object.__setattr__(self, "sizes", tuple(self.sizes))
         for size in self.sizes:
-            check_size(size)
+            check_choice("size", size, Size)
         if set(self.sizes) != set(SIZES) and not self.sizes_reason:
             raise ValueError(
                 f"claim {self.id} is measured at {', '.join(self.sizes) or 'no size'}; give sizes_reason for others."
@@ -116,9 +117,14 @@ class Claim:
             )
 
     @property
+    def packs_digest(self) -> str:
+        """Digest of the packs that it reads; empty if it reads none, or there are none."""
+        return self.packs.digest if self.packs else ""
+
+    @property
     def missing_input(self) -> str:
         """What is missing for measuring it, with a remedy; empty if nothing is."""
-        if self.packs is None or self.packs.digest:
+        if self.packs is None or self.packs_digest:
             return ""
         return "It reads packs, files from outside, and there are none; give their folder with --packs."
 
@@ -128,7 +134,7 @@ class Claim:
         return f"{self.method}: {self.rule.text}."
 
     def in_range(self, measurement: Measurement) -> Measurement:
-        """The measurement with its interval cut at the ends of `value_range`, outside of which no value is possible.
+        """The measurement with its interval cut at the ends of `value_range`.
 
         Raises:
             ValueError: the value is outside.

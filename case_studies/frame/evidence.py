@@ -20,16 +20,6 @@ LARGE_SIZES = SIZES[1:]
 """The sizes of claims that take too long, or have too few models, at size quick."""
 
 
-def check_size(size: str) -> None:
-    """Check that a study's size exists.
-
-    Raises:
-        ValueError: naming the sizes that exist.
-    """
-    if size not in SIZES:
-        raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The input of a measure. A measure reads nothing else, so that its result can be cached."""

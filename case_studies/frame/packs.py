@@ -1,16 +1,14 @@
 """Folders of packs, files from outside that a study reads: `NAME.json` and `NAME.npz`."""
 
-import functools
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Packs:
-    """All packs of a folder. Two are the same if their files are, wherever they are."""
+    """All packs of a folder."""
 
     folder: Path | None = None
     """None: there are no packs."""
@@ -32,24 +30,15 @@ class Packs:
         """Digest of all files; empty if there are none."""
         if not self._paths:
             return ""
-        files = [file for path in self._paths for file in (path, path.with_suffix(".npz"))]
-        return hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()[:16]
+        content = hashlib.sha256()
+        for path in self._paths:
+            for file in (path, path.with_suffix(".npz")):
+                content.update(file.name.encode() + file.read_bytes())
+        return content.hexdigest()[:16]
 
     @cached_property
     def _paths(self) -> tuple[Path, ...]:
         if self.folder is None:
             return ()
-        return tuple(sorted(path for path in self.folder.glob("*.json") if path.with_suffix(".npz").is_file()))
-
-    def __repr__(self) -> str:
-        return f"packs {self.digest}"
-
-
-def packs_digest(measure: Any) -> str:
-    """Digest of the packs that a measure reads; empty if it reads none."""
-    while isinstance(measure, functools.partial):
-        for argument in (*measure.args, *measure.keywords.values()):
-            if isinstance(argument, Packs):
-                return argument.digest
-        measure = measure.func
-    return ""
+        with_arrays = [path for path in self.folder.glob("*.json") if path.with_suffix(".npz").is_file()]
+        return tuple(sorted(with_arrays))

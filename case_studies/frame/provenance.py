@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from case_studies.frame.claims import Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.packs import packs_digest
 from interp.core.content_key import digest_of_files
 from interp.core.environment import environment, source_version
 from interp.training.folder import RunFolder
@@ -21,31 +21,37 @@ T = TypeVar("T")
 _PROCESS = Path("/proc/self")
 
 
-def provenance(measure: Any, evidence: Evidence) -> dict[str, Any]:
+def provenance(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     """What a measurement was made with, as plain values.
 
     Args:
-        measure: The measure of the claim.
+        claim: The claim.
         evidence: Its evidence, with all models trained.
     """
     code = {package: source_digest(package)[:12] for package in ("hooks", "interp")}
     content = environment() | {"source": source_version(), "code": code, "trained": _models(evidence)}
-    packs = packs_digest(measure)
-    return content | {"packs": packs} if packs else content
+    if claim.packs_digest:
+        content["packs"] = claim.packs_digest
+    return content
 
 
+@functools.cache
 def source_digest(package: str) -> str:
-    """Digest of all Python files of a package."""
-    folders = map(Path, import_module(package).__path__)
-    return digest_of_files(path for folder in folders for path in folder.rglob("*.py"))
+    """Digest of all Python files of an imported package, computed once per process."""
+    files: list[Path] = []
+    for folder in import_module(package).__path__:
+        files += Path(folder).rglob("*.py")
+    return digest_of_files(files)
 
 
 def _models(evidence: Evidence) -> dict[str, Any] | None:
     """Digest of the weights of all models, the distinct environments they were trained in, and their training time."""
     keys = sorted({spec.key for specs in evidence.groups.values() for spec in specs})
-    folders = [folder for folder in (RunFolder(evidence.folder / key) for key in keys) if folder.finished]
+    folders = [RunFolder(evidence.folder / key) for key in keys]
+    folders = [folder for folder in folders if folder.finished]
     if not folders:
         return None
+    # One digest of the weights of all models, in the order of their keys
     weights = "".join(weights_digest(folder.path) or "" for folder in folders)
     return {
         "weights": hashlib.sha256(weights.encode()).hexdigest()[:16],
@@ -65,7 +71,7 @@ def _environments(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
 
 
 def training_seconds(folders: Sequence[RunFolder]) -> float:
-    """Time that models were trained, of all of them together."""
+    """Total training time of models."""
     curves = [folder.read_metrics() for folder in folders]
     return sum(curve[-1]["seconds"] for curve in curves if curve)
 
@@ -75,13 +81,14 @@ def weights_digest(folder: Path) -> str | None:
     path = RunFolder(folder).model_path
     if not path.exists():
         return None
+    # Claims share models: a file is hashed again only if it was modified
     stat = path.stat()
     return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=4096)
 def _file_digest(path: Path, size: int, modified: int) -> str:
-    """SHA-256 of a file, computed again if it was modified; claims share models."""
+    """SHA-256 of a file; size and time of modification are part of the cache's key."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -93,13 +100,16 @@ def with_cost(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
     """
     with suppress(OSError):
         (_PROCESS / "clear_refs").write_text("5")  # resets the peak
-    started, cpu_started = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
+    cpu_started = time.process_time()
     value = call()
-    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    seconds = time.perf_counter() - started
+    cpu_seconds = time.process_time() - cpu_started
     return value, {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3), "peak_mb": _peak_mb()}
 
 
 def _peak_mb() -> float | None:
+    """Peak memory of this process in megabytes: from Linux's /proc, else from `getrusage`; None on Windows."""
     with suppress(OSError):
         for line in (_PROCESS / "status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim, When
 from case_studies.frame.evidence import Size
 from case_studies.frame.measurement import Measurement, interval_text
-from case_studies.frame.rules import VERDICTS, ClaimVerdict
+from case_studies.frame.rules import CLAIM_VERDICTS, ClaimVerdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
+LABELS = (*CLAIM_VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
 """What is shown of a claim, in the order in which they are counted."""
 
 
@@ -38,6 +38,21 @@ class ClaimResult:
     """Versions, hardware, source code and time of the run that measured it, and weights of its models."""
     code: str | None = None
     """`code_digest` of the measure; None if it was not recorded."""
+
+    @classmethod
+    def judged(cls, claim: Claim, measurement: Measurement, **facts: Any) -> "ClaimResult":
+        """A measurement under the claim's rule, with its interval cut at the claim's range.
+
+        Args:
+            claim: The claim.
+            measurement: What was measured.
+            **facts: The other fields: note, settings, cost, provenance, code.
+
+        Raises:
+            Exception: the rule cannot judge it.
+        """
+        measurement = claim.in_range(measurement)
+        return cls(claim=claim, verdict=claim.verdict(measurement), measurement=measurement, **facts)
 
     @property
     def label(self) -> str:
@@ -189,4 +204,4 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], remarks: Se
 def _tally(results: Sequence[ClaimResult]) -> str:
     """Number of results by label, in words; verdicts are named if there is none too."""
     counts = Counter(result.label for result in results)
-    return ", ".join(f"{counts[label]} {label}" for label in LABELS if label in VERDICTS or counts[label])
+    return ", ".join(f"{counts[label]} {label}" for label in LABELS if label in CLAIM_VERDICTS or counts[label])

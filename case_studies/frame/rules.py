@@ -1,8 +1,8 @@
 """Rules that judge a measurement: values that give both their text and their verdict, so that the two cannot differ.
 
 A rule for a number with an interval compares the whole interval with a bar; if the bar is inside, the claim is
-inconclusive. `Value` and `Number` are for numbers without sampling error, `Conditional`, `AllOf` and `Split` combine
-rules.
+inconclusive. `Value` and `Number` are for numbers without sampling error, `Conditional`, `AllOf` and `TwoSided`
+combine rules.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 from case_studies.frame.measurement import Measurement
 
 ClaimVerdict = Literal["reproduced", "not reproduced", "inconclusive"]
-VERDICTS: tuple[ClaimVerdict, ...] = get_args(ClaimVerdict)
+CLAIM_VERDICTS: tuple[ClaimVerdict, ...] = get_args(ClaimVerdict)
 INTERVAL = "the interval"
 TAIL = 0.025
 """Chance that a 95 % interval is wholly on one side of the true value."""
@@ -34,6 +34,15 @@ class Rule(ABC):
     def verdict(self, m: Measurement) -> ClaimVerdict:
         """The rule applied to a measurement."""
 
+    @property
+    def text(self) -> str:
+        """The rule in words, to follow the name of what is measured and a colon."""
+        return f"reproduced if {self.passes()}, not reproduced if {self.fails('it')}, else inconclusive"
+
+    def comparison(self, m: Measurement) -> str:
+        """The condition for reproduced, and the number that was compared with it."""
+        return f"{self.passes()} (it is {_text(m.low)} to {_text(m.high)})"
+
     def unmet(self, m: Measurement) -> tuple[str, ...]:
         """What prevents `reproduced`, where the measured number does not show it: each condition and its number.
 
@@ -41,24 +50,20 @@ class Rule(ABC):
         """
         return ()
 
-    def comparison(self, m: Measurement) -> str:
-        """The condition for reproduced, and the number that was compared with it."""
-        return f"{self.passes()} (it is {_text(m.low)} to {_text(m.high)})"
+    @property
+    def combined(self) -> "tuple[Rule, ...]":
+        """The rules about intervals that this rule combines."""
+        return ()
 
     @property
     def chance(self) -> float:
         """Largest probability of reproduced if the true value is at the bar; 0 for rules without an interval."""
-        return TAIL
+        return min((rule.chance for rule in self.combined), default=TAIL)
 
     @property
     def bars(self) -> tuple[float, ...]:
         """The bars that the interval is compared with; none for rules about exact numbers."""
-        return ()
-
-    @property
-    def text(self) -> str:
-        """The rule in words, to follow the name of what is measured and a colon."""
-        return f"reproduced if {self.passes()}, not reproduced if {self.fails('it')}, else inconclusive"
+        return tuple(bar for rule in self.combined for bar in rule.bars)
 
 
 COMPARISONS: Mapping[str, Callable[[Measurement, float], bool]] = {
@@ -161,54 +166,73 @@ class Equal(Rule):
         return _decide(m.low == self.expected == m.high, not m.low <= self.expected <= m.high)
 
 
-@dataclass(frozen=True)
-class Value(Rule):
-    """A rule about the measured value, without its interval: reproduced if met, else not reproduced."""
+class _WithoutInterval(Rule):
+    """A rule about a number without sampling error: reproduced if met, else not reproduced."""
 
     rule: Rule
 
-    def passes(self, subject: str = "the value") -> str:
-        return self.rule.passes("the value")
-
-    def comparison(self, m: Measurement) -> str:
-        return f"{self.passes()} (it is {_text(m.value)})"
-
-    def fails(self, subject: str = "the value") -> str:
-        return "it is not"
-
-    def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _exact(self.rule, m.value)
-
     @property
-    def chance(self) -> float:
-        return 0.0
+    @abstractmethod
+    def subject(self) -> str:
+        """What the rule is about, in words."""
+
+    @abstractmethod
+    def number(self, m: Measurement) -> Any:
+        """The number of a measurement that the rule is about."""
+
+    def passes(self, subject: str = "") -> str:
+        return self.rule.passes(self.subject)
+
+    def fails(self, subject: str = "") -> str:
+        return "it is not"
 
     @property
     def text(self) -> str:
         return f"reproduced if {self.passes()}, else not reproduced"
 
+    def comparison(self, m: Measurement) -> str:
+        return f"{self.passes()} (it is {_text(self.number(m))})"
+
+    def verdict(self, m: Measurement) -> ClaimVerdict:
+        number = self.number(m)
+        point = Measurement(value=number, low=number, high=number, n=1, unit="", exact=True)
+        return "reproduced" if self.rule.verdict(point) == "reproduced" else "not reproduced"
+
+    @property
+    def chance(self) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
-class Number(Value):
+class Value(_WithoutInterval):
+    """A rule about the measured value, without its interval: reproduced if met, else not reproduced."""
+
+    rule: Rule
+
+    @property
+    def subject(self) -> str:
+        return "the value"
+
+    def number(self, m: Measurement) -> float:
+        return m.value
+
+
+@dataclass(frozen=True)
+class Number(_WithoutInterval):
     """A rule about one of the measurement's `numbers`: reproduced if met, else not reproduced."""
 
     name: str
+    rule: Rule
 
-    def __init__(self, name: str, rule: Rule):
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "rule", rule)
+    @property
+    def subject(self) -> str:
+        return f"“{self.name}”"
 
-    def passes(self, subject: str = "") -> str:
-        return self.rule.passes(f"“{self.name}”")
-
-    def comparison(self, m: Measurement) -> str:
-        return f"{self.passes()} (it is {_text(m.numbers[self.name])})"
+    def number(self, m: Measurement) -> Any:
+        return m.numbers[self.name]
 
     def unmet(self, m: Measurement) -> tuple[str, ...]:
         return () if self.verdict(m) == "reproduced" else (self.comparison(m),)
-
-    def verdict(self, m: Measurement) -> ClaimVerdict:
-        return _exact(self.rule, m.numbers[self.name])
 
 
 @dataclass(frozen=True)
@@ -218,29 +242,25 @@ class Conditional(Rule):
     condition: Number
     rule: Rule
 
+    @property
+    def combined(self) -> tuple[Rule, ...]:
+        return (self.rule,)
+
     def passes(self, subject: str = INTERVAL) -> str:
         return self.rule.passes(subject)
 
     def fails(self, subject: str = INTERVAL) -> str:
         return self.rule.fails(subject)
 
+    @property
+    def text(self) -> str:
+        return f"{self.rule.text}; inconclusive unless {self.condition.passes()}"
+
     def verdict(self, m: Measurement) -> ClaimVerdict:
         return self.rule.verdict(m) if self.condition.verdict(m) == "reproduced" else "inconclusive"
 
     def unmet(self, m: Measurement) -> tuple[str, ...]:
         return self.condition.unmet(m) or self.rule.unmet(m)
-
-    @property
-    def chance(self) -> float:
-        return self.rule.chance
-
-    @property
-    def text(self) -> str:
-        return f"{self.rule.text}; inconclusive unless {self.condition.passes()}"
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return self.rule.bars
 
 
 @dataclass(frozen=True)
@@ -252,6 +272,10 @@ class AllOf(Rule):
     def __init__(self, *rules: Rule):
         object.__setattr__(self, "rules", rules)
 
+    @property
+    def combined(self) -> tuple[Rule, ...]:
+        return self.rules
+
     def passes(self, subject: str = INTERVAL) -> str:
         return " and ".join(rule.passes() for rule in self.rules)
 
@@ -260,8 +284,9 @@ class AllOf(Rule):
 
     @property
     def text(self) -> str:
-        exact = all(isinstance(rule, Value) for rule in self.rules)
-        return f"reproduced if {self.passes()}, else not reproduced" if exact else super().text
+        if all(isinstance(rule, _WithoutInterval) for rule in self.rules):  # it cannot be inconclusive
+            return f"reproduced if {self.passes()}, else not reproduced"
+        return super().text
 
     def verdict(self, m: Measurement) -> ClaimVerdict:
         verdicts = {rule.verdict(m) for rule in self.rules}
@@ -271,24 +296,28 @@ class AllOf(Rule):
         verdict = self.verdict(m)
         if verdict == "reproduced":
             return ()
-        rules = [rule for rule in self.rules if rule.verdict(m) == verdict]
-        return tuple(text for rule in rules for text in rule.unmet(m) or [rule.comparison(m)])
-
-    @property
-    def chance(self) -> float:
-        return min(rule.chance for rule in self.rules)
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return tuple(bar for rule in self.rules for bar in rule.bars)
+        # The rules that have the verdict decided it; those that do not name their conditions are compared whole
+        texts: list[str] = []
+        for rule in self.rules:
+            if rule.verdict(m) == verdict:
+                texts += rule.unmet(m) or [rule.comparison(m)]
+        return tuple(texts)
 
 
 @dataclass(frozen=True)
-class Split(Rule):
+class TwoSided(Rule):
     """Reproduced if one rule is met, not reproduced if another is, else inconclusive."""
 
     confirmation: Rule
     refutation: Rule
+
+    @property
+    def combined(self) -> tuple[Rule, ...]:
+        return (self.confirmation, self.refutation)
+
+    @property
+    def chance(self) -> float:
+        return self.confirmation.chance
 
     def passes(self, subject: str = INTERVAL) -> str:
         return self.confirmation.passes()
@@ -302,14 +331,6 @@ class Split(Rule):
     def unmet(self, m: Measurement) -> tuple[str, ...]:
         return () if self.verdict(m) == "reproduced" else self.confirmation.unmet(m)
 
-    @property
-    def chance(self) -> float:
-        return self.confirmation.chance
-
-    @property
-    def bars(self) -> tuple[float, ...]:
-        return (*self.confirmation.bars, *self.refutation.bars)
-
 
 def _decide(passes: bool, fails: bool) -> ClaimVerdict:
     if passes:
@@ -317,12 +338,7 @@ def _decide(passes: bool, fails: bool) -> ClaimVerdict:
     return "not reproduced" if fails else "inconclusive"
 
 
-def _exact(rule: Rule, value: Any) -> ClaimVerdict:
-    point = Measurement(value=value, low=value, high=value, n=1, unit="", exact=True)
-    return "reproduced" if rule.verdict(point) == "reproduced" else "not reproduced"
-
-
-def _text(bar: Any) -> str:
-    if isinstance(bar, bool):
-        return str(bar).lower()
-    return f"{bar:.6g}" if isinstance(bar, float | int) else str(bar)
+def _text(number: Any) -> str:
+    if isinstance(number, bool):
+        return str(number).lower()
+    return f"{number:.6g}" if isinstance(number, float | int) else str(number)

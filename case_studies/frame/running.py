@@ -1,16 +1,18 @@
 """One run of a study at one size: which models and claims are missing, training, measuring, judging."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from case_studies.frame.claims import Claim, StudyClaims
 from case_studies.frame.evidence import Evidence, Size, settings_of
-from case_studies.frame.measuring import MeasureCache, StoredMeasurement, measure_claims
+from case_studies.frame.measuring import StoredMeasurement, measure_claim, measurement_file
 from case_studies.frame.provenance import training_seconds
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.training import Plan, missing_models, plan_training, train_models
 from interp.core.environment import environment
+from interp.core.processes import in_processes
 from interp.core.progress import Count
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
@@ -55,24 +57,26 @@ class Run:
             folder = folder.resolve()  # workers start elsewhere
         self.models = folder / MODELS
         self.folder = folder / study.name / size / ("check" if checks else "")
-        self.evidence = {claim.id: evidence for claim, evidence in self._evidence()}
-        cache = MeasureCache(self.folder / "measured", study.name)
-        measured_here = [claim for claim in study.claims if size in claim.sizes]
-        self.files = {claim.id: cache.file(claim, self.evidence[claim.id]) for claim in measured_here}
+        # The evidence of each claim, and the file of its measurement if it is measured at this size
+        groups = {name: tuple(specs) for name, specs in study.groups(size).items()}
+        self.evidence = {claim.id: self._evidence(claim, groups) for claim in study.claims}
+        self.files = {
+            claim.id: measurement_file(self.folder / "measured", study.name, claim, self.evidence[claim.id])
+            for claim in study.claims
+            if size in claim.sizes
+        }
 
-    def _evidence(self) -> Iterator[tuple[Claim, Evidence]]:
-        """Each claim with its evidence: the models of the groups that it needs."""
-        groups = {name: tuple(specs) for name, specs in self.study.groups(self.size).items()}
-        for claim in self.study.claims:
-            needs = claim.needs if self.size in claim.sizes else ()
-            for name in needs:
-                if name not in groups:
-                    raise ValueError(
-                        f"claim {claim.id} needs the group {name!r}, which the study {self.study.name} does not have "
-                        f"at size {self.size}; it has {', '.join(groups) or 'none'}."
-                    )
-            models = {name: groups[name] for name in needs}
-            yield claim, Evidence(size=self.size, seed=self.seed, groups=models, folder=self.models)
+    def _evidence(self, claim: Claim, groups: Mapping[str, tuple[ModelSpec, ...]]) -> Evidence:
+        """The models of the groups that a claim needs; none if it is not measured at this size."""
+        needs = claim.needs if self.size in claim.sizes else ()
+        for name in needs:
+            if name not in groups:
+                raise ValueError(
+                    f"claim {claim.id} needs the group {name!r}, which the study {self.study.name} does not have "
+                    f"at size {self.size}; it has {', '.join(groups) or 'none'}."
+                )
+        needed_groups = {name: groups[name] for name in needs}
+        return Evidence(size=self.size, seed=self.seed, groups=needed_groups, folder=self.models)
 
     def to_measure(self, chosen: Sequence[Claim], *, fresh: bool) -> list[Claim]:
         """The chosen claims that are measured at this size and have no measurement yet, or all of them if fresh."""
@@ -87,11 +91,18 @@ class Run:
 
     def _specs(self, claims: Sequence[Claim]) -> list[ModelSpec]:
         """The models that claims need, without the models that these are pretrained from."""
-        return [spec for claim in claims for specs in self.evidence[claim.id].groups.values() for spec in specs]
+        needed: list[ModelSpec] = []
+        for claim in claims:
+            for group in self.evidence[claim.id].groups.values():
+                needed += group
+        return needed
 
     def specs_of(self, claims: Sequence[Claim]) -> dict[str, ModelSpec]:
         """The models that claims need, each once, by key, with their pretrained models."""
-        return {model.key: model for spec in self._specs(claims) for model in (*spec.sources, spec)}
+        by_key: dict[str, ModelSpec] = {}
+        for spec in self._specs(claims):
+            by_key |= {model.key: model for model in (*spec.sources, spec)}
+        return by_key
 
     def train(self, claims: Sequence[Claim], *, fresh: bool, device: str | None) -> int:
         """Train the missing models of these claims, and return their number."""
@@ -112,19 +123,27 @@ class Run:
             claims: The claims to measure.
             costs: Seconds that claims took before, by id, to estimate the remaining time.
         """
-        costs = costs or {}
         errors: dict[str, str] = {}
         if not claims:
             return errors
-        tasks = [(claim, self.evidence[claim.id], self.files[claim.id]) for claim in claims]
+        # Estimate the work of each claim by what it took before; a claim without a cost counts as a typical one
+        costs = costs or {}
         typical = sum(costs.values()) / len(costs) if costs else 1.0
         work = {claim.id: costs.get(claim.id, typical) + 0.1 for claim in claims}
-        with Count("measuring claims", len(claims), work=sum(work.values())) as count:
-            for claim, error in measure_claims(tasks, n_jobs=self.n_jobs, scheduler=self.scheduler):
-                if error is not None:
-                    errors[claim.id] = error
-                label = self.result(claim, dict(errors)).label if error is None else "could not be measured"
-                count.advance(f"{claim.id}: {label}", work=work[claim.id])
+        # Measure in parallel, and report every claim when it is finished
+        claims_by_id = {claim.id: claim for claim in claims}
+        calls = [(measure_claim, (claim, self.evidence[claim.id], self.files[claim.id])) for claim in claims]
+        n_jobs = min(self.n_jobs, len(claims))
+        with Count("measuring claims", len(claims), work=sum(work.values())) as count, warnings.catch_warnings():
+            # A process with a memory leak is replaced between claims
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+            for claim_id, error in in_processes(calls, n_jobs=n_jobs, scheduler=self.scheduler):
+                if error is None:
+                    label = self.result(claims_by_id[claim_id], dict(errors)).label
+                else:
+                    errors[claim_id] = error
+                    label = "could not be measured"
+                count.advance(f"{claim_id}: {label}", work=work[claim_id])
         return errors
 
     def result(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
@@ -132,44 +151,35 @@ class Run:
         if self.size not in claim.sizes:
             return ClaimResult(claim=claim, note=claim.sizes_reason)
         settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
+        # Judge the measurement, if there is one
         stored = self._stored(claim)
-        note = ""
+        if stored is not None and not claim.missing_input and claim.id not in errors:
+            note = stored.measurement.note
+            facts = {"cost": stored.cost, "provenance": stored.provenance, "code": stored.code}
+            try:
+                return ClaimResult.judged(claim, stored.measurement, note=note, settings=settings, **facts)
+            except Exception as error:
+                errors[claim.id] = f"{type(error).__name__}: {error}"
+        # Else say why there is none
         if claim.missing_input:
             note = claim.missing_input
         elif claim.id in errors:
             note = f"Could not be measured: {errors[claim.id].strip().splitlines()[-1]}"
-        elif stored is None:
+        else:
             note = "Not measured yet at this size, seed and code."
-        if stored is None or note:
-            return ClaimResult(claim=claim, note=note, settings=settings)
-        try:
-            measurement = claim.in_range(stored.measurement)
-            verdict = claim.verdict(measurement)
-        except Exception as error:
-            errors[claim.id] = f"{type(error).__name__}: {error}"
-            return self.result(claim, errors)
-        return ClaimResult(
-            claim=claim,
-            verdict=verdict,
-            measurement=measurement,
-            note=measurement.note,
-            settings=settings,
-            cost=stored.cost,
-            provenance=stored.provenance,
-            code=stored.code,
-        )
+        return ClaimResult(claim=claim, note=note, settings=settings)
 
     def models_used(self) -> dict[str, Any]:
         """Number of models needed and trained, with their dates and package versions."""
         runs = self._runs()
         manifests = [run.read_manifest() for run in runs if run.finished]
-        times = sorted(manifest["time"] for manifest in manifests)
+        times = [manifest["time"] for manifest in manifests]
         versions = environment()["versions"]
         return {
             "used": len(runs),
             "there": len(manifests),
-            "oldest": times[0] if times else None,
-            "newest": times[-1] if times else None,
+            "oldest": min(times, default=None),
+            "newest": max(times, default=None),
             "other_versions": sum(manifest["versions"] != versions for manifest in manifests),
         }
 

@@ -13,7 +13,6 @@ from case_studies.frame.claims import NOT_MEASURED, Claim, StudyClaims
 from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import SIZES, Size
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.packs import packs_digest
 from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from hooks.files import FAULTS, shortened, write_bytes, write_text
 
@@ -91,7 +90,8 @@ class StoredResults:
         Raises:
             ValueError, KeyError, TypeError: the rule cannot judge it.
         """
-        measurement = claim.in_range(self._measurement(entry))
+        measurement = self._measurement(entry)
+        # Say what a reader of the number must know about its age
         notes = [measurement.note]
         if not entry.get("measure") and EARLIER not in measurement.note:
             notes.append(EARLIER)
@@ -99,10 +99,9 @@ class StoredResults:
             notes.append(
                 f"Judged again: the rule's words have changed since the measurement ({entry['verdict']} then)."
             )
-        return ClaimResult(
-            claim=claim,
-            verdict=claim.verdict(measurement),
-            measurement=measurement,
+        return ClaimResult.judged(
+            claim,
+            measurement,
             note=" ".join(note for note in notes if note),
             settings={name: self.details["groups"][name] for name in entry["groups"]},
             cost=entry["cost"],
@@ -282,8 +281,8 @@ def _changed(entry: Mapping[str, Any], claim: Claim) -> bool:
 
 def _other_packs(entry: Mapping[str, Any], claim: Claim) -> str:
     """How the packs of the stored number differ, in words; empty if they do not, or if the study has no packs."""
-    packs, stored_packs = packs_digest(claim.measure), (entry["made"] or {}).get("packs")
-    if packs in ("", stored_packs):
+    stored_packs = (entry["made"] or {}).get("packs")
+    if claim.packs_digest in ("", stored_packs):
         return ""
     return "on other packs" if stored_packs else "without packs"
 

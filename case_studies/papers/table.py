@@ -6,16 +6,18 @@ The items are data, one TOML file per paper. Verdicts are today's rules applied 
 import importlib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from case_studies.frame.deciding import to_decide
-from case_studies.frame.results import ClaimResult
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.stored import read_results
 from case_studies.study import Study
+from hooks.checks import check_choice
 
 ROOT = Path(__file__).parents[2]
 PAPERS = tuple(sorted(Path(__file__).parent.glob("*.toml")))
@@ -35,24 +37,37 @@ HOW_TO_READ = (
     f"`{COMMAND}` writes this page from `case_studies/papers/{{name}}.toml`."
 )
 
-Read = Literal["text", "code", "no"]
+SourceRead = Literal["text", "code", "no"]
 """Where an item was read: in the paper's text or figures, only in the authors' code, or not at all."""
-TO_READ = {"text": "", "code": " (read in the authors' code only)", "no": " (**not checked against the paper**)"}
+MARKS = {"text": "", "code": " (read in the authors' code only)", "no": " (**not checked against the paper**)"}
+"""What the table adds to an item, by where it was read."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
-    """A figure, table, theorem or numbered statement of a paper."""
+class PaperItem:
+    """A figure, table, theorem or numbered statement of a paper.
+
+    Raises:
+        ValueError: an unknown `read`, or neither claims nor a reason why there is none.
+    """
 
     item: str
     says: str
-    read: Read
+    read: SourceRead
     claims: tuple[str, ...] = ()
     """Claims that cover it, each as study:id."""
     missing: str = ""
     """What of it is not covered, why, and what covering it would take."""
     nothing_to_test: str = ""
     """Why no claim can cover it: a definition, a drawing, settings; and where it is in this repository."""
+
+    def __post_init__(self):
+        check_choice("read", self.read, SourceRead)
+        if not (self.claims or self.missing or self.nothing_to_test):
+            raise ValueError(
+                f"{self.item} has neither claims nor missing; list the claims that cover it, or say why there is none "
+                "and what it would take (nothing_to_test for a definition)."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +81,7 @@ class Paper:
     """The version whose numbering is used, and how far it was checked."""
     sources: tuple[str, ...]
     """First words of the sources of claims that cite this paper."""
-    items: tuple[Item, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shipped:
-    """A claim's committed result."""
-
-    verdict: str
-    measured: float | None
-    interval: tuple[float | None, float | None] | None
-    seconds: float | None
-    """CPU time of the measurement; wall-clock time where only that was recorded."""
-    size: str
-    decides: str = ""
-    """What would decide it, if its verdict is not decided."""
+    items: tuple[PaperItem, ...]
 
 
 def load_paper(path: Path) -> Paper:
@@ -90,52 +91,35 @@ def load_paper(path: Path) -> Paper:
         ValueError: a missing or unknown field, an item twice, or an item with neither claims nor `missing`.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
-    items = tuple(
-        _item(fields, f"{path.name}, item {number}") for number, fields in enumerate(content.pop("items", ()), 1)
-    )
+    items: list[PaperItem] = []
+    for number, item in enumerate(content.pop("items", ()), 1):
+        items.append(_from_table(PaperItem, item, f"{path.name}, item {number}"))
     names = [item.item for item in items]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{path.name} has the item {name!r} twice; merge the two.")
-    fields = _fields(content, Paper, path.name, besides={"name", "items"})
-    fields["sources"] = tuple(fields["sources"])
-    return Paper(name=path.stem, items=items, **fields)
+    return _from_table(Paper, content | {"name": path.stem, "items": items}, path.name)
 
 
-def _item(content: Mapping[str, Any], place: str) -> Item:
-    fields = _fields(content, Item, place, optional={"claims", "missing", "nothing_to_test"})
-    if fields["read"] not in get_args(Read):
-        raise ValueError(f"{place} ({fields['item']}) has read={fields['read']!r}; use {', '.join(get_args(Read))}.")
-    fields["claims"] = tuple(fields.get("claims", ()))
-    if not any(fields.get(name) for name in ("claims", "missing", "nothing_to_test")):
-        raise ValueError(
-            f"{place} ({fields['item']}) has neither claims nor missing; list the claims that cover it, or say why "
-            f"there is none and what it would take (nothing_to_test for a definition)."
-        )
-    return Item(**{name: _on_one_line(value) for name, value in fields.items()})
+def _from_table(cls: Any, content: Mapping[str, Any], place: str) -> Any:
+    """A dataclass from a table of a TOML file: text on one line, arrays as tuples.
 
-
-def _on_one_line(value: Any) -> Any:
-    return " ".join(value.split()) if isinstance(value, str) else value
-
-
-def _fields(
-    content: Mapping[str, Any],
-    kind: type,
-    place: str,
-    *,
-    optional: Set[str] = frozenset(),
-    besides: Set[str] = frozenset(),
-) -> dict[str, Any]:
-    """The fields of a dataclass from a table of a file, none missing and none unknown."""
-    names = set(kind.__dataclass_fields__) - besides
-    for name in names - optional:
-        if not content.get(name):
-            raise ValueError(f"{place} has no {name}.")
-    for name in content:
-        if name not in names:
-            raise ValueError(f"{place} has the unknown field {name!r}; it can have {', '.join(sorted(names))}.")
-    return dict(content)
+    Raises:
+        ValueError: a missing, empty, unknown or invalid field.
+    """
+    unknown = sorted(content.keys() - {field.name for field in fields(cls)})
+    if unknown:
+        raise ValueError(f"{place} has the unknown field {unknown[0]!r}.")
+    values: dict[str, Any] = {}
+    for name, value in content.items():
+        values[name] = " ".join(value.split()) if isinstance(value, str) else tuple(value)
+    empty = sorted(name for name, value in values.items() if not value)
+    if empty:
+        raise ValueError(f"{place} has an empty {empty[0]}.")
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: {error}") from None
 
 
 def study_of(name: str) -> Study:
@@ -148,33 +132,14 @@ def known_claims(studies: Iterable[str] = STUDIES) -> dict[str, str]:
     return {f"{name}:{claim.id}": claim.source for name in studies for claim in study_of(name).claims}
 
 
-def shipped_claims(studies: Iterable[str] = STUDIES) -> dict[str, Shipped]:
-    """The committed result of every claim under today's rule, by study:id; none of a study without results."""
-    claims = {}
+def shipped_results(studies: Iterable[str] = STUDIES) -> dict[str, StudyResult]:
+    """The committed results of these studies under today's rules, by study; none of a study without results."""
+    results: dict[str, StudyResult] = {}
     for study in map(study_of, studies):
         stored = read_results(study.shipped, study.name) if study.shipped else None
         if stored:
-            result = stored.result(study, Path())
-            claims |= {f"{study.name}:{claim.claim.id}": shipped(claim, result.size) for claim in result.claims}
-    return claims
-
-
-def shipped(result: ClaimResult, size: str) -> Shipped:
-    """What the tables show of a claim's result at a size of its study."""
-    m, cost = result.measurement, result.cost or {}
-    decides = to_decide(result)
-    if m is None:
-        return Shipped(verdict=result.label, measured=None, interval=None, seconds=None, size=size, decides=decides)
-    low, high = (end if math.isfinite(end) else None for end in (m.low, m.high))
-    seconds = cost.get("cpu_seconds")
-    return Shipped(
-        verdict=result.label,
-        measured=m.value,
-        interval=(low, high),
-        seconds=cost.get("seconds") if seconds is None else seconds,
-        size=size,
-        decides=decides,
-    )
+            results[study.name] = stored.result(study, Path())
+    return results
 
 
 def check_paper(paper: Paper, sources: Mapping[str, str]) -> None:
@@ -187,9 +152,11 @@ def check_paper(paper: Paper, sources: Mapping[str, str]) -> None:
     Raises:
         ValueError: an unknown study or claim, or a claim that cites the paper and is in no row.
     """
+    # Every claim in the table exists
     for item in paper.items:
         for claim in item.claims:
             _check_claim(claim, sources, f"{paper.name}.toml, {item.item}")
+    # Every claim that cites the paper is in the table
     listed = {claim for item in paper.items for claim in item.claims}
     missing = [claim for claim, source in sources.items() if source.startswith(paper.sources) and claim not in listed]
     if missing:
@@ -200,6 +167,7 @@ def check_paper(paper: Paper, sources: Mapping[str, str]) -> None:
 
 
 def _check_claim(claim: str, sources: Mapping[str, str], place: str) -> None:
+    """Check that a claim, study:id, exists."""
     study, _, name = claim.partition(":")
     if study not in STUDIES or not name:
         raise ValueError(f"{place}: the claim {claim!r} is of no study; write study:id, with {', '.join(STUDIES)}.")
@@ -228,24 +196,26 @@ def pages(papers: Sequence[Path], sources: Mapping[str, str]) -> dict[Path, str]
     Raises:
         ValueError: invalid data, or a claim with a source that is neither ours nor one of these papers.
     """
-    loaded, results = [load_paper(path) for path in papers], shipped_claims()
+    loaded = [load_paper(path) for path in papers]
     check_sources(loaded, sources)
     for paper in loaded:
         check_paper(paper, sources)
+    results = shipped_results()
     return {DOCS / f"{paper.name}.md": page(paper, sources, results) for paper in loaded}
 
 
-def page(paper: Paper, sources: Mapping[str, str], shipped: Mapping[str, Shipped]) -> str:
+def page(paper: Paper, sources: Mapping[str, str], results: Mapping[str, StudyResult]) -> str:
     """A paper's page in Markdown: a head, a tally and the table."""
+    # Count the items by whether they have claims, can have any, and were read
     covered = sum(bool(item.claims) for item in paper.items)
     untestable = sum(bool(item.nothing_to_test) for item in paper.items)
     unread = sum(item.read == "no" for item in paper.items)
-    rows = [row for item in paper.items for row in _rows(item, sources, shipped)]
+    rows = [row for item in paper.items for row in _rows(item, sources, results)]
     return "\n".join(
         [
             f"# {paper.title}, item by item",
             "",
-            f"arXiv:{paper.arxiv}. {' '.join(paper.version.split())}",
+            f"arXiv:{paper.arxiv}. {paper.version}",
             "",
             f"{len(paper.items)} items: {covered} with a claim, {len(paper.items) - covered - untestable} missing "
             f"here, {untestable} with nothing to test (definitions, drawings, settings). {unread} could not be checked "
@@ -261,13 +231,14 @@ def page(paper: Paper, sources: Mapping[str, str], shipped: Mapping[str, Shipped
     )
 
 
-def _rows(item: Item, sources: Mapping[str, str], shipped: Mapping[str, Shipped]) -> list[str]:
-    cells = [_claim_cells(claim, sources[claim], shipped.get(claim)) for claim in item.claims]
+def _rows(item: PaperItem, sources: Mapping[str, str], results: Mapping[str, StudyResult]) -> list[str]:
+    """The rows of an item: one for each of its claims, and one each for what is missing and what cannot be tested."""
+    cells = [_claim_cells(claim, sources[claim], results) for claim in item.claims]
     if item.missing:
         cells.append(f"**{'also missing' if item.claims else 'missing'}**: {_cell(item.missing)} | | | | |")
     if item.nothing_to_test:
         cells.append(f"nothing to test: {_cell(item.nothing_to_test)} | | | | |")
-    first = f"| **{_cell(item.item)}** | {_cell(item.says)}{TO_READ[item.read]} | {cells[0]} |"
+    first = f"| **{_cell(item.item)}** | {_cell(item.says)}{MARKS[item.read]} | {cells[0]} |"
     return [first, *(f"| | | {cell} |" for cell in cells[1:])]
 
 
@@ -275,27 +246,36 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _claim_cells(claim: str, source: str, result: Shipped | None) -> str:
-    name = f"`{claim}`{' (ours)' if source.startswith(OURS) else ''}"
-    if result is None:
-        return f"{name} | not measured yet | | | |"
-    return f"{name} | {result.verdict} | {_number(result)} | {result.size} | {_time(result.seconds)} | {result.decides}"
+def _claim_cells(claim: str, source: str, results: Mapping[str, StudyResult]) -> str:
+    """The cells of a claim: its name, and its verdict, number, size, time and what would decide it."""
+    label = f"`{claim}`{' (ours)' if source.startswith(OURS) else ''}"
+    study, _, claim_id = claim.partition(":")
+    if study not in results:
+        return f"{label} | not measured yet | | | |"
+    result = next(result for result in results[study].claims if result.claim.id == claim_id)
+    cells = [label, result.label, _number(result.measurement), results[study].size, _time(result), to_decide(result)]
+    return " | ".join(cells)
 
 
-def _number(result: Shipped) -> str:
-    if result.measured is None:
+def _number(m: Measurement | None) -> str:
+    """A measured number to three digits, with its interval unless that has no width."""
+    if m is None:
         return ""
-    low, high = result.interval or (result.measured, result.measured)
-    if low == high == result.measured:
-        return f"{result.measured:.3g}"
-    low_text = "-∞" if low is None else f"{low:.3g}"
-    high_text = "∞" if high is None else f"{high:.3g}"
-    return f"{result.measured:.3g} [{low_text}, {high_text}]"
+    if m.low == m.high == m.value:
+        return f"{m.value:.3g}"
+    low = f"{m.low:.3g}" if math.isfinite(m.low) else "-∞"
+    high = f"{m.high:.3g}" if math.isfinite(m.high) else "∞"
+    return f"{m.value:.3g} [{low}, {high}]"
 
 
-def _time(seconds: float | None) -> str:
+def _time(result: ClaimResult) -> str:
+    """CPU time of a measurement, wall-clock time where only that was recorded; empty without either."""
+    cost = result.cost or {}
+    seconds = cost.get("cpu_seconds")
     if seconds is None:
+        seconds = cost.get("seconds")
+    if result.measurement is None or seconds is None:
         return ""
-    if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 1 else "below 1 s"
-    return f"{seconds / 60:.0f} min"
+    if seconds < 1:
+        return "below 1 s"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -9,7 +9,7 @@ import pandas as pd
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, Split
+from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, TwoSided
 from case_studies.recipes.intervals import t_interval
 from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A, B
 from case_studies.template.measures import (
@@ -224,7 +224,7 @@ def _ratio_claim(
         method="Ratio of test losses, geometric mean over seeds, at the n of the grid where its interval, Bonferroni "
         "over "
         f"n, ends lowest{control}",
-        rule=Split(AtMost(QUARTER), Number("all intervals above a quarter", Equal(True))),
+        rule=TwoSided(AtMost(QUARTER), Number("all intervals above a quarter", Equal(True))),
         preregistration=preregistration,
         quantity=f"loss {variant} / loss {PLAIN}, best n",
         measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates),

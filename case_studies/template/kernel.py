@@ -8,7 +8,7 @@ import pandas as pd
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import AtLeast, Below, Number, Split
+from case_studies.frame.rules import AtLeast, Below, Number, TwoSided
 from case_studies.recipes.intervals import t_interval
 from case_studies.template.measures import BARELY, SOLVED
 from interp.core.randomness import derived_seed
@@ -154,9 +154,9 @@ def singularity(matrix: TemplateMatrix) -> str:
     return matrix.verdict
 
 
-def _all_tasks(expected: str, opposite: str) -> Split:
+def _all_tasks(expected: str, opposite: str) -> TwoSided:
     """Reproduced if N of every task is as expected, not reproduced if one is the opposite."""
-    return Split(
+    return TwoSided(
         Number(f"tasks with a {expected} N", AtLeast(len(TASKS))), Number(f"tasks with a {opposite} N", AtLeast(1))
     )
 

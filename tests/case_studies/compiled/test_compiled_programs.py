@@ -11,7 +11,7 @@ from packs import write_pack
 from case_studies.compiled import graphs, heads, programs, values
 from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measuring import MeasureCache
+from case_studies.frame.measuring import measurement_file
 from case_studies.frame.packs import Packs
 from case_studies.study import Study
 from interp.algorithms import compiled_program
@@ -138,10 +138,9 @@ def test_graphs_that_are_not_accepted_or_not_refused(folder, monkeypatch):
 def test_packs_are_the_same_wherever_they_are(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    cache = MeasureCache(tmp_path, "compiled")
 
     def key(folder):
-        return cache.key(study(folder).claims[0], EVIDENCE)
+        return measurement_file(tmp_path, "compiled", study(folder).claims[0], EVIDENCE).key
 
     before = key(folder)
     assert key(copy) == before

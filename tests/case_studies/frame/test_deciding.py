@@ -23,7 +23,7 @@ from case_studies.frame.rules import (
     Conditional,
     Equal,
     Number,
-    Split,
+    TwoSided,
     Value,
     Within,
 )
@@ -74,7 +74,7 @@ def test_that_many_units_are_what_an_interval_takes():
         (Number("x", Above(1)), ()),
         (Conditional(Number("x", Above(1)), Below(2)), (2,)),
         (AllOf(Above(1), Value(Above(9)), Below(5)), (1, 5)),
-        (Split(AtMost(0.25), Number("x", Equal(True))), (0.25,)),
+        (TwoSided(AtMost(0.25), Number("x", Equal(True))), (0.25,)),
     ],
 )
 def test_bars_are_those_that_an_interval_is_compared_with(rule, bars):
@@ -130,7 +130,7 @@ def test_a_condition_within_a_condition():
 
 
 def test_an_open_condition_is_not_decided_by_units():
-    rule = Split(AtMost(0.25), Number("all above", Equal(True)))
+    rule = TwoSided(AtMost(0.25), Number("all above", Equal(True)))
     m = measured(0.5, 0.4, 0.6, **{"all above": False})
     assert remedy(m, rule) == "not more seeds: no bar is in the interval"
 

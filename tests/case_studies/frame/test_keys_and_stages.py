@@ -19,7 +19,7 @@ from interp.training.pretrained import pretrained_config
 
 def key_of(measure):
     evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
-    return measuring.MeasureCache(Path("x"), "toy").file(replace(PASSING, measure=measure), evidence).key
+    return measuring.measurement_file(Path("x"), "toy", replace(PASSING, measure=measure), evidence).key
 
 
 def positional(default):

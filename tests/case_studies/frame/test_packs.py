@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import toys
 from toys import PASSING, STUDY
 
 from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.measuring import MeasureCache
-from case_studies.frame.packs import Packs, packs_digest
+from case_studies.frame.measuring import measurement_file
+from case_studies.frame.packs import Packs
 
 
 def write_packs(folder, *numbers):
@@ -72,15 +71,15 @@ def test_the_measure_is_the_same_code_with_any_packs(folder, others):
     measures = [toy_study(one).claims[0].measure for one in (folder, others, None)]
     assert len({code_digest(measure) for measure in measures}) == 1
     assert code_digest(partial(mean, packs=Packs(folder), scale=2.0)) != code_digest(measures[0])
-    first, second, none = map(packs_digest, measures)
+    first, second, none = (toy_study(packs).claims[0].packs_digest for packs in (folder, others, None))
     assert first == Packs(folder).digest != second == Packs(others).digest
-    assert (none, packs_digest(toys.constant), packs_digest(partial(mean, scale=2.0))) == ("", "", "")
-    assert packs_digest(partial(mean, Packs(folder))) == first  # also by position
+    assert (none, PASSING.packs_digest) == ("", "")
 
 
 def test_a_measurement_is_found_for_its_packs_only(folder, others):
     evidence = Evidence(size="quick", seed=0, groups={}, folder=Path())
-    keys = {MeasureCache(Path(), "toy").file(toy_study(one).claims[0], evidence).key for one in (folder, others, None)}
+    claims = [toy_study(packs).claims[0] for packs in (folder, others, None)]
+    keys = {measurement_file(Path(), "toy", claim, evidence).key for claim in claims}
     assert len(keys) == 3
 
 
@@ -107,9 +106,9 @@ def test_the_stored_number_is_not_shown_for_other_packs(shipped, others, tmp_pat
 
 def test_a_number_without_packs_is_not_shown_for_packs(folder, tmp_path):
     shipped = toy_study(required=False).run(folder=tmp_path / "runs", n_jobs=1).page.parent
-    (claim,) = toy_study(folder, shipped, required=False).draw(folder=tmp_path / "out").claims
+    (claim,) = toy_study(folder, shipped).draw(folder=tmp_path / "out").claims
     assert claim.note == "The stored number (0.9, reproduced) was measured without packs."
-    (claim,) = toy_study(None, shipped, required=False).draw(folder=tmp_path / "out").claims
+    (claim,) = toy_study(None, shipped).draw(folder=tmp_path / "out").claims
     assert claim.measurement.value == 0.9
 
 

@@ -14,7 +14,7 @@ from case_studies.frame.rules import (
     Conditional,
     Equal,
     Number,
-    Split,
+    TwoSided,
     Value,
     Within,
 )
@@ -54,9 +54,9 @@ YES, NO, OPEN = "reproduced", "not reproduced", "inconclusive"
         (Equal(1), 0, 1, OPEN),
         (Equal(1), 1, 2, OPEN),
         (Equal(1), 2, 3, NO),
-        (Split(Above(1), Below(0.5)), 1.1, 2, YES),
-        (Split(Above(1), Below(0.5)), 0.6, 0.9, OPEN),
-        (Split(Above(1), Below(0.5)), 0.1, 0.4, NO),
+        (TwoSided(Above(1), Below(0.5)), 1.1, 2, YES),
+        (TwoSided(Above(1), Below(0.5)), 0.6, 0.9, OPEN),
+        (TwoSided(Above(1), Below(0.5)), 0.1, 0.4, NO),
     ],
 )
 def test_intervals_against_bars(rule, low, high, verdict):
@@ -112,7 +112,7 @@ def test_all_of_several():
             "reproduced",
         ),
         (
-            Split(AtMost(0.25), Number("lowest end", Above(0.25))),
+            TwoSided(AtMost(0.25), Number("lowest end", Above(0.25))),
             "reproduced if the interval is at or below 0.25, not reproduced if “lowest end” is above 0.25, else "
             "inconclusive",
         ),
@@ -162,7 +162,7 @@ HIDDEN = AllOf(Value(AtLeast(0.2)), Number("error", AtMost(0.02)), Number("copie
         (Number("error", AtMost(1)), {"error": 2}, ("“error” is at or below 1 (it is 2)",)),
         (Conditional(Number("heads", AtLeast(8)), Above(30)), {"heads": 4}, ("“heads” is at or above 8 (it is 4)",)),
         (Conditional(Number("heads", AtLeast(8)), Above(30)), {"heads": 9}, ()),
-        (Split(HIDDEN, Below(1)), {"error": 1, "copies": 0}, ("“error” is at or below 0.02 (it is 1)",)),
+        (TwoSided(HIDDEN, Below(1)), {"error": 1, "copies": 0}, ("“error” is at or below 0.02 (it is 1)",)),
         (Above(30), {}, ()),
     ],
 )

@@ -327,7 +327,8 @@ def package(tmp_path, monkeypatch):
 
 def key_of(measure, **changes):
     given = {"size": "quick", "seed": 0, "groups": {"few": tuple(specs(2))}, "folder": Path("x")} | changes
-    return measuring.MeasureCache(Path("x"), "toy").file(replace(PASSING, measure=measure), Evidence(**given)).key
+    claim = replace(PASSING, measure=measure)
+    return measuring.measurement_file(Path("x"), "toy", claim, Evidence(**given)).key
 
 
 def test_changed_code_is_measured_again(package, monkeypatch):

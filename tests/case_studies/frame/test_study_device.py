@@ -48,7 +48,7 @@ def test_a_study_runs_on_a_cluster(tmp_path, monkeypatch):
         return [function(*arguments) for function, arguments in calls]
 
     monkeypatch.setattr("interp.sweeps.parallel.in_processes", here)
-    monkeypatch.setattr("case_studies.frame.measuring.in_processes", here)
+    monkeypatch.setattr("case_studies.frame.running.in_processes", here)
     monkeypatch.chdir(tmp_path)
     toys.STUDY.run(folder="runs", scheduler="tcp://there:1")
     assert given == ["tcp://there:1"] * 2

@@ -3,16 +3,18 @@
 import importlib
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from toys import PASSING, measured
 
+from case_studies.frame.deciding import to_decide
 from case_studies.frame.results import ClaimResult, StudyResult
+from case_studies.frame.rules import Above
 from case_studies.papers import table
 from case_studies.papers.table import (
     PAPERS,
-    Shipped,
     check_paper,
     check_sources,
     known_claims,
@@ -47,9 +49,15 @@ read = "code"
 nothing_to_test = "a definition."
 """
 KNOWN = {"lego:one": "Toy et al., Figure 1", "dyck:two": "ours: a control", "audit:three": "Others, Table 1"}
-ONE = Shipped(
-    verdict="inconclusive", measured=0.25, interval=(0.1234, None), seconds=150.0, size="standard", decides="9 seeds"
-)
+
+
+def toy_results(measurement, *, size="quick", cost=None, **changes):
+    """Results of the study lego with the claim `one` alone."""
+    claim = replace(PASSING, id="one", **changes)
+    result = ClaimResult(claim=claim, cost=cost)
+    if measurement is not None:
+        result = ClaimResult.judged(claim, measurement, cost=cost)
+    return {"lego": StudyResult(study="lego", size=size, claims=(result,), manifest={}, page=Path())}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +68,7 @@ def papers():
 @pytest.fixture(scope="module")
 def results():
     """The committed results of every study."""
-    return table.shipped_claims()
+    return table.shipped_results()
 
 
 def claims_of(paper):
@@ -114,11 +122,14 @@ def test_there_is_a_page_for_every_paper(papers):
 
 
 def test_rows_of_a_page(toy):
-    text = page(toy(), KNOWN, {"lego:one": ONE})
+    measurement = measured(0.25, 0.1234, math.inf, n=1)
+    results = toy_results(measurement, size="standard", cost={"cpu_seconds": 150.0}, rule=Above(0.5))
+    text = page(toy(), KNOWN, results)
     assert "3 items: 1 with a claim, 1 missing here, 1 with nothing to test" in text
     assert "1 could not be checked" in text
     assert text.splitlines()[-5:] == [
-        r"| **Figure 1** | Norms \|x\|. | `lego:one` | inconclusive | 0.25 [0.123, ∞] | standard | 2 min | 9 seeds |",
+        r"| **Figure 1** | Norms \|x\|. | `lego:one` | inconclusive | 0.25 [0.123, ∞] | standard | 2 min | "
+        "more than one of its seeds, for an interval at all |",
         "| | | `dyck:two` (ours) | not measured yet | | | | |",
         "| | | **also missing**: the rest: a minute. | | | | | |",
         "| **Theorem 2** | A bound. (**not checked against the paper**) | **missing**: an hour. | | | | | |",
@@ -127,58 +138,45 @@ def test_rows_of_a_page(toy):
 
 
 @pytest.mark.parametrize(
-    ("measured", "interval", "seconds", "expected"),
+    ("measurement", "cost", "expected"),
     [
-        (None, None, None, "reproduced |  | quick |  |  |"),
-        (0.5, (0.5, 0.5), 0.2, "reproduced | 0.5 | quick | below 1 s |  |"),
-        (1234.5, None, 42.4, "reproduced | 1.23e+03 | quick | 42 s |  |"),
-        (0.0, (None, 1.0), 99.9, "reproduced | 0 [-∞, 1] | quick | 100 s |"),
-        (0.0, (None, None), 3600.0, "reproduced | 0 [-∞, ∞] | quick | 60 min |"),
+        (None, None, "not measured |  | quick |  | a run at size quick or standard or paper |"),
+        (measured(0.5), {"seconds": 0.2}, "reproduced | 0.5 | quick | below 1 s |  |"),
+        (measured(1234.5), {"seconds": 42.4}, "reproduced | 1.23e+03 | quick | 42 s |  |"),
+        (measured(0.0, -math.inf, 1.0), {"seconds": 99.9}, "inconclusive | 0 [-∞, 1] | quick | 100 s | "),
+        (measured(0.0, -math.inf, math.inf), {"seconds": 3600.0}, "inconclusive | 0 [-∞, ∞] | quick | 60 min | "),
+        (measured(1.0, 0.5, math.inf), None, "reproduced | 1 [0.5, ∞] | quick |  |  |"),
+        (measured(0.5), {"seconds": 9.0, "cpu_seconds": 4.0, "peak_mb": 1.0}, "reproduced | 0.5 | quick | 4 s |  |"),
+        (measured(0.5), {"seconds": 9.0, "cpu_seconds": None}, "reproduced | 0.5 | quick | 9 s |  |"),
     ],
 )
-def test_numbers_and_times(toy, measured, interval, seconds, expected):
-    one = Shipped(verdict="reproduced", measured=measured, interval=interval, seconds=seconds, size="quick")
-    assert f"`lego:one` | {expected}" in page(toy(), KNOWN, {"lego:one": one})
-
-
-@pytest.mark.parametrize(
-    ("cost", "expected"),
-    [
-        (None, None),
-        ({"seconds": 9.0, "cpu_seconds": 4.0, "peak_mb": 1.0}, 4.0),
-        ({"seconds": 9.0, "cpu_seconds": None, "peak_mb": None}, 9.0),
-    ],
-)
-def test_cpu_time_is_preferred(cost, expected):
-    result = ClaimResult(claim=PASSING, verdict="reproduced", measurement=measured(1.0, 0.5, math.inf), cost=cost)
-    found = Shipped(verdict="reproduced", measured=1.0, interval=(0.5, None), seconds=expected, size="quick")
-    study = StudyResult(study="toy", size="quick", claims=(result,), manifest={}, page=Path())
-    assert table.shipped(result, study.size) == found
+def test_numbers_and_times(toy, measurement, cost, expected):
+    assert f"`lego:one` | {expected}" in page(toy(), KNOWN, toy_results(measurement, cost=cost))
 
 
 def test_committed_results_are_judged_by_todays_rules(results):
-    assert {claim.split(":")[0] for claim in results} == set(table.STUDIES)
-    assert all(one.size == "standard" and one.verdict for one in results.values())
-    assert any(one.measured is not None and one.interval and one.seconds for one in results.values())
+    assert set(results) == set(table.STUDIES)
+    assert all(result.size == "standard" for result in results.values())
+    claims = [claim for result in results.values() for claim in result.claims]
+    assert any(claim.measurement and claim.cost and claim.cost["seconds"] for claim in claims)
     for name in table.STUDIES:
         study = importlib.import_module(f"case_studies.{name}.study").STUDY
         drawn = study.stored(folder="nowhere")[0].result(study, Path())
-        labels = {f"{name}:{one.claim.id}": one.label for one in drawn.claims}
-        decided = {one.claim.id for one in drawn.claims if one.verdict and one.verdict != "inconclusive"}
-        assert {claim for claim in labels if not results[claim].decides} == {f"{name}:{claim}" for claim in decided}
-        assert labels == {claim: one.verdict for claim, one in results.items() if claim.startswith(f"{name}:")}
+        assert drawn.verdicts == results[name].verdicts
+        decided = {claim.claim.id for claim in drawn.claims if claim.verdict and claim.verdict != "inconclusive"}
+        assert {claim.claim.id for claim in drawn.claims if not to_decide(claim)} == decided
 
 
 BROKEN = {
-    "no claims": ('missing = "an hour."', "", r"toy.toml, item 2 \(Theorem 2\) has neither claims nor missing; list"),
-    "no text": ('says = "A bound."', 'says = ""', r"toy.toml, item 2 has no says\."),
-    "no title": ('title = "A toy"', "", r"toy.toml has no title\."),
+    "no claims": ('missing = "an hour."', "", r"toy.toml, item 2: Theorem 2 has neither claims nor missing; list"),
+    "no text": ('says = "A bound."', 'says = ""', r"toy.toml, item 2 has an empty says\."),
+    "no title": ('title = "A toy"', "", r"toy.toml: .* missing 1 required keyword-only argument: 'title'"),
     "unknown field": (
         'says = "A bound."',
         'says = "A bound."\ncost = 3',
-        r"item 2 has the unknown field 'cost'; it can",
+        r"item 2 has the unknown field 'cost'\.",
     ),
-    "unknown read": ('read = "no"', 'read = "maybe"', r"\(Theorem 2\) has read='maybe'; use text, code, no\."),
+    "unknown read": ('read = "no"', 'read = "maybe"', r"item 2: read is 'maybe'; choose one of text, code, no\."),
     "twice": ('"Theorem 2"', '"Figure 1"', r"toy.toml has the item 'Figure 1' twice"),
 }
 
@@ -210,7 +208,6 @@ def test_a_claim_in_no_row(toy):
         check_paper(toy(), KNOWN | {"lego:more": "Toy et al., Figure 9"})
 
 
-def test_a_source_of_no_paper(results, monkeypatch):
-    monkeypatch.setattr(table, "shipped_claims", lambda: results)
+def test_a_source_of_no_paper():
     with pytest.raises(ValueError, match="the source of lego:more is 'Figure 9'; begin it with 'ours' or "):
         pages(PAPERS, KNOWN | {"lego:one": "ours", "audit:three": "ours", "lego:more": "Figure 9"})
