@@ -7,7 +7,8 @@ from jaxtyping import Float
 from scipy import stats
 
 from case_studies.approximations.scores import EXACT, FOUND_CAUSES, ModelScores
-from case_studies.recipes.intervals import bootstrap_interval, proportion
+from case_studies.recipes.intervals import as_interval, bootstrap_interval, clipped, proportion
+from interp.core.intervals import Interval
 from interp.core.statistics import bootstrap_mean, pooled_interval
 
 FEWEST = 3
@@ -16,9 +17,6 @@ PERCENTILE = 95.0
 """A head is found if its score, as a share of its model's largest, is above this percentile of the idle heads."""
 RESOLUTION = 0.01
 """Distance of rank correlations that counts as a difference where all models have the same."""
-
-Estimate = tuple[float, float, float, int]
-"""Value, lower and upper end of the 95 % interval, and the number of models or heads."""
 
 
 def rank_correlations(models: Sequence[ModelScores], method: str) -> Float[np.ndarray, " model"]:
@@ -38,13 +36,13 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
 
 
-def mean_rank_correlation(models: Sequence[ModelScores], method: str, *, seed: int) -> Estimate:
+def mean_rank_correlation(models: Sequence[ModelScores], method: str, *, seed: int) -> Interval:
     """Mean of `rank_correlations` with its bootstrap interval over models; 0 [-1, 1] without models."""
     correlations = rank_correlations(models, method)
     if not len(correlations):
-        return 0.0, -1.0, 1.0, 0
-    value, low, high = bootstrap_interval(correlations, seed=seed, resolution=RESOLUTION)
-    return value, max(low, -1.0), min(high, 1.0), len(correlations)
+        return as_interval(0.0, -1.0, 1.0, 0)
+    interval = bootstrap_interval(correlations, seed=seed, resolution=RESOLUTION)
+    return clipped(interval, -1.0, 1.0)
 
 
 def pairs_in_order(
@@ -64,7 +62,7 @@ def pairs_in_order(
     return np.array(right), np.array(total)
 
 
-def auroc(models: Sequence[ModelScores], method: str) -> Estimate:
+def auroc(models: Sequence[ModelScores], method: str) -> Interval:
     """Chance that a needed head has a higher score than another head of its model, over all such pairs.
 
     The interval takes models as independent. n is the number of models with both; 0.5 [0, 1] without any.
@@ -72,12 +70,12 @@ def auroc(models: Sequence[ModelScores], method: str) -> Estimate:
     right, total = pairs_in_order(models, method)
     n = int((total > 0).sum())
     if not n:
-        return 0.5, 0.0, 1.0, 0
+        return as_interval(0.5, 0.0, 1.0, 0)
     value, low, high = pooled_interval(right, total)
-    return float(value), float(low), float(high), n
+    return as_interval(float(value), float(low), float(high), n)
 
 
-def auroc_difference(models: Sequence[ModelScores], a: str, b: str, *, seed: int) -> Estimate:
+def auroc_difference(models: Sequence[ModelScores], a: str, b: str, *, seed: int) -> Interval:
     """AUROC of one score minus that of another on the same pairs, with a bootstrap interval over models."""
     (of_a, total), (of_b, _) = pairs_in_order(models, a), pairs_in_order(models, b)
     return _ratio(of_a - of_b, total, seed=seed)
@@ -104,23 +102,24 @@ def wrong_heads(
     return n_wrong, n_concerned
 
 
-def wrong_share(models: Sequence[ModelScores], method: str, cause: str) -> Estimate:
+def wrong_share(models: Sequence[ModelScores], method: str, cause: str) -> Interval:
     """Share of the heads that a cause concerns on which a score is wrong, with its exact interval; n counts heads."""
     wrong, of = (int(counts.sum()) for counts in wrong_heads(models, method, cause))
-    return (*proportion(wrong, of), of) if of else (0.0, 0.0, 1.0, 0)
+    return proportion(wrong, of)
 
 
-def wrong_difference(models: Sequence[ModelScores], a: str, b: str, cause: str, *, seed: int) -> Estimate:
+def wrong_difference(models: Sequence[ModelScores], a: str, b: str, cause: str, *, seed: int) -> Interval:
     """Share on which one score is wrong minus that of another, with a bootstrap interval over models."""
     (of_a, total), (of_b, _) = wrong_heads(models, a, cause), wrong_heads(models, b, cause)
     return _ratio(of_a - of_b, total, seed=seed)
 
 
-def _ratio(values: np.ndarray, weight: np.ndarray, *, seed: int) -> Estimate:
+def _ratio(values: np.ndarray, weight: np.ndarray, *, seed: int) -> Interval:
     """Ratio of sums over models with a bootstrap interval, at least one unit of weight wide on either side."""
     weighted = weight > 0
     if not weighted.any():
-        return 0.0, -1.0, 1.0, 0
+        return as_interval(0.0, -1.0, 1.0, 0)
     value, low, high = (float(end) for end in bootstrap_mean(values[weighted], seed=seed, weight=weight[weighted]))
     least = 1 / float(weight.sum())
-    return value, max(min(low, value - least), -1.0), min(max(high, value + least), 1.0), int(weighted.sum())
+    interval = as_interval(value, min(low, value - least), max(high, value + least), int(weighted.sum()))
+    return clipped(interval, -1.0, 1.0)

@@ -5,7 +5,6 @@ from functools import partial
 
 from case_studies.approximations import table
 from case_studies.approximations.agreement import (
-    Estimate,
     auroc,
     auroc_difference,
     mean_rank_correlation,
@@ -51,39 +50,37 @@ def models_of(evidence: Evidence, packs: Packs, family: str) -> list[ModelScores
     return known_scores(evidence.size, evidence.seed) if family == KNOWN else trained_scores(evidence)
 
 
-def measured(estimate: Estimate, *, unit: str, **options: object) -> Measurement:
-    """A measurement from an estimate; unbounded within its range if there is nothing to measure."""
-    value, low, high, n = estimate
-    return Measurement(value=value, low=low, high=high, n=max(1, n), unit=unit, **options)  # type: ignore[arg-type]
-
-
 def measure_auroc(evidence: Evidence, *, packs: Packs, family: str, method: str) -> Measurement:
     """AUROC of an approximation on a family."""
     models = models_of(evidence, packs, family)
     rows = [["approximation", "AUROC"], *([name, table.with_ends(auroc(models, name))] for name in table.METHODS)]
-    return measured(auroc(models, method), unit="models", tables=[(f"AUROC on {family}", rows)])
+    return Measurement.from_interval(auroc(models, method), unit="models", tables=[(f"AUROC on {family}", rows)])
 
 
 def measure_auroc_gain(evidence: Evidence, *, packs: Packs, family: str, better: str, worse: str) -> Measurement:
     """AUROC of one approximation minus that of another on a family."""
     models = models_of(evidence, packs, family)
-    numbers = {name: auroc(models, name)[0] for name in (better, worse)}
-    return measured(auroc_difference(models, better, worse, seed=evidence.seed), unit="models", numbers=numbers)
+    numbers = {name: float(auroc(models, name)) for name in (better, worse)}
+    return Measurement.from_interval(
+        auroc_difference(models, better, worse, seed=evidence.seed), unit="models", numbers=numbers
+    )
 
 
 def measure_wrong_heads(evidence: Evidence, *, packs: Packs, family: str, method: str, cause: str) -> Measurement:
     """Share of the heads that a cause concerns on which an approximation is wrong."""
     models = models_of(evidence, packs, family)
-    return measured(wrong_share(models, method, cause), unit="heads", tables=[table.bar_table({family: models})])
+    return Measurement.from_interval(
+        wrong_share(models, method, cause), unit="heads", tables=[table.bar_table({family: models})]
+    )
 
 
 def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Measurement:
     """Share of the needed heads of saturated models that the loss misses, minus the share that the logits miss."""
     models = models_of(evidence, packs, family)
-    numbers = {name: wrong_share(models, name, SATURATED)[0] for name in (LOSS, LOGIT)}
-    numbers["heads"] = wrong_share(models, LOSS, SATURATED)[3]
+    numbers = {name: float(wrong_share(models, name, SATURATED)) for name in (LOSS, LOGIT)}
+    numbers["heads"] = int(wrong_share(models, LOSS, SATURATED).n)
     difference = wrong_difference(models, LOSS, LOGIT, SATURATED, seed=evidence.seed)
-    return measured(difference, unit="models", numbers=numbers)
+    return Measurement.from_interval(difference, unit="models", numbers=numbers)
 
 
 def measure_rank_order(evidence: Evidence, *, packs: Packs) -> Measurement:
@@ -92,14 +89,11 @@ def measure_rank_order(evidence: Evidence, *, packs: Packs) -> Measurement:
     families_alone = [models for name, models in families.items() if name != table.ALL_TRAINED]
     models = [model for family in families_alone for model in family]
     pooled = {name: models for name, models in families.items() if not name.startswith("trained: ")}
-    estimate = mean_rank_correlation(models, LOSS, seed=evidence.seed)
-    numbers = {
-        name: mean_rank_correlation(models, name, seed=evidence.seed)[0] for name in table.METHODS if name != EXACT
-    }
-    return measured(
-        estimate,
+    correlations = {name: mean_rank_correlation(models, name, seed=evidence.seed) for name in table.METHODS}
+    return Measurement.from_interval(
+        correlations[LOSS],
         unit="models",
-        numbers=numbers,
+        numbers={name: float(correlation) for name, correlation in correlations.items() if name != EXACT},
         note=table.READING,
         tables=[
             table.main_table(families, seed=evidence.seed),

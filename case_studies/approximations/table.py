@@ -7,7 +7,6 @@ import numpy as np
 
 from case_studies.approximations.agreement import (
     PERCENTILE,
-    Estimate,
     auroc,
     bar,
     mean_rank_correlation,
@@ -38,6 +37,7 @@ from case_studies.approximations.scores import (
 )
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import Packs
+from interp.core.intervals import Interval
 
 ALL_TRAINED = "all trained models"
 CAUSES: Mapping[str, str] = {
@@ -84,7 +84,7 @@ def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> t
         [
             "models behind each (rank correlation; AUROC)",
             *(
-                f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0])[3]}"
+                f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0]).n}"
                 for models in families.values()
             ),
         ]
@@ -98,10 +98,11 @@ def cause_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, lis
     for cause in (*MISSED_CAUSES, *FOUND_CAUSES):
         for name, models in families.items():
             shares = [wrong_share(models, method, cause) for method in METHODS]
-            if shares[0][3]:
+            n_heads = int(shares[0].n)
+            if n_heads:
                 wrong_if = "found" if cause in FOUND_CAUSES else "missed"
-                cells = [f"{round(share[0] * share[3])} ({share[1]:.2f} to {share[2]:.2f})" for share in shares]
-                rows.append([cause, name, shares[0][3], wrong_if, *cells])
+                cells = [f"{round(float(share) * n_heads)} ({share.low:.2f} to {share.high:.2f})" for share in shares]
+                rows.append([cause, name, n_heads, wrong_if, *cells])
     return "Heads on which an approximation is wrong, by cause (95 % interval of their share)", rows
 
 
@@ -119,10 +120,9 @@ def cause_note() -> list[list[str]]:
     return [["cause", "heads that it concerns"], *([name, words] for name, words in CAUSES.items())]
 
 
-def with_ends(estimate: Estimate) -> str:
-    """A number with its interval; empty without units."""
-    value, low, high, n = estimate
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]" if n else "-"
+def with_ends(interval: Interval) -> str:
+    """A number with its interval; a dash without units."""
+    return interval.text(digits=2) if interval.n else "-"
 
 
 def _counts(models: Sequence[ModelScores]) -> str:

@@ -51,15 +51,12 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
                 counts[truth, head.verdict] += 1
                 if head.place in wrong:
                     rows.append([answer.name, f"{head.layer}.{head.head}", truth, head.verdict, sentence])
-    value, low, high = proportion(sum(right), len(right))
+    interval = proportion(sum(right), len(right))
     truths = sorted({truth for truth, _ in counts})
     verdicts = sorted({verdict for _, verdict in counts})
     crossed = [["truth", *verdicts], *([truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths)]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(right),
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             "heads": heads,
@@ -114,12 +111,9 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
             if faithful:
                 rows.append([group, spec.seed, " ".join(f"{layer}.{head}" for layer, head in faithful)])
     n, hits = len(alarms), sum(alarms)
-    value, low, high = proportion(hits, n)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=n,
+    interval = proportion(hits, n)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={"with a faithful verdict": hits, "level": LEVEL, **dict(verdicts)},
         tables=[("Models with a faithful head", rows)],

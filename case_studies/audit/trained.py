@@ -59,21 +59,18 @@ def measure_misleading(evidence: Evidence) -> Measurement:
             if second.verdict == "misleading":
                 shown.append((second.score, audited, second.place))
     hits = int(np.count_nonzero(confirmed))
-    value, low, high = proportion(hits, len(audits)) if audits else (0.0, 0.0, 1.0)
+    interval = proportion(hits, len(audits))
     of_heads = head_share(confirmed, looked)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, len(audits)),
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             "confirmed": sum(confirmed),
             "models with one": hits,
             "readable heads": sum(looked),
             "models": len(audits),
-            "share of readable heads": of_heads[0],
-            "its interval": list(of_heads[1:]),
+            "share of readable heads": float(of_heads),
+            "its interval": [of_heads.low, of_heads.high],
         },
         tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded_models(evidence, AUDITED_GROUPS)],
         charts=[_maps(evidence, shown)] if shown else [],
@@ -131,12 +128,9 @@ def measure_agreement_of_seeds(evidence: Evidence) -> Measurement:
             of.append(len(mine))
             agreements, total = agreements + agree, total + len(mine)
         rows.append([group, total, f"{agreements / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
-    value, low, high = head_share(hits, of)  # type: ignore[arg-type]  # sums of shares, not counts
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, len(of)),
+    interval = head_share(hits, of)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={"heads": sum(of)},
         tables=[
@@ -164,12 +158,9 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
         redundant = sum(bool(result.of("redundant")) for result in results)
         rows.append([group, len(results), sum(without_needed), redundant, f"{np.median(sizes):.0f}" if sizes else ""])
         none += without_needed if group.endswith("identity") else []
-    value, low, high = head_share(none, [1] * len(none))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, len(none)),
+    interval = head_share(none, [1] * len(none))
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=[("Template models by group", rows), *excluded_models(evidence, TEMPLATE)],
         note="The smallest fatal set is the median, over the sets found, of the number of heads that must be ablated "

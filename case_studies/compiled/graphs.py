@@ -72,8 +72,8 @@ def measure_graphs(evidence: Evidence, *, packs: Packs, accepts_correct: bool) -
             result.verdict == "implements" if accepts_correct else result.verdict in ("implements a rival", "neither")
         )
         rows.append([answer.name, wrong.name.split(", ", 1)[1], f"{share:.2f}", result.verdict, result.reason])
-    value, low, high = proportion(sum(hits), len(hits))
-    return Measurement(value=value, low=low, high=high, n=len(hits), unit="programs", tables=[("Every program", rows)])
+    interval = proportion(sum(hits), len(hits))
+    return Measurement.from_interval(interval, unit="programs", tables=[("Every program", rows)])
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:

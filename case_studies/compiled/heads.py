@@ -72,17 +72,14 @@ def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) ->
     called = [truth for _, truth, head, _ in heads if head.verdict == verdict]
     excluded = ("faithful", "hidden", "redundant") if verdict == "idle" else ()
     wrong = sum(truth.truth in excluded if verdict == "idle" else truth.truth != verdict for truth in called)
-    value, low, high = proportion(wrong, len(called))
+    interval = proportion(wrong, len(called))
     # Rows are truths, columns are verdicts.
     truths = sorted({true_verdict for true_verdict, _ in counts})
     verdicts = sorted({given_verdict for _, given_verdict in counts})
     crossed = [["truth", *verdicts]]
     crossed += [[truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(called),
+    return Measurement.from_interval(
+        interval,
         unit="heads",
         numbers={
             "heads": len(heads),
@@ -106,12 +103,9 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measure
         if is_needed != judged_needed:
             words = "undecided" if judged_needed is None else "yes" if judged_needed else "no"
             rows.append([answer.name, f"{head.layer}.{head.head}", "yes" if is_needed else "no", words])
-    value, low, high = proportion(sum(decided), len(decided))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(decided),
+    interval = proportion(sum(decided), len(decided))
+    return Measurement.from_interval(
+        interval,
         unit="heads",
         numbers={"needed by brute force": needed, "undecided": undecided},
         tables=[("Heads on which they differ", rows)],
@@ -143,12 +137,9 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measureme
                 continue
             if hits[-1] == idle:
                 rows.append([answer.name, f"{layer}.{head}", words.get(truth.looks or "", "nothing"), label])
-    value, low, high = proportion(sum(hits), len(hits))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(hits),
+    interval = proportion(sum(hits), len(hits))
+    return Measurement.from_interval(
+        interval,
         unit="heads",
         tables=[("Heads with a selector's label" if idle else "Heads without their label", rows)],
     )

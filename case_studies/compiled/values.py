@@ -125,12 +125,9 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
                         words or "nothing",
                     ]
                 )
-    value, low, high = proportion(sum(hits), len(hits))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(hits),
+    interval = proportion(sum(hits), len(hits))
+    return Measurement.from_interval(
+        interval,
         unit="values",
         numbers={"read before they are written, where they follow from another": explained},
         tables=[("Values read at another layer than that which writes them", rows)],
@@ -209,12 +206,9 @@ def measure_used(evidence: Evidence, *, packs: Packs) -> Measurement:
             hits.append(bool(read_by) == (changed > 0))
             if not hits[-1] or not read_by:
                 rows.append([answer.name, name, ", ".join(read_by) or "nothing", differ, changed])
-    value, low, high = proportion(sum(hits), len(hits))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(hits),
+    interval = proportion(sum(hits), len(hits))
+    return Measurement.from_interval(
+        interval,
         unit="values",
         tables=[("Values that nothing reads, or where the two differ", rows)],
     )

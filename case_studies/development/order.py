@@ -78,21 +78,11 @@ def measure_look_before_matter(evidence: Evidence, *, groups: tuple[str, ...]) -
                 values.append(np.mean([np.sign(cost[head] - look[head]) for head in heads_with_both]))
     tables = [("Heads that look like something and matter at the end", rows), *excluded_models(evidence, groups)]
     if not values:
-        return Measurement(
-            value=0.0,
-            low=-1.0,
-            high=1.0,
-            n=1,
-            unit="models",
-            tables=tables,
-            note="No model has a head that looks like something and matters.",
-        )
-    value, low, high = t_interval(np.array(values), resolution=len(values) / heads)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(values),
+        note = "No model has a head that looks like something and matters."
+        return Measurement(value=0.0, low=-1.0, high=1.0, n=1, unit="models", tables=tables, note=note)
+    interval = t_interval(np.array(values), resolution=len(values) / heads)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=tables,
         numbers={"heads": heads, "models without such a head": _learned(evidence, groups) - len(values)},
@@ -125,15 +115,11 @@ def measure_association(evidence: Evidence, *, group: str) -> Measurement:
         rows.append([spec.seed, *(f"{step:.0f}" if np.isfinite(step) else "not by the end" for step in steps.values())])
     tables = [("First step of any head", rows), *excluded_models(evidence, [group])]
     if not first:
-        return Measurement(
-            value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables, note="No model has learned its task."
-        )
-    value, low, high = proportion(sum(first), len(first))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(first),
+        note = "No model has learned its task."
+        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
+    interval = proportion(sum(first), len(first))
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=tables,
         note="Exact interval over models; both at one snapshot do not count.",

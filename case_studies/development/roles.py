@@ -9,7 +9,7 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.comparison.onsets import first_lasting
 from interp.sweeps.spec import ModelSpec
@@ -57,15 +57,11 @@ def measure_changes(evidence: Evidence) -> Measurement:
             rows.append([group, spec.seed, since, late["step"].nunique(), sum(changed), sum(kinds), heads])
     tables = [("Labels after the task is learned", rows), *excluded_models(evidence, CHAINS)]
     if not shares:
-        return Measurement(
-            value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables, note="No model has learned its task."
-        )
-    value, low, high = t_interval(np.array(shares), resolution=1 / heads)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(shares),
+        note = "No model has learned its task."
+        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
+    interval = t_interval(np.array(shares), resolution=1 / heads)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=tables,
         note=f"Learned: validation accuracy of every variable at least {LEARNED} from there on. A label changes too "

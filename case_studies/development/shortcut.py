@@ -85,21 +85,11 @@ def measure_first(evidence: Evidence) -> Measurement:
     rows = _rows(evidence)
     tables = [_table(rows)]
     if not rows:
-        return Measurement(
-            value=0.0,
-            low=0.0,
-            high=1.0,
-            n=1,
-            unit="models",
-            tables=tables,
-            note=f"No model reaches {KNOWN} on the last variable.",
-        )
-    value, low, high = proportion(sum(row["count"] < row["chain"] for row in rows), len(rows))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(rows),
+        note = f"No model reaches {KNOWN} on the last variable."
+        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
+    interval = proportion(sum(row["count"] < row["chain"] for row in rows), len(rows))
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=tables,
         numbers={"models": len(evidence.specs(GROUP))},
@@ -115,22 +105,12 @@ def measure_kept(evidence: Evidence) -> Measurement:
     counted = [row for row in rows if row["most"] > 0 and np.isfinite(row["count"])]
     tables = [_table(rows)]
     if not counted:
-        return Measurement(
-            value=0.0,
-            low=0.0,
-            high=1.0,
-            n=1,
-            unit="models",
-            tables=tables,
-            note="No model counts at the end of training.",
-        )
+        note = "No model counts at the end of training."
+        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
     shares_left = np.array([row["last"] / row["most"] for row in counted])
-    value, low, high = t_interval(shares_left, resolution=1 / SEQUENCES[evidence.size])
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(shares_left),
+    interval = t_interval(shares_left, resolution=1 / SEQUENCES[evidence.size])
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=tables,
         numbers={"models that count at the end": len(counted), "models": len(evidence.specs(GROUP))},

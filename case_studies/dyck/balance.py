@@ -11,7 +11,7 @@ from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
-from case_studies.recipes.intervals import bootstrap_interval, correlation
+from case_studies.recipes.intervals import bootstrap_interval, correlation, ends_text
 from case_studies.recipes.learned import excluded_models
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes
@@ -73,14 +73,12 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
         for form in FORMS
         for accuracy in LONG_ACCURACY
     }
-    value, low, high = correlations["violation", "accuracy at 450"]
+    interval = correlations["violation", "accuracy at 450"]
     rows: list[list] = [["form of the violation", "accuracy measured", "Spearman", "95 %"]]
-    rows += [[*key, f"{rho:+.2f}", f"[{a:+.2f}, {b:+.2f}]"] for key, (rho, a, b) in correlations.items()]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(table),
+    for key, rho in correlations.items():
+        rows.append([*key, f"{rho:+.2f}", ends_text(rho, "+.2f")])
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             KEPT: min(models.learned for models in models_by_group.values()),
@@ -110,7 +108,7 @@ def measure_contrastive(evidence: Evidence, *, group: str, column: str) -> Measu
     pairs = chosen(evidence, *arms), chosen(evidence, *reversed(arms))
     plain, treated = (_readings(evidence, arm, models) for arm, models in zip(arms, pairs, strict=True))
     change = (treated[column] - plain[column]).to_numpy()
-    mean, low, high = bootstrap_interval(change, seed=evidence.seed, resolution=1 / N_SEQUENCES[evidence.size])
+    interval = bootstrap_interval(change, seed=evidence.seed, resolution=1 / N_SEQUENCES[evidence.size])
     arms_together = pd.concat([plain.assign(loss="without"), treated.assign(loss="with")], ignore_index=True)
     shown = ["violation", *LONG_ACCURACY]
     long = arms_together.melt(id_vars=["seed", "loss"], value_vars=shown, var_name="measured", value_name="value")
@@ -118,11 +116,8 @@ def measure_contrastive(evidence: Evidence, *, group: str, column: str) -> Measu
     rows: list[list] = [["seed", *(f"{name}, {loss}" for name in shown for loss in ("without", "with"))]]
     for index, seed in enumerate(plain["seed"]):
         rows.append([int(seed), *(f"{readings[name][index]:.3f}" for name in shown for readings in (plain, treated))])
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(change),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             KEPT: pairs[0].learned,

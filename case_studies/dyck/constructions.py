@@ -1,6 +1,7 @@
 """Claims checked on hand-written models, without training: Corollary 1 and Theorem 1."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -75,20 +76,14 @@ def measure_balanced(evidence: Evidence) -> Measurement:
             for imbalance in (0.0, 0.001, 0.01, 0.1):
                 model = balanced_dyck(task, attention=attention, imbalance=imbalance)
                 violation = balance_violation(model, task).violation
-                result = evaluate(model, task, n=40, seed=evidence.seed)
-                accuracy = float(result.accuracy[0])
+                accuracy = evaluate(model, task, n=40, seed=evidence.seed).accuracy[0]
                 rows.append([types, depth, attention, imbalance, f"{violation:.2e}", f"{accuracy:.3f}"])
-                points.append((violation, accuracy, f"{types} types, {attention} attention"))
+                points.append((violation, float(accuracy), f"{types} types, {attention} attention"))
                 if imbalance == 0:
-                    balanced.append(
-                        (violation, (accuracy, float(result.accuracy.low[0]), float(result.accuracy.high[0])))
-                    )
-    value, low, high = min((interval for _, interval in balanced), key=lambda interval: interval[0])
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=40,
+                    balanced.append((violation, accuracy))
+    worst = min((accuracy for _, accuracy in balanced), key=float)
+    return Measurement.from_interval(
+        replace(worst, n=40),
         unit="prefixes",
         numbers={"largest violation of a balanced model": max(violation for violation, _ in balanced)},
         tables=[("Balanced models, and models with closers scaled by 1 + imbalance", rows)],

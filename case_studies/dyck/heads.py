@@ -1,5 +1,6 @@
 """Claims about stack-like heads: how common they are, and whether they matter more (Figures 1-2, App. B.2, D)."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
-from case_studies.recipes.intervals import difference_interval, proportion
+from case_studies.recipes.intervals import difference_interval, ends_text, proportion
 from case_studies.recipes.learned import excluded_models
 from hooks import Transformer
 from hooks.model.attention import visible_keys
@@ -89,15 +90,14 @@ def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
 def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) -> Measurement:
     """Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like attention."""
     table = _positions(evidence, groups)
-    value, low, high = proportion(int((table["position"].to_numpy() < HALFWAY).sum()), len(table))
-    curve = pd.DataFrame(
-        [
-            (threshold, *proportion(int((table[column] < threshold).sum()), len(table)), name)
-            for name, column in (("models", "position"), ("their rows, keys shuffled", "keys shuffled"))
-            for threshold in THRESHOLDS
-        ],
-        columns=["threshold", "share below", "low", "high", "attention"],
-    )
+    interval = proportion(int((table["position"].to_numpy() < HALFWAY).sum()), len(table))
+    # Share of models below every threshold, and the same share of their shuffled rows as a control
+    points = []
+    for name, column in (("models", "position"), ("their rows, keys shuffled", "keys shuffled")):
+        for threshold in THRESHOLDS:
+            share = proportion(int((table[column] < threshold).sum()), len(table))
+            points.append((threshold, *share.floats(), name))
+    curve = pd.DataFrame(points, columns=["threshold", "share below", "low", "high", "attention"])
     models = curve[curve["attention"] == "models"]
     most, few = models[models["low"] > 0.5]["threshold"], models[models["high"] < 0.5]["threshold"]
     rows: list[list] = [["threshold", "share of models below", "95 %"]]
@@ -107,11 +107,8 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
     every += [
         [group, seed, *(f"{number:.3f}" for number in numbers)] for group, seed, *numbers in table.values.tolist()
     ]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(table),
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             KEPT: _learned(evidence, groups),
@@ -165,18 +162,15 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
     rows: list[list] = [["pattern becomes", "lost, stack-like half", "lost, other half", "difference", "95 %"]]
     differences = {}
     for method, values in lost.items():
-        interval = differences[method] = difference_interval(values[like], values[unlike], resolution=resolution)
+        difference = difference_interval(values[like], values[unlike], resolution=resolution)
         means = [f"{values[half_of_models].mean():.3f}" for half_of_models in (like, unlike)]
-        rows.append([method, *means, f"{interval[0]:+.3f}", f"[{interval[1]:+.3f}, {interval[2]:+.3f}]"])
-    value, low, high = differences["uniform"]
+        rows.append([method, *means, f"{difference:+.3f}", ends_text(difference, "+.3f")])
+        differences[method] = replace(difference, n=2 * half)
     points = pd.DataFrame(
         {"position": table["position"], "hard accuracy lost": lost["uniform"], "models": table["models"]}
     )
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=2 * half,
+    return Measurement.from_interval(
+        differences["uniform"],
         unit="models",
         numbers={KEPT: _learned(evidence, GROUPS), "margin": MARGIN},
         tables=[

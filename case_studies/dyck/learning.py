@@ -29,17 +29,14 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     task, n, specs = task_of(evidence, group), N_HELD_OUT[evidence.size], evidence.specs(group)
     results = [evaluate(model, task, n=n, seed=evidence.seed) for model in evidence.models(group)]
     hard = np.array([result.accuracy.value[0] for result in results])
-    mean, low, high = bootstrap_interval(hard, seed=evidence.seed, resolution=1 / n)
+    interval = bootstrap_interval(hard, seed=evidence.seed, resolution=1 / n)
     rows: list[list] = [["seed", *task.outcomes]]
     points = []
     for spec, r in zip(specs, results, strict=True):
         rows.append([spec.seed, *(f"{value:.4f}" for value in r.accuracy.value)])
         points.append({"seed": str(spec.seed), **r.accuracy[0].columns("hard accuracy")})
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(results),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             "worst seed": hard.min(),
@@ -69,17 +66,14 @@ def measure_uniform(evidence: Evidence) -> Measurement:
     short = accuracies(models, task, evidence)
     long = accuracies(models, task, evidence, length=LONG)
     resolution = 1 / N_HELD_OUT[evidence.size]
-    mean, low, high = bootstrap_interval(short["hard"], seed=evidence.seed, resolution=resolution)
+    interval = bootstrap_interval(short["hard"], seed=evidence.seed, resolution=resolution)
     rows = [
         {"where": lengths, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
         for lengths, accuracy in (("training length", short), ("length 450", long))
         for seed, value in enumerate(accuracy["hard"])
     ]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(models),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={"hard accuracy at length 450, mean": float(long["hard"].mean())},
         charts=[

@@ -26,17 +26,14 @@ def measure_modes(evidence: Evidence) -> Measurement:
     rows = np.arange(2, patterns.shape[-1])  # from the second bracket on there are other keys
     current, first = patterns[:, rows, rows].mean(1), patterns[:, rows, 0].mean(1)
     in_mode = np.array([(current > CONCENTRATED).sum(), (first > CONCENTRATED).sum()])
-    value, low, high = proportion(int(in_mode.sum()), len(models_used.models))
+    interval = proportion(int(in_mode.sum()), len(models_used.models))
     points = [
         {"seed": str(spec.seed), "share of attention": share, "low": share, "high": share, "on": name}
         for name, shares in (("the current token", current), ("the first token", first))
         for spec, share in zip(models_used.specs, shares, strict=True)
     ]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(models_used.models),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             KEPT: models_used.learned,

@@ -135,16 +135,13 @@ def _shown(table: pd.DataFrame) -> dict[str, Any]:
 def measure_failing(evidence: Evidence) -> Measurement:
     """Share of broken models with a wrong prediction on some word of repeated nests of up to 4000 brackets."""
     table = _broken(evidence)
-    value, low, high = proportion(int(table["first error"].notna().to_numpy().sum()), len(table))
+    interval = proportion(int(table["first error"].notna().to_numpy().sum()), len(table))
     tasks = [Dyck(n_types=types, max_depth=depth) for types, depth in LANGUAGES]
     unbroken = [
         first_error(balanced_dyck(task, attention=kind), task) for task in tasks for kind in ("uniform", "uneven")
     ]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(table),
+    return Measurement.from_interval(
+        interval,
         unit="hand-written models",
         numbers={
             BALANCED: sum(error is not None for error in unbroken),

@@ -12,6 +12,7 @@ from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Between
+from case_studies.recipes.intervals import ends_text
 from case_studies.recipes.learned import excluded_models
 from interp.comparison.variation import VariationResult, attention_variation
 from interp.core.activations import patterns_on
@@ -28,10 +29,6 @@ REPEATED = 3
 """Number of probe prefixes in a row that make the longer prefix: 48 brackets for two types."""
 
 
-def _ends(low: float, high: float) -> str:
-    return f"[{low:.3g}, {high:.3g}]"
-
-
 def _base(result: VariationResult, name: str = RANDOM) -> np.ndarray:
     """The expected distance of random patterns, per layer."""
     return result.baseline[result.baselines.index(name)]
@@ -43,7 +40,7 @@ def _table(result: VariationResult) -> tuple[str, list[list]]:
         variation = result.variation[layer]
         cells = [f"{base:.3g}" for base in result.baseline[:, layer]]
         entropy = f"{result.relative_entropy[layer]:.2f}"
-        rows.append([layer, f"{variation:.3g}", _ends(variation.low, variation.high), entropy, *cells])
+        rows.append([layer, f"{variation:.3g}", ends_text(variation, ".3g"), entropy, *cells])
     return "Variation and entropy by layer, with random patterns as baselines", rows
 
 
@@ -128,7 +125,7 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
         [
             "standard, last layer",
             f"{base:.3g}",
-            _ends(base.low, base.high),
+            ends_text(base, ".3g"),
             first.learned,
             len(evidence.specs("gpt")) - first.learned,
         ]
@@ -141,7 +138,7 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
             models_used.learned,
         )
         failed = len(evidence.specs(group)) - learned
-        rows.append([group, f"{r.variation[0]:.3g}", _ends(r.variation.low[-1], r.variation.high[-1]), learned, failed])
+        rows.append([group, f"{r.variation[0]:.3g}", ends_text(r.variation[-1], ".3g"), learned, failed])
     judged = [r for r, learned in variations.values() if learned >= FEWEST]
     worst = max(judged or [r for r, _ in variations.values()], key=lambda r: float(r.variation[0]))
     return Measurement(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from interp.core.intervals import Interval
+
 DIGITS, BELOW_ONE = 4, 3
 """Significant digits of fractions in charts, and of those below 1 in size; whole numbers, and those that a rule may
 judge, are kept."""
@@ -68,6 +70,18 @@ class Measurement:
         values = {column.name: getattr(self, column.name) for column in fields(self)}
         unbounded = [name for name in ("low", "high") if math.isinf(values[name])]
         return values | dict.fromkeys(unbounded)
+
+    @classmethod
+    def from_interval(cls, interval: Interval, *, unit: str, **fields: Any) -> "Measurement":
+        """The measurement of an estimate with its interval.
+
+        Args:
+            interval: The estimate; if there were no units to estimate it from, n is stored as 1.
+            unit: The unit that its n counts.
+            **fields: Other fields of the measurement, such as `tables`.
+        """
+        value, low, high = interval.floats()
+        return cls(value=value, low=low, high=high, n=max(1, int(interval.n)), unit=unit, **fields)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Measurement":

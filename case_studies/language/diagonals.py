@@ -33,13 +33,10 @@ def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measur
             cell = (layer, head, matrix)
             numbers = [f"{learned.cosine[cell]:+.3f}", f"{learned.z[cell]:+.1f}", f"{learned.p_holm[cell]:.3g}"]
             rows.append([spec.seed, f"{layer}.{head}", *numbers, f"{untrained.cosine[cell]:+.3f}"])
-    mean, low, high = t_interval(np.array(gain), resolution=1 / heads)
+    interval = t_interval(np.array(gain), resolution=1 / heads)
     assert first is not None
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(gain),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             "share of heads that are strong": float(np.mean([share for share, _ in shares])),

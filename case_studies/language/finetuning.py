@@ -75,12 +75,9 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
                 accuracy.append(float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy.value[0]))
             gains.setdefault(n, []).append(accuracy[0] - accuracy[1])
             rows.append([n, spec.seed, *(f"{value:.3f}" for value in accuracy), f"{gains[n][-1]:+.3f}"])
-    mean, low, high = t_interval(np.array(gains[JUDGED]), resolution=1 / HELD_OUT)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(gains[JUDGED]),
+    interval = t_interval(np.array(gains[JUDGED]), resolution=1 / HELD_OUT)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={f"difference at {n} strings": float(np.mean(gain)) for n, gain in gains.items()},
         tables=[("aba against abb, unseen symbols", rows)],

@@ -24,18 +24,15 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
     """Loss per token of the plain models minus that of the others, paired by seed, on the same held-out text."""
     loss = {variant: _losses(evidence, group(family, variant)) for variant in VARIANTS}
     gain = loss[PLAIN].mean(1) - loss[BOTH].mean(1)
-    mean, low, high = t_interval(gain)
+    interval = t_interval(gain)
     rows: list[list] = [["seed", *(f"perplexity, {variant} [95 % over windows]" for variant in VARIANTS), "gain, nats"]]
     for seed, difference in enumerate(gain):
         rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{difference:+.4f}"])
     scalars = [_scalars(evidence, spec) for spec in evidence.specs(group(family, BOTH))]
     table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
     table += [[seed, *(f"{value:+.3f}" for value in scalars_of_model)] for seed, scalars_of_model in enumerate(scalars)]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(gain),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             "windows per model": loss[PLAIN].shape[1],
@@ -79,8 +76,9 @@ def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:
     for variant in VARIANTS:
         runs = [evidence.history(spec) for spec in evidence.specs(group(family, variant))]
         for records in zip(*runs, strict=True):
-            low_high = t_interval(np.array([record["validation_loss"][0] for record in records]))
-            point = dict(zip(("nats per token", "low", "high"), low_high, strict=True))
+            losses = np.array([record["validation_loss"][0] for record in records])
+            mean, low, high = t_interval(losses).floats()
+            point = {"nats per token": mean, "low": low, "high": high}
             rows.append({"steps": records[0]["steps_done"], "model": variant, **point})
     n = len(evidence.specs(group(family, PLAIN)))
     title = f"{family}, validation loss, mean of {n} seeds, 95 %"

@@ -41,7 +41,9 @@ from case_studies.lego.timing import (
     take_turns,
     whole_models,
 )
+from case_studies.recipes.intervals import as_interval
 from hooks.model.hardcoded.head_patterns import ORDER
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
 
@@ -196,7 +198,6 @@ def measure_linear(evidence: Evidence) -> Measurement:
     }
     return _measured(
         [ratios[name] for name in LINEAR],
-        effort.rounds,
         numbers={
             **{name: float(np.median(ratio)) for name, ratio in ratios.items()},
             **stored_bytes,
@@ -218,7 +219,6 @@ def measure_head(evidence: Evidence) -> Measurement:
     bars = {name: medians[name] for name in ("learned", *FIXED)}
     return _measured(
         [ratios[name] for name in FIXED],
-        rounds,
         numbers={f"{name} over learned": median for name, median in medians.items()},
         table=(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(costs)),
         charts=[_bars(bars, "time over a learned head's", f"one head, {SHORT} tokens, n = {rounds} rounds")],
@@ -241,7 +241,6 @@ def measure_time(evidence: Evidence) -> Measurement:
     title = f"{LAYERS} layers, forward and backward, {effort.tokens} tokens, n = {effort.model_rounds} rounds"
     return _measured(
         [costs[name, SHORT].over(costs[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")],
-        effort.model_rounds,
         numbers=numbers,
         table=(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(costs)),
         charts=_charts(costs, title=title),
@@ -251,7 +250,6 @@ def measure_time(evidence: Evidence) -> Measurement:
 
 def _measured(
     ratios: Sequence[Sequence[float]],
-    rounds: int,
     *,
     numbers: Mapping[str, float],
     table: Any,
@@ -259,12 +257,8 @@ def _measured(
     note: str,
 ) -> Measurement:
     """The measurement of the largest of ratios, given one by one for every round."""
-    value, low, high = largest_median(ratios)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=rounds,
+    return Measurement.from_interval(
+        largest_median(ratios),
         unit="rounds",
         numbers={**numbers, "threads": torch.get_num_threads()},
         tables=[table],
@@ -273,15 +267,15 @@ def _measured(
     )
 
 
-def largest_median(ratios: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+def largest_median(ratios: Sequence[Sequence[float]]) -> Interval:
     """Largest median of several ratios, with the largest ends of intervals that jointly have 95 % (Bonferroni)."""
     confidence = 1 - 0.05 / len(ratios)
-    ends = [median_interval(np.array(values), confidence=confidence) for values in ratios]
-    value, low, high = (max(values) for values in zip(*ends, strict=True))
-    return value, low, high
+    medians = [median_interval(np.array(values), confidence=confidence).floats() for values in ratios]
+    value, low, high = (max(values) for values in zip(*medians, strict=True))
+    return as_interval(value, low, high, len(ratios[0]))
 
 
-def median_interval(values: Float[np.ndarray, " round"], *, confidence: float = 0.95) -> tuple[float, float, float]:
+def median_interval(values: Float[np.ndarray, " round"], *, confidence: float = 0.95) -> Interval:
     """Median with its exact interval between two order statistics; unbounded with too few values.
 
     The number of values below the true median is binomial with probability one half, whatever their distribution.
@@ -289,7 +283,9 @@ def median_interval(values: Float[np.ndarray, " round"], *, confidence: float = 
     ordered = np.sort(values)
     cut = int(stats.binom.ppf((1 - confidence) / 2, len(ordered), 0.5))  # P(count < cut) is at most the tail
     median = float(np.median(ordered))
-    return (median, float(ordered[cut - 1]), float(ordered[-cut])) if cut else (median, -math.inf, math.inf)
+    if not cut:
+        return as_interval(median, -math.inf, math.inf, len(values))
+    return as_interval(median, float(ordered[cut - 1]), float(ordered[-cut]), len(values))
 
 
 def _rows(costs: Mapping[tuple[str, int], TimeAndMemory]) -> list[list[str]]:

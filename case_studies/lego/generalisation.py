@@ -76,7 +76,7 @@ def measure_contrast(
     every = [beyond(evidence, *arm) for arm in (arm, reference)]
     a, b = (accuracies.min(1) if variable == "worst" else accuracies[:, ORDER.index(variable)] for accuracies in every)
     paired, step = names[0] == names[1], 1 / SENTENCES[evidence.size]
-    mean, low, high = t_interval(a - b, resolution=step) if paired else difference_interval(a, b, resolution=step)
+    interval = t_interval(a - b, resolution=step) if paired else difference_interval(a, b, resolution=step)
     charts, tables = [], []
     for name in dict.fromkeys(names):
         charts.append(depth_chart(depth_curves(evidence, name), name))
@@ -86,11 +86,8 @@ def measure_contrast(
         for place, accuracy in zip(ORDER, values.T, strict=False):
             seeds = ", ".join(f"{value:.3f}" for value in accuracy)
             rows.append([name, str(depth), place, seeds, f"{accuracy.mean():.3f}"])
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=min(len(a), len(b)),
+    return Measurement.from_interval(
+        interval,
         unit="seeds an arm",
         numbers={
             f"{name}, {depth} layers": float(values.mean())
@@ -114,14 +111,11 @@ def measure_robust(evidence: Evidence, *, arm: str, reference: str) -> Measureme
         return np.array(values)
 
     a, b = least(arm), least(reference)
-    mean, low, high = difference_interval(a, b, resolution=1 / SENTENCES[evidence.size])
+    interval = difference_interval(a, b, resolution=1 / SENTENCES[evidence.size])
     rows: list[list] = [["arm", "lowest accuracy on a trained variable, by seed"]]
     rows += [[name, ", ".join(f"{value:.3f}" for value in values)] for name, values in ((arm, a), (reference, b))]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=min(len(a), len(b)),
+    return Measurement.from_interval(
+        interval,
         unit="seeds an arm",
         numbers={arm: float(a.mean()), reference: float(b.mean())},
         tables=[("Trained variables, at every depth from the plain depth to twice that", rows)],

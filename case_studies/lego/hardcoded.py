@@ -14,7 +14,7 @@ from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
 from case_studies.lego.curves import SENTENCES, accuracy_rows, depth_curve, depth_curves, learning_chart, untrained
 from case_studies.lego.plateau import OFF_PLATEAU, PLATEAU_SEEN, WINDOWS, final_losses, numbers_of_plateau
 from case_studies.recipes.audits import EXCLUDED, FEWEST_HEADS, audit_models, head_share_claim, needed_heads
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.intervals import as_interval, t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.view.charts import curves
@@ -49,14 +49,11 @@ EVERY = tuple(f"chains-{name}" for name in NAMES)
 def measure_loss_difference(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Final validation loss of one model family minus another's, paired by seed."""
     a, b = final_losses(evidence, family), final_losses(evidence, reference)
-    mean, low, high = t_interval(a - b)
+    interval = t_interval(a - b)
     rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{family}"))]]
     rows += [[NAMES[name], *(f"{loss:.3f}" for loss in losses)] for name, losses in ((family, a), (reference, b))]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(a),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             f"{NAMES[family]}, nats": float(a.mean()),
@@ -81,12 +78,9 @@ def measure_steps(evidence: Evidence, *, family: str, reference: str) -> Measure
         shares.append(min(reached, default=total) / total)
         rows.append([str(spec.seed), f"{goal:.3f}", str(reached[0]) if reached else "–", str(total)])
     settings = evidence.specs(f"text-{family}")[0].settings
-    mean, low, high = t_interval(np.array(shares), resolution=settings.eval_every / settings.steps)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(shares),
+    interval = t_interval(np.array(shares), resolution=settings.eval_every / settings.steps)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers=numbers_of_plateau(evidence, (family, reference)),
         tables=[(f"Steps to {NAMES[reference]}'s final loss", rows)],
@@ -106,7 +100,7 @@ def pretraining_loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
                 losses = [
                     record["validation_loss"][0] if kind == "validation" else record["loss"] for record in records
                 ]
-                mean, low, high = t_interval(np.array(losses))
+                mean, low, high = t_interval(np.array(losses)).floats()
                 rows.append(
                     {
                         "step": records[0]["steps_done"],
@@ -137,16 +131,13 @@ def measure_chains(evidence: Evidence, *, family: str, reference: str) -> Measur
         )
         for group in (f"chains-{family}", f"chains-{reference}")
     )
-    mean, low, high = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
+    interval = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
     tables = [
         (f"Accuracy of every variable, {NAMES[name]} (* not trained)", accuracy_rows(evidence, f"chains-{name}"))
         for name in (family, reference)
     ]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(a),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             NAMES[family]: float(a.mean()),
@@ -163,14 +154,11 @@ def measure_further(evidence: Evidence, *, group: str) -> Measurement:
     """Accuracy of the first untrained variable, over models that have learned the trained ones."""
     specs = [spec for spec in evidence.specs(group) if has_learned(evidence, spec)]
     every = [untrained(curve, curve.trained_depth) for curve in (depth_curve(evidence, spec) for spec in specs)]
-    mean, low, high = t_interval(
+    interval = t_interval(
         np.array([accuracy[0] for accuracy in every] or [0.0]), resolution=1 / SENTENCES[evidence.size]
     )
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=max(1, len(every)),
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={"models": len(every), "untrained variables, one by one": np.mean(every, axis=0) if every else []},
         tables=[
@@ -197,16 +185,17 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
             marker = "" if pattern.token is None else f" of {audited.spec.task.vocab.names[pattern.token]}"
             name = pattern.kind + marker
             counts[name, head.verdict] += 1
-    shares = np.array([hit / of_one for hit, of_one in zip(hits, of, strict=True) if of_one])
-    fewest = min((of_one for of_one in of if of_one), default=1)
-    value, low, high = t_interval(shares, resolution=1 / fewest) if len(shares) > 1 else (float(shares.sum()), 0.0, 1.0)
+    # Models without a needed head have no share; one share alone says nothing about others
+    shares = np.array([hit / n_needed for hit, n_needed in zip(hits, of, strict=True) if n_needed])
+    fewest = min((n_needed for n_needed in of if n_needed), default=1)
+    if len(shares) > 1:
+        interval = t_interval(shares, resolution=1 / fewest)
+    else:
+        interval = as_interval(float(shares.sum()), 0.0, 1.0, len(shares))
     kinds = list(dict.fromkeys(name for name, _ in counts))
     rows = [["kind of head", *HEAD_VERDICTS], *([kind, *(counts[kind, v] for v in HEAD_VERDICTS)] for kind in kinds)]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, len(audits)),
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(audits)},
         tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded_models(evidence, [group])],

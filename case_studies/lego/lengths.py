@@ -57,12 +57,9 @@ def measure_lengths(evidence: Evidence, *, start: str, reference: str) -> Measur
                 for length, accuracy in accuracies.items()
             ]
         means[group] = np.array(values)
-    mean, low, high = t_interval(means[start] - means[reference], resolution=1 / SENTENCES[evidence.size])
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(means[start]),
+    interval = t_interval(means[start] - means[reference], resolution=1 / SENTENCES[evidence.size])
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={f"mean accuracy, {group}": float(value.mean()) for group, value in means.items()},
         tables=[("Accuracy on chains of lengths that were not trained", rows)],

@@ -67,7 +67,8 @@ def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 
 def looping(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Interchange intervention accuracy of the loop's weakest value, on trained variables at the trained depth."""
-    return weakest_variable(implements_test(evidence, spec, chain_loop, sign_count, nearest_clause))[1]
+    _, share = weakest_variable(implements_test(evidence, spec, chain_loop, sign_count, nearest_clause))
+    return float(share)
 
 
 PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
@@ -99,12 +100,9 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
             rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", resolved])
     table = pd.DataFrame({words: has, FAR: far, "arm": arms})
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
-    value, low, high = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, len(far)),
+    interval = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         tables=[("Every tied model that has learned its task", rows), *excluded_models(evidence, groups)],
         charts=[

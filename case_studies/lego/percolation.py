@@ -1,5 +1,6 @@
 """Claims about where values are resolved: does a tied model resolve variable by variable, like a loop? (Figure 4)"""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from case_studies.lego.curves import RESOLVED, depth_curves
 from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.recipes.audits import EXCLUDED
-from case_studies.recipes.intervals import difference_interval, t_interval
+from case_studies.recipes.intervals import clipped, difference_interval, t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
@@ -70,12 +71,9 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
             straight[group].append(r2)
             rows.append([group, spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
     a, b = (np.array(straight[group] or [0.0]) for group in (tied, untied))
-    mean, low, high = difference_interval(a, b, resolution=R2_STEP)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=min(len(a), len(b)),
+    interval = difference_interval(a, b, resolution=R2_STEP)
+    return Measurement.from_interval(
+        interval,
         unit="seeds an arm",
         numbers={f"models, {group}": len(values) for group, values in straight.items()}
         | {f"r2, {tied}": float(a.mean()), f"r2, {untied}": float(b.mean())},
@@ -117,12 +115,9 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
         values.append(r2)
         slopes.append(slope)
         rows.append([spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
-    mean, low, high = t_interval(np.array(values or [0.0]), resolution=R2_STEP)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=min(1.0, high),
-        n=max(1, len(values)),
+    interval = t_interval(np.array(values or [0.0]), resolution=R2_STEP)
+    return Measurement.from_interval(
+        clipped(interval, -math.inf, 1.0),
         unit="seeds",
         numbers={"layers a variable": float(np.mean(slopes or [0.0])), "models": len(values)},
         tables=[("Depth that resolves each variable", rows), *excluded_models(evidence, [group])],

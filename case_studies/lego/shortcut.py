@@ -62,12 +62,9 @@ def measure_lead(evidence: Evidence, *, group: str) -> Measurement:
     specs = evidence.specs(group)
     over_training = [np.mean([record["accuracy"] for record in evidence.history(spec)], axis=0) for spec in specs]
     last, before = (np.array([accuracy[place] for accuracy in over_training]) for place in (-1, -2))
-    mean, low, high = t_interval(last - before, resolution=1 / specs[0].settings.n_eval)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(specs),
+    interval = t_interval(last - before, resolution=1 / specs[0].settings.n_eval)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={"last variable": float(last.mean()), "the one before it": float(before.mean())},
         tables=[("Accuracy of every variable at the end of training", accuracy_rows(evidence, group))],
@@ -98,12 +95,9 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
         rows.append([spec.seed, f"{accuracy:.3f}", broken.text(), *flips])
         if accuracy >= 0.5 + LEAST:
             shares.append((float(broken) - 0.5) / (accuracy - 0.5))
-    mean, low, high = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=max(1, len(shares)),
+    interval = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={KNOWING: len(shares), "seeds": len(evidence.specs(group))},
         tables=[("Sign counting on the last variable, every seed", rows)],
@@ -122,12 +116,9 @@ def measure_control(evidence: Evidence, *, arm: str, reference: str) -> Measurem
         np.stack([accuracy_at(curve, curve.trained_depth)[between] for curve in curves_of_group])
         for curves_of_group in curves.values()
     )
-    mean, low, high = difference_interval(a.mean(1), b.mean(1), resolution=1 / SENTENCES[evidence.size])
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=min(len(a), len(b)),
+    interval = difference_interval(a.mean(1), b.mean(1), resolution=1 / SENTENCES[evidence.size])
+    return Measurement.from_interval(
+        interval,
         unit="seeds an arm",
         numbers={
             "variables": [f"#{place}" for place in between],
@@ -153,12 +144,9 @@ def measure_middle(evidence: Evidence, *, start: str, reference: str) -> Measure
             [group, spec.seed, f"{middle:.3f}", f"{last:.3f}"]
             for spec, middle, last in zip(evidence.specs(group), values[group], lasts, strict=True)
         ]
-    mean, low, high = difference_interval(values[start], values[reference], resolution=1 / SENTENCES[evidence.size])
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=min(map(len, values.values())),
+    interval = difference_interval(values[start], values[reference], resolution=1 / SENTENCES[evidence.size])
+    return Measurement.from_interval(
+        interval,
         unit="seeds an arm",
         tables=[("Variables between the trained first ones and the last", rows)],
         charts=[learning_chart(evidence, group) for group in (start, reference)],

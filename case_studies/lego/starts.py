@@ -58,13 +58,10 @@ def _mean(group: str) -> str:
 def measure_start(evidence: Evidence, *, start: str, reference: str) -> Measurement:
     """Accuracy after the same number of steps on the task, of one start minus another, paired by seed."""
     a, b = _means(evidence, start), _means(evidence, reference)
-    mean, low, high = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
+    interval = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
     groups = (start, reference)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(a),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             _mean(start): float(a.mean()),
@@ -84,12 +81,9 @@ def measure_speed(evidence: Evidence, *, start: str, reference: str) -> Measurem
         curves = [[record["accuracy"][1:] for record in evidence.history(spec)] for spec in evidence.specs(group)]
         means[group] = np.array([np.mean(curve) for curve in curves])
     resolution = 1 / evidence.specs(start)[0].settings.n_eval
-    mean, low, high = t_interval(means[start] - means[reference], resolution=resolution)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(means[start]),
+    interval = t_interval(means[start] - means[reference], resolution=resolution)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             **{f"{_mean(name)}, over training": float(accuracy.mean()) for name, accuracy in means.items()},
@@ -147,12 +141,9 @@ def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
             for layer, head in np.ndindex(after.shape)
         ]
         charts = charts or [gallery(model, task, trained, seed=evidence.seed)]
-    mean, low, high = t_interval(np.array(gains))
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(gains),
+    interval = t_interval(np.array(gains))
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={"difference, every model": gains, **{f"heads labelled {name}": labels[name] for name in labels}},
         tables=[("Every head of the pretrained models on LEGO sentences", rows)],

@@ -8,10 +8,11 @@ import numpy as np
 
 from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.frame.measurement import Measurement
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.intervals import as_interval, proportion
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.algorithms import Algorithm, ImplementsResult
 from interp.algorithms.implements import implements
+from interp.core.intervals import Interval
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
 
@@ -35,7 +36,7 @@ def implements_test(
     )
 
 
-def weakest_variable(result: ImplementsResult) -> tuple[str, float, float, float]:
+def weakest_variable(result: ImplementsResult) -> tuple[str, Interval]:
     """The variable of the algorithm, neither an input nor an answer, with the lowest accuracy, and its interval.
 
     Of an algorithm without such a variable, that of all variables; NaN if none could be tested.
@@ -44,10 +45,9 @@ def weakest_variable(result: ImplementsResult) -> tuple[str, float, float, float
     tested = [finding for finding in of_algorithm if finding.status != "not tested"]
     internal = [finding for finding in tested if finding.internal]
     if not tested:
-        return "none", np.nan, np.nan, np.nan
+        return "none", as_interval(np.nan, np.nan, np.nan, 0)
     weakest = min(internal or tested, key=lambda finding: float(finding.accuracy))
-    share = weakest.accuracy
-    return weakest.variable, float(share), float(share.low), float(share.high)
+    return weakest.variable, weakest.accuracy
 
 
 def measure_algorithm_share(
@@ -64,20 +64,15 @@ def measure_algorithm_share(
             verdict = f"implements {result.rival}" if result.rival else result.verdict
             verdicts[verdict] += 1
             answers = next(answers for answers in result.answers if answers.algorithm == result.algorithm)
-            variable, *share = weakest_variable(result)
-            interval = "{:.3f} [{:.3f}, {:.3f}]".format(*share)
-            rows.append([group, spec.seed, verdict, answers.accuracy.text(), variable, interval, result.reason])
+            variable, share = weakest_variable(result)
+            rows.append([group, spec.seed, verdict, answers.accuracy.text(), variable, share.text(), result.reason])
     n = sum(verdicts.values())
     excluded = excluded_models(evidence, groups)
     if not n:
         note = "No model has learned its task."
-        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=excluded, note=note)
-    value, low, high = proportion(verdicts["implements"], n)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=n,
+        return Measurement.from_interval(proportion(0, 0), unit="models", tables=excluded, note=note)
+    return Measurement.from_interval(
+        proportion(verdicts["implements"], n),
         unit="models",
         numbers=dict(verdicts.most_common()),
         tables=[("Every model that has learned its task", rows), *excluded],
@@ -97,6 +92,7 @@ def measure_decided_algorithm_share(
     undecided = int(measurement.numbers.get("undecided", 0))
     if not undecided:
         return measurement
-    _, _, high = proportion(int(measurement.numbers.get("implements", 0)) + undecided, measurement.n)
+    implementing = int(measurement.numbers.get("implements", 0))
+    high = float(proportion(implementing + undecided, measurement.n).high)
     note = f"{measurement.note} The upper end is that of the share if the {undecided} undecided models implemented it."
     return replace(measurement, high=high, note=note)

@@ -13,10 +13,12 @@ from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
+from case_studies.recipes.intervals import as_interval
 from case_studies.recipes.learned import LEARNED, excluded_models, has_learned
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import HEAD_VERDICTS
+from interp.core.intervals import Interval
 from interp.core.statistics import pooled_interval
 from interp.sweeps.spec import ModelSpec
 from interp.view.points import scatter
@@ -90,17 +92,17 @@ def _verdicts(result: AuditResult) -> np.ndarray:
     return np.array([head.verdict for head in result.heads])
 
 
-def head_share(hits: Sequence[int], heads: Sequence[int]) -> tuple[float, float, float]:
-    """Share of heads over models, with an interval that takes models, not heads, as independent.
+def head_share(hits: Sequence[float], heads: Sequence[int]) -> Interval:
+    """Share of heads over models, with an interval that takes models, not heads, as independent; 0 [0, 1] of nothing.
 
     Args:
         hits: Number of heads that count, of each model.
         heads: Number of heads that the share is of, of each model.
     """
     if not sum(heads):
-        return 0.0, 0.0, 1.0
+        return as_interval(0.0, 0.0, 1.0, len(heads))
     value, low, high = pooled_interval(np.array(hits, dtype=float), np.array(heads, dtype=float))
-    return float(value), float(low), float(high)
+    return as_interval(float(value), float(low), float(high), len(heads))
 
 
 def measure_head_share(
@@ -116,8 +118,8 @@ def measure_head_share(
     hits = [int((labels == verdict).sum()) for labels in verdicts]
     undecided = [int((labels == "undecided").sum()) for labels in verdicts]
     # Undecided heads are misses at the lower end and hits at the upper end
-    _, low, _ = head_share(hits, heads)
-    _, _, high = head_share([hit + open_ for hit, open_ in zip(hits, undecided, strict=True)], heads)
+    low = float(head_share(hits, heads).low)
+    high = float(head_share([hit + open_ for hit, open_ in zip(hits, undecided, strict=True)], heads).high)
     n_decided = sum(heads) - sum(undecided)
     n_models = sum(len(evidence.specs(group)) for group in groups)
     return Measurement(

@@ -36,7 +36,7 @@ def _error_rows(groups: dict[str, list[Scored]]) -> list[dict]:
     points = []
     for name, models in groups.items():
         for n, seeds in by_n(models).items():
-            mean, low, high = mean_accuracy(seeds)
+            mean, low, high = mean_accuracy(seeds).floats()
             points.append({"n": n, "error": 1 - mean, "low": 1 - high, "high": 1 - low, "series": name})
     return points
 
@@ -65,12 +65,9 @@ def measure_accuracy(
     """Mean accuracy on unseen symbols of one group at one n, over models; all groups are shown."""
     models = {name: scores(evidence, group) for name, group in groups.items()}
     seeds = by_n(models[judged])[n]
-    value, low, high = mean_accuracy(seeds)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(seeds),
+    interval = mean_accuracy(seeds)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             "n": n,
@@ -89,12 +86,9 @@ def measure_symbolic_gain(evidence: Evidence) -> Measurement:
     gains = np.array(
         [modified.accuracy - unmodified.accuracy for modified, unmodified in zip(with_both, plain, strict=True)]
     )
-    value, low, high = t_interval(gains, resolution=1 / plain[0].total)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(gains),
+    interval = t_interval(gains, resolution=1 / plain[0].total)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={
             "n": SYMBOLIC_N,

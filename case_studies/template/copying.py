@@ -10,7 +10,7 @@ from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below
-from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.intervals import ends_text, proportion, t_interval
 from case_studies.recipes.seeds import more_seeds
 from case_studies.recipes.template_models import PLAIN, B
 from case_studies.template.measures import (
@@ -47,15 +47,15 @@ def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Mea
     models = {name: [row for row in rows if row.n == first] for name, rows in models.items()}
     widths = by(models[judged], _width)
     accuracies = {width: mean_accuracy(seeds) for width, seeds in widths.items()}
-    width = min(accuracies, key=lambda width: accuracies[width][0]) if which_width == "worst" else max(accuracies)
-    value, low, high = accuracies[width]
+    width = min(accuracies, key=lambda width: accuracies[width].value) if which_width == "worst" else max(accuracies)
+    interval = accuracies[width]
     means: list[list] = [["model", "width", "mean accuracy", "95 % over models", "models"]]
     rows: list[list] = [["model", "width", "seed", "accuracy", "95 % over symbols", "unseen symbols"]]
     points: list[dict] = []
     for name, seeds_of_model in models.items():
         for width_of_seeds, seeds in by(seeds_of_model, _width).items():
-            mean, least, most = mean_accuracy(seeds)
-            means.append([name, width_of_seeds, f"{mean:.3f}", f"[{least:.3f}, {most:.3f}]", len(seeds)])
+            mean = mean_accuracy(seeds)
+            means.append([name, width_of_seeds, f"{mean:.3f}", ends_text(mean, ".3f"), len(seeds)])
             rows += [
                 [name, width_of_seeds, row.seed, f"{row.accuracy:.3f}", exact_interval(row), row.total] for row in seeds
             ]
@@ -65,11 +65,8 @@ def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Mea
         for width_of_seeds, seeds in by(models[B], _width).items()
     }
     symbols = widths[width][0].total
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(widths[width]),
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             "width": width,
@@ -98,7 +95,7 @@ def _width(row: Scored) -> int:
 
 def _point(row: Scored, name: str) -> dict:
     """One model with its exact interval over symbols."""
-    value, low, high = proportion(row.right, row.total)
+    value, low, high = proportion(row.right, row.total).floats()
     model_label = f"{_width(row)}, {row.seed}"
     return {"width and seed": model_label, "accuracy": value, "low": low, "high": high, "series": name}
 
@@ -112,7 +109,7 @@ def measure_width(evidence: Evidence) -> Measurement:
     ).T
     widths = np.log2(np.array(list(needed), dtype=float))
     slopes = np.array([np.polyfit(widths, row, 1)[0] for row in per_seed])
-    mean, low, high = t_interval(slopes, resolution=1 / max(1.0, float(np.ptp(widths))))
+    interval = t_interval(slopes, resolution=1 / max(1.0, float(np.ptp(widths))))
     rows: list[list] = [["width", "n needed, by seed", "seeds that need more than the grid has"]]
     for width, thresholds_of_width in needed.items():
         rows.append(
@@ -127,11 +124,8 @@ def measure_width(evidence: Evidence) -> Measurement:
         for width, models_of_width in models.items()
         for n, models_of_n in by_n(models_of_width).items()
     ]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(slopes),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         tables=[("Training symbols needed for an error below a tenth (twice the largest n if never reached)", rows)],
         charts=[
@@ -150,7 +144,7 @@ def measure_width(evidence: Evidence) -> Measurement:
 
 def _errors(n: int, models: Sequence[Scored], series: str) -> dict:
     """The mean error of models of one width and n."""
-    mean, low, high = mean_accuracy(models)
+    mean, low, high = mean_accuracy(models).floats()
     return {"n": n, "error": 1 - mean, "low": 1 - high, "high": 1 - low, "series": series}
 
 

@@ -31,12 +31,9 @@ def measure_test_loss(evidence: Evidence, *, group: str, series: str, figure: st
     """Test loss at one n, geometric mean over seeds."""
     models = scores(evidence, group)
     seeds = by_n(models)[n]
-    value, low, high = geometric_interval(np.log(losses(seeds)))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(seeds),
+    interval = geometric_interval(np.log(losses(seeds)))
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={"n": n, "lowest loss": min(row.loss for row in seeds), "highest loss": max(row.loss for row in seeds)},
         tables=[("Loss and accuracy on unseen symbols", _table({series: models}))],
@@ -49,12 +46,9 @@ def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement
     """Test loss of recurrent networks over that of transformers of the same seeds, at `FEW` samples."""
     models = {cell: scores(evidence, f"recurrent {cell}"), PLAIN: scores(evidence, f"aba-abb {PLAIN}")}
     of_cell, of_transformer = (by_n(seeds)[FEW] for seeds in models.values())
-    value, low, high = ratio(of_cell, of_transformer)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(of_cell),
+    interval = ratio(of_cell, of_transformer)
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={"n": FEW},
         tables=[("Loss and accuracy on unseen symbols", _table(models))],

@@ -10,7 +10,7 @@ from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, TwoSided
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.intervals import as_interval, ends_text, t_interval
 from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A, B
 from case_studies.template.measures import (
     Scored,
@@ -55,20 +55,19 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: b
         ["n", f"loss, {PLAIN}", f"loss, {variant}", "accuracy", f"accuracy, {variant}", "ratio", "95 %"]
     ]
     ratios = {n: ratio(modified[n], unmodified[n], comparisons=len(shared)) for n in shared}
-    for n, (value, low, high) in ratios.items():
+    for n, interval in ratios.items():
         variants = (unmodified[n], modified[n])
         means = [f"{geometric_mean(seeds):.4f}" for seeds in variants]
         accuracy = [f"{np.mean([row.accuracy for row in seeds]):.3f}" for seeds in variants]
-        rows.append([n, *means, *accuracy, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
-    best = min(ratios, key=lambda n: ratios[n][2])
-    value, low, high = ratios[best]
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(modified[best]),
+        rows.append([n, *means, *accuracy, f"{interval:.3g}", ends_text(interval, ".3g")])
+    best = min(ratios, key=lambda n: float(ratios[n].high))
+    return Measurement.from_interval(
+        ratios[best],
         unit="seeds",
-        numbers={"n": best, "all intervals above a quarter": all(low > QUARTER for _, low, _ in ratios.values())},
+        numbers={
+            "n": best,
+            "all intervals above a quarter": all(interval.low > QUARTER for interval in ratios.values()),
+        },
         tables=[("Loss and accuracy on unseen symbols", rows)],
         charts=[loss_chart(shown, figure="mimetic" if variant == MIMETIC else task, title=task.replace("-", " "))],
         note=note,
@@ -85,7 +84,7 @@ def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_
         name: np.array([n for n, _ in thresholds_of_seeds], dtype=float) for name, thresholds_of_seeds in needed.items()
     }
     resolution = max(step_below(n, rows) for name, rows in groups.items() for n, _ in needed[name])
-    saved, low, high = t_interval(np.log2(ns[more_data] / ns[less_data]), resolution=resolution)
+    interval = t_interval(np.log2(ns[more_data] / ns[less_data]), resolution=resolution)
     never = {
         name: sum(not reached for _, reached in thresholds_of_seeds) for name, thresholds_of_seeds in needed.items()
     }
@@ -94,11 +93,8 @@ def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_
     rows += [[seed, *(int(n_of_seeds[seed]) for n_of_seeds in ns.values())] for seed in range(len(ns[more_data]))]
     note = f"A seed whose loss never stays below {level} counts as twice the largest n: {sum(never.values())} of "
     note += f"{2 * len(ns[more_data])}. The interval is over seeds. {same_budget(evidence)}"
-    return Measurement(
-        value=saved,
-        low=low,
-        high=high,
-        n=len(ns[more_data]),
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={f"median n, {name}": float(np.median(n_of_seeds)) for name, n_of_seeds in ns.items()}
         | {
@@ -143,16 +139,14 @@ def measure_majority(evidence: Evidence) -> Measurement:
     for length in plain:
         unmodified_by_n, modified_by_n = by_n(plain[length]), by_n(modified[length])
         ratios = {n: ratio(modified_by_n[n], unmodified_by_n[n], comparisons=comparisons) for n in unmodified_by_n}
-        for n, (value, low, high) in ratios.items():
+        for n, interval in ratios.items():
             means = [f"{geometric_mean(seeds_by_n[n]):.3f}" for seeds_by_n in (unmodified_by_n, modified_by_n)]
-            rows.append([length, n, *means, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
-        per_length.append(min(ratios.values(), key=lambda interval: interval[2]))
-    value, low, high = (float(np.log10(end)) for end in max(per_length, key=lambda interval: interval[2]))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=_n_seeds(plain),
+            rows.append([length, n, *means, f"{interval:.3g}", ends_text(interval, ".3g")])
+        per_length.append(min(ratios.values(), key=lambda interval: float(interval.high)))
+    worst = max(per_length, key=lambda interval: float(interval.high))
+    value, low, high = (float(np.log10(end)) for end in worst.floats())
+    return Measurement.from_interval(
+        as_interval(value, low, high, int(worst.n)),
         unit="seeds",
         tables=[("Majority on unseen symbols", rows)],
         charts=[_majority_chart(plain, modified)],
@@ -169,12 +163,9 @@ def measure_harder(evidence: Evidence) -> Measurement:
         length: np.array([row.loss for row in by_n(models_of_length)[largest]])
         for length, models_of_length in plain.items()
     }
-    mean, low, high = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=_n_seeds(plain),
+    interval = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={"n": largest, "mean loss by length": {str(k): float(v.mean()) for k, v in by_length.items()}},
         charts=[_majority_chart(plain, modified)],

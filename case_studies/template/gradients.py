@@ -12,7 +12,7 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.intervals import ends_text, t_interval
 from hooks import make_model
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
@@ -76,18 +76,16 @@ def _speed(task: Template, width: int, *, seed: int, with_b: bool) -> float:
 
 
 def _measurement(speed: Float[np.ndarray, "draw width"], widths: Sequence[int]) -> Measurement:
-    mean, low, high = t_interval(speed[:, -1])
+    interval = t_interval(speed[:, -1])
     rows: list[list] = [["width", "relative speed, mean", "95 % over draws", "least", "largest"]]
     points: list[dict] = []
     for width, column in zip(widths, speed.T, strict=True):
-        value, least, most = t_interval(column)
-        rows.append([width, f"{value:.3g}", f"[{least:.3g}, {most:.3g}]", f"{column.min():.3g}", f"{column.max():.3g}"])
-        points.append({"width": str(width), "relative speed": value, "low": least, "high": most})
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(speed),
+        mean = t_interval(column)
+        rows.append([width, f"{mean:.3g}", ends_text(mean, ".3g"), f"{column.min():.3g}", f"{column.max():.3g}"])
+        value, low, high = mean.floats()
+        points.append({"width": str(width), "relative speed": value, "low": low, "high": high})
+    return Measurement.from_interval(
+        interval,
         unit="draws of the initial weights",
         numbers={"training symbols": SYMBOLS, "unseen symbols": SYMBOLS},
         tables=[("Relative speed at the start", rows)],

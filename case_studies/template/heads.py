@@ -16,7 +16,7 @@ from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Conditional, Number
-from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.intervals import as_interval, proportion, t_interval
 from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.measures import n_train, template_task
 from case_studies.template.solved import FEWEST, GROUPS, N_READ, solved
@@ -128,12 +128,9 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
                 name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
                 maps[name] = patterns_on([model], _example(task))[0, 0, 0, head].numpy()
     signs = np.stack(signs_by_model)
-    value, low, high = proportion(int(signs.any((1, 2)).sum()), len(signs))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(signs),
+    interval = proportion(int(signs.any((1, 2)).sum()), len(signs))
+    return Measurement.from_interval(
+        interval,
         unit="solved models",
         numbers={"solved models": count, "models with a head labelled association": labelled, **_counts(signs, points)},
         tables=[("Every head", rows)],
@@ -195,12 +192,10 @@ def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> M
             for head in np.ndindex(size.shape)
         ]
     judged = [correlation for correlation in value_range if correlation is not None]
-    value, low, high = t_interval(np.array(judged), resolution=RESOLUTION) if judged else (0.0, -1.0, 1.0)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, len(judged)),
+    no_correlation = as_interval(0.0, -1.0, 1.0, 0)
+    interval = t_interval(np.array(judged), resolution=RESOLUTION) if judged else no_correlation
+    return Measurement.from_interval(
+        interval,
         unit="solved models",
         numbers={
             "solved models": count,

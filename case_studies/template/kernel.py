@@ -9,7 +9,7 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistr
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Number, TwoSided
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.intervals import clipped, ends_text, t_interval
 from case_studies.template.measures import BARELY, SOLVED
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
@@ -38,7 +38,7 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
     """
     regressions = _regressions(name, evidence, mlp=mlp)
     accuracy = np.array([regression.accuracy.value[regression.chosen] for regression in regressions])
-    mean, low, high = t_interval(accuracy, resolution=1 / regressions[0].n)
+    interval = t_interval(accuracy, resolution=1 / regressions[0].n)
     rows: list[list] = [
         [
             "draw",
@@ -56,8 +56,8 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
     points: list[dict] = []
     for draw, regression in enumerate(regressions):
         for i, kernel in enumerate(regression.kernels):
-            loss = f"[{regression.mse.low[i]:.3f}, {regression.mse.high[i]:.3f}]"
-            share = f"[{regression.accuracy.low[i]:.3f}, {regression.accuracy.high[i]:.3f}]"
+            loss = ends_text(regression.mse[i], ".3f")
+            share = ends_text(regression.accuracy[i], ".3f")
             numbers = [
                 f"{values[i]:.3f}"
                 for values in (regression.validation_mse, regression.mse, regression.accuracy, regression.spread)
@@ -78,11 +78,8 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
             )
         ends = {"low": regression.accuracy.low[regression.chosen], "high": regression.accuracy.high[regression.chosen]}
         points.append({"draw": str(draw), "accuracy": accuracy[draw], **ends})
-    return Measurement(
-        value=mean,
-        low=max(low, 0.0),
-        high=min(high, 1.0),
-        n=len(regressions),
+    return Measurement.from_interval(
+        clipped(interval, 0.0, 1.0),
         unit="draws of strings and kernel",
         numbers={
             "test loss": np.mean([regression.mse.value[regression.chosen] for regression in regressions]),
@@ -124,7 +121,7 @@ def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
     rows: list[list] = [["task", "kernel", "smallest eigenvalue", "95 %", "largest", "verdict", "draws"]]
     verdicts = {name: singularity(matrix) for name, matrix in matrices.items()}
     for name, matrix in matrices.items():
-        ends, largest = f"[{matrix.smallest.low:.4g}, {matrix.smallest.high:.4g}]", f"{matrix.eigenvalues[-1]:.4g}"
+        ends, largest = ends_text(matrix.smallest, ".4g"), f"{matrix.eigenvalues[-1]:.4g}"
         rows.append([name, matrix.kernel, f"{matrix.smallest:.4g}", ends, largest, verdicts[name], matrix.n])
     worst = min(matrices.values(), key=lambda matrix: matrix.smallest.low)
     return Measurement(

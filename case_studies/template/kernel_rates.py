@@ -11,7 +11,7 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Between
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.intervals import ends_text, t_interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.tasks import Template
 from interp.theory.kernels.kernel_regression import kernel_regression
@@ -93,18 +93,16 @@ def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> flo
 def _slopes(values: Float[np.ndarray, "draw x"], x: Sequence[float], name: str, varied: str, unit: str) -> Measurement:
     """The log-log slope of every draw with its t interval; a table and a chart of all values."""
     slopes = np.polyfit(np.log2(x), np.log2(values).T, 1)[0]
-    mean, low, high = t_interval(slopes)
+    interval = t_interval(slopes)
     rows: list[list] = [[name, f"{varied}, mean", "95 % over draws"]]
     points: list[dict] = []
     for size, column in zip(x, values.T, strict=True):
-        value, least, most = t_interval(column)
-        rows.append([size, f"{value:.3g}", f"[{least:.3g}, {most:.3g}]"])
-        points.append({name: size, varied: value, "low": max(least, 0.0), "high": most, "series": "mean over draws"})
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(slopes),
+        mean = t_interval(column)
+        rows.append([size, f"{mean:.3g}", ends_text(mean, ".3g")])
+        value, low, high = mean.floats()
+        points.append({name: size, varied: value, "low": max(low, 0.0), "high": high, "series": "mean over draws"})
+    return Measurement.from_interval(
+        interval,
         unit=unit,
         tables=[(f"{varied} by {name}", rows)],
         charts=[scaling_curves(pd.DataFrame(points), x=name, y=varied, series="series", title=f"{varied} by {name}")],

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float
 
 from case_studies.frame.evidence import Evidence
-from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.intervals import as_interval, clipped, ends_text, proportion, t_interval
 from case_studies.recipes.template_models import SCALES
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.sweeps.spec import ModelSpec
@@ -119,17 +120,17 @@ def by_n(rows: Iterable[Scored]) -> dict[int, list[Scored]]:
     return by(rows, lambda row: row.n)
 
 
-def mean_accuracy(rows: Sequence[Scored]) -> tuple[float, float, float]:
+def mean_accuracy(rows: Sequence[Scored]) -> Interval:
     """Mean accuracy over models of one kind with its t interval, cut at 0 and 1."""
     shares = np.array([row.accuracy for row in rows])
-    mean, low, high = t_interval(shares, resolution=1 / min(row.total for row in rows))
-    return mean, max(low, 0.0), min(high, 1.0)
+    interval = t_interval(shares, resolution=1 / min(row.total for row in rows))
+    return clipped(interval, 0.0, 1.0)
 
 
 def exact_interval(row: Scored) -> str:
     """The exact 95 % interval of one model's accuracy over its test strings, as text."""
-    _, low, high = proportion(row.right, row.total)
-    return f"[{low:.3f}, {high:.3f}]"
+    interval = proportion(row.right, row.total)
+    return ends_text(interval, ".3f")
 
 
 def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scored]:
@@ -147,10 +148,11 @@ def losses(rows: Iterable[Scored]) -> Float[np.ndarray, " model"]:
     return np.array([max(row.loss, 1e-9) for row in rows])
 
 
-def geometric_interval(logs: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
+def geometric_interval(logs: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> Interval:
     """Geometric mean with its t interval, from natural logarithms."""
-    mean, low, high = (float(np.exp(end)) for end in t_interval(logs, confidence=confidence))
-    return mean, low, high
+    interval = t_interval(logs, confidence=confidence)
+    mean, low, high = (float(np.exp(end)) for end in interval.floats())
+    return as_interval(mean, low, high, len(logs))
 
 
 def geometric_mean(rows: Iterable[Scored]) -> float:
@@ -158,7 +160,7 @@ def geometric_mean(rows: Iterable[Scored]) -> float:
     return float(np.exp(np.log(losses(rows)).mean()))
 
 
-def ratio(modified: Sequence[Scored], plain: Sequence[Scored], *, comparisons: int = 1) -> tuple[float, float, float]:
+def ratio(modified: Sequence[Scored], plain: Sequence[Scored], *, comparisons: int = 1) -> Interval:
     """Loss of the modified models divided by that of the plain models of the same seeds, as a geometric mean.
 
     Args:
@@ -189,7 +191,7 @@ def loss_over_seeds(groups: Mapping[Key, Sequence[Scored]], *, x: str, series: s
     """Geometric mean loss of each group with its t interval, as rows of a chart or table."""
     rows = []
     for x_value, seeds in groups.items():
-        loss, low, high = geometric_interval(np.log(losses(seeds)))
+        loss, low, high = geometric_interval(np.log(losses(seeds))).floats()
         rows.append({x: x_value, "loss": loss, "low": low, "high": high, "series": series, "seeds": len(seeds)})
     return rows
 

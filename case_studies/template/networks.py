@@ -31,12 +31,9 @@ def measure_network(evidence: Evidence, *, inputs: str) -> Measurement:
             rows.append([name, scored.n, scored.seed, f"{scored.accuracy:.3f}", exact_interval(scored), *numbers])
     groups = by_n(models[inputs])
     last = groups[max(groups)]
-    value, low, high = mean_accuracy(last)
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(last),
+    interval = mean_accuracy(last)
+    return Measurement.from_interval(
+        interval,
         unit="models",
         numbers={
             "n": max(groups),

@@ -50,12 +50,9 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
             {"model": str(index), **evaluation.accuracy[0].columns("accuracy"), "with": name}
             for name, evaluation in evaluations.items()
         ]
-    mean, low, high = t_interval(np.array(lost), resolution=1 / n)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(lost),
+    interval = t_interval(np.array(lost), resolution=1 / n)
+    return Measurement.from_interval(
+        interval,
         unit="solved models",
         numbers={"solved models": count},
         tables=[("Accuracy on unseen symbols", rows)],
@@ -104,12 +101,9 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
             }
             for name, i in readings.items()
         ]
-    mean, low, high = t_interval(np.array(first), resolution=1 / 600)
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(first),
+    interval = t_interval(np.array(first), resolution=1 / 600)
+    return Measurement.from_interval(
+        interval,
         unit="solved models",
         numbers={"solved models": count, "mean after the last layer": float(np.mean(last))},
         tables=[("Probes at [CLS], fitted on validation symbols, scored on test symbols", rows)],
@@ -142,12 +136,9 @@ def measure_strong_diagonals(evidence: Evidence, *, group: str, matrix: int, acc
             numbers = [f"{learned.cosine[cell]:+.3f}", f"{learned.z[cell]:+.1f}", f"{learned.p_holm[cell]:.3g}"]
             numbers += [f"{learned.scalar[cell]:+.3f}", f"{untrained.cosine[cell]:+.3f}"]
             rows.append([n_train(spec), spec.config.d_model, spec.seed, f"{layer}.{head}", *numbers])
-    value, low, high = proportion(sum(strong), len(strong))
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=len(strong),
+    interval = proportion(sum(strong), len(strong))
+    return Measurement.from_interval(
+        interval,
         unit="solved models",
         numbers={
             "solved models": count,

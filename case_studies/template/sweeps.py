@@ -60,18 +60,15 @@ def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Measur
     sizes = np.log2(np.array(list(groups), dtype=float))
     logs = np.log(np.array([losses(models_of_size) for models_of_size in groups.values()]))
     slopes = np.array([np.polyfit(sizes, column, 1)[0] for column in logs.T])
-    mean, low, high = t_interval(slopes)
+    interval = t_interval(slopes)
     means = loss_over_seeds(groups, x=varied_size, series="transformer" if draws else "best rate")
     rows: list[list] = [[varied_size, "loss", "95 %", "models"]]
     rows += [
         [mean[varied_size], f"{mean['loss']:.4f}", f"[{mean['low']:.3g}, {mean['high']:.3g}]", mean["seeds"]]
         for mean in means
     ]
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=len(slopes),
+    return Measurement.from_interval(
+        interval,
         unit="draws of templates" if draws else "seeds",
         numbers={"n": SWEEP_N, "rates chosen": sorted({row.rate for row in models})},
         tables=[(f"Test loss by {varied_size}, n = {SWEEP_N}", rows)],
@@ -84,13 +81,10 @@ def measure_rates(evidence: Evidence) -> Measurement:
     """Loss at the worst of the middle learning rates over that at the best of them, geometric mean over seeds."""
     groups = by(scores(evidence, "sweep learning rate"), lambda row: row.rate)
     logs = np.log(np.array([losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3]))
-    mean, low, high = geometric_interval(logs.max(0) - logs.min(0))
+    interval = geometric_interval(logs.max(0) - logs.min(0))
     means = loss_over_seeds(groups, x="learning rate", series="transformer")
-    return Measurement(
-        value=mean,
-        low=low,
-        high=high,
-        n=logs.shape[1],
+    return Measurement.from_interval(
+        interval,
         unit="seeds",
         numbers={"n": SWEEP_N},
         charts=[_curves(means, varied_size="learning rate", title=", loss by learning rate, 95 %")],

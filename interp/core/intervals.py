@@ -63,15 +63,23 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     def __float__(self) -> float:
         return float(self.value)
 
-    def text(self, digits: int = 3) -> str:
-        """A single estimate followed by the ends of its interval.
+    def floats(self) -> tuple[float, float, float]:
+        """A single estimate and the ends of its interval.
 
         Raises:
             ValueError: several estimates.
         """
         if self.value.size != 1:
             raise ValueError(f"the interval has shape {self.shape}; choose one cell, as in interval[0].")
-        value, low, high = (float(ends.item()) for ends in (self.value, self.low, self.high))
+        return float(self.value.item()), float(self.low.item()), float(self.high.item())
+
+    def text(self, digits: int = 3) -> str:
+        """A single estimate followed by the ends of its interval.
+
+        Raises:
+            ValueError: several estimates.
+        """
+        value, low, high = self.floats()
         return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
     def __str__(self) -> str:

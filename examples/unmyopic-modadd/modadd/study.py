@@ -40,16 +40,16 @@ def accuracies(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
 def generalisation(evidence: Evidence) -> Measurement:
     """Mean accuracy with weight decay."""
     values = accuracies(evidence, "decay")
-    value, low, high = t_interval(values, resolution=1 / N)
-    return Measurement(value=value, low=low, high=high, n=len(values), unit="seeds", numbers={"per_seed": values})
+    interval = t_interval(values, resolution=1 / N)
+    return Measurement.from_interval(interval, unit="seeds", numbers={"per_seed": values})
 
 
 def effect_of_decay(evidence: Evidence) -> Measurement:
     """Mean accuracy with weight decay minus mean accuracy without."""
     with_decay, without = accuracies(evidence, "decay"), accuracies(evidence, "no decay")
-    value, low, high = difference_interval(with_decay, without, resolution=1 / N)
+    interval = difference_interval(with_decay, without, resolution=1 / N)
     numbers = {"with": with_decay, "without": without}
-    return Measurement(value=value, low=low, high=high, n=len(with_decay), unit="seeds", numbers=numbers)
+    return Measurement.from_interval(interval, unit="seeds", numbers=numbers)
 
 
 SOURCE = "Nanda et al. 2023 (arXiv:2301.05217), on another modulus and model"

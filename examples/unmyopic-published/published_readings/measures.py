@@ -18,14 +18,13 @@ RESOLUTION = 1e-6
 
 def mean_of(values: Float[Tensor, " example"], *, unit: str = "examples", **more: Any) -> Measurement:
     """Mean over examples with its t interval."""
-    value, low, high = t_interval(values.double().numpy(), resolution=RESOLUTION)
-    return Measurement(value=value, low=low, high=high, n=len(values), unit=unit, **more)
+    interval = t_interval(values.double().numpy(), resolution=RESOLUTION)
+    return Measurement.from_interval(interval, unit=unit, **more)
 
 
 def share_of(hits: Bool[Tensor, " unit"], *, unit: str = "examples", **more: Any) -> Measurement:
     """Share of hits with its exact interval."""
-    value, low, high = proportion(int(hits.sum()), len(hits))
-    return Measurement(value=value, low=low, high=high, n=len(hits), unit=unit, **more)
+    return Measurement.from_interval(proportion(int(hits.sum()), len(hits)), unit=unit, **more)
 
 
 def difference_of(
@@ -33,7 +32,7 @@ def difference_of(
 ) -> Measurement:
     """Mean of `a` minus mean of `b`, different examples, with Welch's interval."""
     one, other = a.double().numpy(), b.double().numpy()
-    value, low, high = difference_interval(one, other, resolution=RESOLUTION)
+    value, low, high = difference_interval(one, other, resolution=RESOLUTION).floats()
     return Measurement(value=value, low=low, high=high, n=len(one) + len(other), unit=unit, **more)
 
 
@@ -75,8 +74,8 @@ def removal(pack: Pack, edits: dict[str, Edit], seen: Runs | None = None) -> Mea
     assert seen.targets is not None
     added, clean = loss_added(seen, edits), losses(seen.logits(), seen.targets)
     values = {"loss": float(clean.mean()), "loss without it": float((clean + added).mean())}
-    spread = bootstrap_interval(added.double().numpy(), seed=0, resolution=RESOLUTION)
-    values |= {"loss added": spread[0], "loss added, low": spread[1], "loss added, high": spread[2]}
+    added_mean, low, high = bootstrap_interval(added.double().numpy(), seed=0, resolution=RESOLUTION).floats()
+    values |= {"loss added": added_mean, "loss added, low": low, "loss added, high": high}
     return mean_of(accuracy_lost(seen, edits), numbers=values)
 
 

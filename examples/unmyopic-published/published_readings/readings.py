@@ -105,9 +105,8 @@ def measure_words(evidence: Evidence, *, packs: Packs, whole: bool) -> Measureme
         hits = [word == "confirmed" for word, about_heads in true if about_heads]
     else:
         hits = [word in ("confirmed", "limited") for word, _ in words if word != "undecided"]
-    value, low, high = proportion(sum(hits), len(hits)) if hits else (0.0, 0.0, 1.0)
-    return Measurement(
-        value=value, low=low, high=high, n=max(1, len(hits)), unit="statements",
+    return Measurement.from_interval(
+        proportion(sum(hits), len(hits)), unit="statements",
         numbers={word: counts[word] for word in WORDS}, tables=[] if whole else [("Every statement", rows)],
     )  # fmt: skip
 
@@ -134,9 +133,8 @@ def measure_shuffled(evidence: Evidence, *, packs: Packs) -> Measurement:
                 shown = [str(error), "", ""]
             if hits[-1]:
                 rows.append([name, f"{id} {check.statement}", *shown])
-    value, low, high = proportion(sum(hits), len(hits)) if hits else (0.0, 0.0, 1.0)
-    return Measurement(
-        value=value, low=low, high=high, n=max(1, len(hits)), unit="statements",
+    return Measurement.from_interval(
+        proportion(sum(hits), len(hits)), unit="statements",
         tables=[("Statements that are true with shuffled weights", rows)],
     )  # fmt: skip
 

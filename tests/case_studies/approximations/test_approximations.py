@@ -230,23 +230,25 @@ def test_auroc_against_scikit_learn():
     draw = np.random.default_rng(0)
     models = [model_scores(draw.integers(5, size=n), [1, 0, *draw.integers(2, size=n - 2)]) for n in (6, 9, 14)]
     for one in models:
-        assert agreement.auroc([one], LOSS)[0] == pytest.approx(roc_auc_score(one.needed, one.scores[LOSS]))
+        assert agreement.auroc([one], LOSS).value == pytest.approx(roc_auc_score(one.needed, one.scores[LOSS]))
     pairs = [one.needed.sum() * (~one.needed).sum() for one in models]
     each = [roc_auc_score(one.needed, one.scores[LOSS]) for one in models]
-    value, low, high, n = agreement.auroc(models, LOSS)
+    interval = agreement.auroc(models, LOSS)
+    value, low, high = interval.floats()
     assert value == pytest.approx(np.average(each, weights=pairs))
-    assert (low < value < high, n) == (True, 3)
+    assert (low < value < high, interval.n) == (True, 3)
     open_ = replace(models[0], decided=np.arange(6) < 2)
-    assert agreement.auroc([open_], LOSS)[0] == pytest.approx(roc_auc_score([1, 0], open_.scores[LOSS][:2]))
-    assert agreement.auroc([model_scores([1, 2], [1, 1])], LOSS) == (0.5, 0, 1, 0)
-    assert "0.5" not in table.with_ends((0.5, 0.0, 1.0, 0))
+    assert agreement.auroc([open_], LOSS).value == pytest.approx(roc_auc_score([1, 0], open_.scores[LOSS][:2]))
+    empty = agreement.auroc([model_scores([1, 2], [1, 1])], LOSS)
+    assert (*empty.floats(), empty.n) == (0.5, 0, 1, 0)
+    assert "0.5" not in table.with_ends(empty)
 
 
 def test_rank_correlation_is_within_models():
     same, reverse = (model_scores([1, 2, 3, 4], [0, 0, 0, 1], exact=one) for one in ([1, 2, 3, 4], [4, 3, 2, 1]))
     far = replace(same, scores={name: 100 * one for name, one in same.scores.items()})
-    assert agreement.mean_rank_correlation([same, far], LOSS, seed=0)[0] == pytest.approx(1)
-    assert agreement.mean_rank_correlation([same, reverse], LOSS, seed=0)[:3] == pytest.approx((0, -1, 1))
+    assert agreement.mean_rank_correlation([same, far], LOSS, seed=0).value == pytest.approx(1)
+    assert agreement.mean_rank_correlation([same, reverse], LOSS, seed=0).floats() == pytest.approx((0, -1, 1))
     flat, few = model_scores([1, 1, 1], [0, 0, 1], exact=[1, 2, 3]), model_scores([1, 2], [0, 1])
     untouched = model_scores([1, 2, 3], [0, 0, 0], exact=[0, 0, 0])
     assert agreement.rank_correlations([flat, few, untouched], LOSS).tolist() == [0]
@@ -258,11 +260,12 @@ def test_heads_are_missed_below_the_bar_of_the_idle_ones():
     small = model_scores([1, 5, 18.5, 50], [1, 1, 1, 1], exact=[9, 9, 9, 9], redundancy=[True] * 4)
     models = [*idle, replace(small, scores={**small.scores, LOSS: small.scores[LOSS] * 2})]
     wrong = agreement.wrong_share(models, LOSS, REDUNDANT)
-    assert (wrong[0], wrong[3]) == (0.5, 4)  # shares 0.02 and 0.1 are below 0.18, 0.37 and 1 above
+    assert (wrong.value, wrong.n) == (0.5, 4)  # shares 0.02 and 0.1 are below 0.18, 0.37 and 1 above
     false = model_scores([0, 0.1, 0.4, 1], [0, 0, 0, 1], idle=[0] * 4, **{CANCELLED: [True, True, True, False]})
     wrong = agreement.wrong_share([*idle, false], LOSS, CANCELLED)
-    assert (wrong[0] * 3, wrong[3]) == (pytest.approx(1), 3)
-    assert agreement.wrong_share(models, LOSS, DECOY) == (0, 0, 1, 0)
+    assert (wrong.value * 3, wrong.n) == (pytest.approx(1), 3)
+    wrong = agreement.wrong_share(models, LOSS, DECOY)
+    assert (*wrong.floats(), wrong.n) == (0, 0, 1, 0)
 
 
 def test_rounding_errors_are_no_effects():
@@ -277,13 +280,13 @@ def test_redundant_and_cancelling_heads_of_the_suite():
     assert found.needed[truth == "redundant"].all()
     assert found.causes[REDUNDANT].sum() >= 2
     assert not (found.causes[SATURATED] & found.causes[REDUNDANT]).any()
-    assert agreement.wrong_share([found], EXACT, REDUNDANT)[0] == 1
+    assert agreement.wrong_share([found], EXACT, REDUNDANT).value == 1
     known, found = scores_for("loop cancelled decoys Z2 0")
     cancelled = found.causes[CANCELLED]
     assert cancelled.sum() == 2
     assert not found.needed[cancelled].any()
     assert found.decided[cancelled].all()
-    assert agreement.wrong_share([found], EXACT, CANCELLED)[0] == 1
+    assert agreement.wrong_share([found], EXACT, CANCELLED).value == 1
 
 
 def test_wrong_range_and_unused_patterns_of_the_suite():
@@ -323,7 +326,7 @@ def test_a_flat_network_has_no_gradient():
     known, found = scores_for("loop over two layers Z2")
     flat = [head for head, one in zip(every_head(known.model), found.causes[FLAT], strict=True) if one]
     assert flat == [(1, 0)]  # the value that it moves passes the hidden units unless it is halved
-    assert agreement.wrong_share([found], LOGIT, FLAT)[0] == 1
+    assert agreement.wrong_share([found], LOGIT, FLAT).value == 1
 
 
 def test_trained_models_by_removal_alone_and_in_pairs(monkeypatch):
@@ -387,7 +390,7 @@ def test_the_study_on_a_few_models(few, tmp_path):
     assert counts[1].startswith("4; ")
     assert [row[0] for row in rows] == list(table.METHODS)
     assert found["attention.known"].measurement.value == pytest.approx(
-        agreement.auroc(scores.known_scores("quick", 0), MASS)[0]
+        agreement.auroc(scores.known_scores("quick", 0), MASS).value
     )
     assert "redundancy" in result.page.read_text()
 

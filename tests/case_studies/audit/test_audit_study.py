@@ -91,11 +91,11 @@ def test_readable_and_needed_heads():
 
 
 def test_share_treats_models_as_independent():
-    value, low, high = head_share([3, 0, 3, 0], [3, 3, 3, 3])
+    value, low, high = head_share([3, 0, 3, 0], [3, 3, 3, 3]).floats()
     of_heads = proportion_interval(np.array(6), 12)
     assert value == 0.5
     assert low < of_heads[0] < of_heads[1] < high
-    assert head_share([0], [0]) == (0.0, 0.0, 1.0)
+    assert head_share([0], [0]).floats() == (0.0, 0.0, 1.0)
 
 
 def test_shares_of_readable_and_needed_heads(monkeypatch):
@@ -170,8 +170,10 @@ def test_unconfirmed_head_is_not_counted(monkeypatch):
 def test_misleading_heads_must_be_more_than_wrong_verdicts():
     rule = rule_of("misleading.found")
     for n, hits, verdict in ((72, 33, "reproduced"), (72, 8, "inconclusive"), (72, 0, "not reproduced")):
-        assert rule.verdict(measured(*proportion(hits, n))) == verdict
-    assert rule.verdict(measured(*proportion(0, 60))) == "inconclusive"  # too few models to exclude one in twenty
+        assert rule.verdict(measured(*proportion(hits, n).floats())) == verdict
+    assert (
+        rule.verdict(measured(*proportion(0, 60).floats())) == "inconclusive"
+    )  # too few models to exclude one in twenty
 
 
 def test_agreement_needs_the_same_label_verdict_and_layer(monkeypatch):
@@ -230,4 +232,4 @@ def test_shuffled_task_permutes_the_labels(task):
 def test_alarms_must_be_rare():
     rule = rule_of("silent.untrained")
     for hits, verdict in ((0, "reproduced"), (1, "reproduced"), (2, "inconclusive"), (13, "not reproduced")):
-        assert rule.verdict(measured(*proportion(hits, 56))) == verdict
+        assert rule.verdict(measured(*proportion(hits, 56).floats())) == verdict

@@ -68,10 +68,11 @@ def test_invalid_claims_are_refused(claim, changes, words):
 
 
 def test_one_unit_leaves_the_interval_unbounded():
-    assert t_interval(np.array([0.5])) == (0.5, -np.inf, np.inf)
-    assert difference_interval(np.array([0.5]), np.array([0.1, 0.2])) == (pytest.approx(0.35), -np.inf, np.inf)
-    value, low, high = t_interval(np.array([0.5]))
-    measurement = Measurement(**{**GOOD, "value": value, "low": low, "high": high})
+    assert t_interval(np.array([0.5])).floats() == (0.5, -np.inf, np.inf)
+    difference = difference_interval(np.array([0.5]), np.array([0.1, 0.2]))
+    assert difference.floats() == (pytest.approx(0.35), -np.inf, np.inf)
+    measurement = Measurement.from_interval(t_interval(np.array([0.5])), unit="seeds")
+    assert measurement.n == 1
     stored = json.loads(json.dumps(measurement.to_dict(), allow_nan=False))
     assert stored["low"] is None
     assert Measurement.from_dict(stored) == measurement
@@ -80,21 +81,21 @@ def test_one_unit_leaves_the_interval_unbounded():
 
 def test_equal_values_have_the_error_of_their_resolution():
     equal = np.full(3, 2.0)
-    assert t_interval(equal) == (2, 2, 2)
-    mean, low, high = t_interval(equal, resolution=1.0)
+    assert t_interval(equal).floats() == (2, 2, 2)
+    mean, low, high = t_interval(equal, resolution=1.0).floats()
     assert (mean, high - 2) == (2, pytest.approx(4.303 / 6, abs=1e-3))  # t(2) * sqrt(1 / 12) / sqrt(3)
     assert low == pytest.approx(4 - high)
     spread = np.array([0.0, 5.0, 9.0])
-    assert t_interval(spread, resolution=1.0) == t_interval(spread)
-    assert difference_interval(equal, equal - 1) == (1, 1, 1)
-    _, low, high = difference_interval(equal, equal - 1, resolution=1.0)
+    assert t_interval(spread, resolution=1.0).floats() == t_interval(spread).floats()
+    assert difference_interval(equal, equal - 1).floats() == (1, 1, 1)
+    _, low, high = difference_interval(equal, equal - 1, resolution=1.0).floats()
     assert low < 1 < high
 
 
 def test_welchs_interval_is_that_of_scipy():
     a, b = np.random.default_rng(0).normal(size=(2, 6)) * [[1], [3]]
     expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
-    assert difference_interval(a, b, confidence=0.9)[1:] == pytest.approx(tuple(expected))
+    assert difference_interval(a, b, confidence=0.9).floats()[1:] == pytest.approx(tuple(expected))
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_units_worked_by_hand(value, low, high, n, bars, units):
 
 def test_that_many_units_are_what_an_interval_takes():
     def interval(n):
-        return t_interval(np.where(np.arange(n) % 2, 1.1, -0.9))  # mean 0.1, standard deviation 1
+        return t_interval(np.where(np.arange(n) % 2, 1.1, -0.9)).floats()  # mean 0.1, standard deviation 1
 
     value, low, high = interval(100)
     units = units_to_decide(measured(value, low, high, 100), (0.0,))
