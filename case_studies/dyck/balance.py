@@ -39,10 +39,14 @@ SETTINGS = {
 
 def _readings(evidence: Evidence, group: str, models_used: Chosen) -> pd.DataFrame:
     """Per model: each form of the violation, and accuracy on long prefixes."""
-    task, models = task_of(evidence, group), models_used.models
+    task = task_of(evidence, group)
+    models = models_used.models
+    # The violation by the paper's definition and by that of its released code
     balances = [balance_violation(model, task) for model in models]
-    long, near = accuracies(models, task, evidence, length=LONG), accuracies(models, task, evidence)
     released = [balance_violation(model, task, pairing="released") for model in models]
+    decisions = [np.nan if balance.decision is None else float(balance.decision.mean()) for balance in balances]
+    long = accuracies(models, task, evidence, length=LONG)
+    near = accuracies(models, task, evidence)
     return pd.DataFrame(
         {
             "seed": [spec.seed for spec in models_used.specs],
@@ -50,9 +54,7 @@ def _readings(evidence: Evidence, group: str, models_used: Chosen) -> pd.DataFra
             "released average": [balance.released for balance in balances],
             "released pairing": [balance.released for balance in released],
             "bounded": [float(balance.bounded.mean()) for balance in balances],
-            "share of a decision": [
-                float(balance.decision.mean()) if balance.decision is not None else np.nan for balance in balances
-            ],
+            "share of a decision": decisions,
             "accuracy at 450": long[PAPER_CRITERION],
             "hard accuracy at 450": long["hard"],
             "hard accuracy": near["hard"],
@@ -62,12 +64,14 @@ def _readings(evidence: Evidence, group: str, models_used: Chosen) -> pd.DataFra
 
 def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Rank correlation of violation and accuracy on long prefixes, over the models of all groups together."""
+    # Readings of the models of all groups, labelled by their training
     labels = {group: "with contrastive loss" if group.endswith("contrastive") else "without" for group in groups}
     models_by_group = {group: chosen(evidence, group) for group in groups}
     readings = [
         _readings(evidence, group, models_by_group[group]).assign(models=label) for group, label in labels.items()
     ]
     table = pd.concat(readings, ignore_index=True)
+    # Every form of the violation with every accuracy; only the first pair is judged
     correlations = {
         (form, accuracy): correlation(table[form].to_numpy(), table[accuracy].to_numpy(), seed=evidence.seed)
         for form in FORMS
@@ -104,18 +108,21 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
 
 def measure_contrastive(evidence: Evidence, *, group: str, column: str) -> Measurement:
     """Change of the violation or of long accuracy caused by the contrastive loss, paired by seed."""
+    # Only seeds that have learned in both arms are compared
     arms = group, f"{group}-contrastive"
     pairs = chosen(evidence, *arms), chosen(evidence, *reversed(arms))
     plain, treated = (_readings(evidence, arm, models) for arm, models in zip(arms, pairs, strict=True))
     change = (treated[column] - plain[column]).to_numpy()
     interval = bootstrap_interval(change, seed=evidence.seed, resolution=1 / N_SEQUENCES[evidence.size])
+    # Chart and table: violation and accuracies of each seed, without and with the loss
     arms_together = pd.concat([plain.assign(loss="without"), treated.assign(loss="with")], ignore_index=True)
     shown = ["violation", *LONG_ACCURACY]
     long = arms_together.melt(id_vars=["seed", "loss"], value_vars=shown, var_name="measured", value_name="value")
     long["seed"] = long["seed"].astype(str)
     rows: list[list] = [["seed", *(f"{name}, {loss}" for name in shown for loss in ("without", "with"))]]
     for index, seed in enumerate(plain["seed"]):
-        rows.append([int(seed), *(f"{readings[name][index]:.3f}" for name in shown for readings in (plain, treated))])
+        cells = [f"{readings[name][index]:.3f}" for name in shown for readings in (plain, treated)]
+        rows.append([int(seed), *cells])
     return Measurement.from_interval(
         interval,
         unit="seeds",

@@ -32,18 +32,22 @@ BALANCED = 1e-12
 def measure_uniform_exact(evidence: Evidence) -> Measurement:
     """Largest error of any next-token probability of the uniform-attention model, over languages and lengths."""
     rows: list[list] = [["types", "depth", "length", "largest error", "probability of a forbidden token"]]
-    worst, positions, points = 0.0, 0, []
+    worst, positions = 0.0, 0
+    points = []
     for types, depth in LANGUAGES:
         task = Dyck(n_types=types, max_depth=depth, length=max(LENGTHS[evidence.size]))
         generator = derived_generator(evidence.seed, "corollary 1", types, depth)
         batch = task.sample(N_SEQUENCES[evidence.size], generator=generator, split="test")
-        predicted, exact = uniform_dyck(task)(batch.tokens).softmax(-1), task.next_token_probabilities(batch)
+        predicted = uniform_dyck(task)(batch.tokens).softmax(-1)
+        exact = task.next_token_probabilities(batch)
+        # Prefixes of the longest words give the errors at shorter lengths
         for length in LENGTHS[evidence.size]:
             error = (predicted - exact)[:, : length + 1].abs().max()
             forbidden = (predicted * (exact == 0))[:, : length + 1].sum(-1).max()
             rows.append([types, depth, length, f"{float(error):.1e}", f"{float(forbidden):.1e}"])
             points.append((float(length), math.log10(float(error)), f"{types} types, depth {depth}"))
-        worst, positions = max(worst, float((predicted - exact).abs().max())), positions + batch.tokens.numel()
+        worst = max(worst, float((predicted - exact).abs().max()))
+        positions += batch.tokens.numel()
     return Measurement(
         value=worst,
         low=worst,
@@ -81,6 +85,7 @@ def measure_balanced(evidence: Evidence) -> Measurement:
                 points.append((violation, float(accuracy), f"{types} types, {attention} attention"))
                 if imbalance == 0:
                     balanced.append((violation, accuracy))
+    # The balanced model with the lowest accuracy is judged; those with a planted fault are shown
     worst = min((accuracy for _, accuracy in balanced), key=float)
     return Measurement.from_interval(
         replace(worst, n=40),

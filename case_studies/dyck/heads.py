@@ -47,6 +47,7 @@ def stack_scores(model: Transformer, task: Dyck, *, n: int, seed: int) -> tuple[
 
     A score is that of `interp.classify_heads`: attention mass on related keys, 0 at chance and 1 if all of it is.
     """
+    # Keys of each kind of relation, for every query
     batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
     related = torch.stack(list(relations_of(task, batch, STACK_LIKE).values()), 1)
     allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
@@ -56,10 +57,12 @@ def stack_scores(model: Transformer, task: Dyck, *, n: int, seed: int) -> tuple[
     if pattern.shape[1] != 1:
         raise ValueError(f"the last layer has {pattern.shape[1]} heads; stack_scores reads layers with one.")
     shuffled = shuffle_keys(pattern, allowed, generator=derived_generator(seed, "shuffle"))
-    scores = [
-        mean_over_sequences(rows.score(rows_of).double().numpy()[:, None]).max() for rows_of in (pattern, shuffled)
-    ]
-    return float(scores[0]), float(scores[1])
+    # The highest score of the three kinds, of the head and of its shuffled rows as a control
+    scores = []
+    for attention in (pattern, shuffled):
+        by_sequence = rows.score(attention).double().numpy()[:, None]
+        scores.append(float(mean_over_sequences(by_sequence).max()))
+    return scores[0], scores[1]
 
 
 def shuffle_keys(
@@ -76,7 +79,8 @@ def _positions(evidence: Evidence, groups: tuple[str, ...]) -> pd.DataFrame:
     """Group, seed, score, score of the shuffled rows, and position between these and 1, of every model used."""
     rows = []
     for group in groups:
-        models_used, task = chosen(evidence, group), task_of(evidence, group)
+        models_used = chosen(evidence, group)
+        task = task_of(evidence, group)
         for spec, model in zip(models_used.specs, models_used.models, strict=True):
             score, shuffled = stack_scores(model, task, n=N_CLASSIFY[evidence.size], seed=evidence.seed)
             rows.append((group, spec.seed, score, shuffled, (score - shuffled) / (1 - shuffled)))
@@ -98,8 +102,10 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
             share = proportion(int((table[column] < threshold).sum()), len(table))
             points.append((threshold, *share.floats(), name))
     curve = pd.DataFrame(points, columns=["threshold", "share below", "low", "high", "attention"])
+    # Thresholds at which the interval of the share excludes one half
     models = curve[curve["attention"] == "models"]
-    most, few = models[models["low"] > 0.5]["threshold"], models[models["high"] < 0.5]["threshold"]
+    most = models[models["low"] > 0.5]["threshold"]
+    few = models[models["high"] < 0.5]["threshold"]
     rows: list[list] = [["threshold", "share of models below", "95 %"]]
     for row in models.itertuples(index=False):
         rows.append([f"{row[0]:.2f}", f"{row[1]:.2f}", f"[{row[2]:.2f}, {row[3]:.2f}]"])
@@ -155,12 +161,16 @@ def _maps_of(evidence: Evidence, table: pd.DataFrame):
 
 def measure_pattern_matters(evidence: Evidence) -> Measurement:
     """Accuracy lost when the last layer's pattern is replaced, in the most stack-like models minus in the others."""
-    table, lost = _positions(evidence, GROUPS), _losses(evidence)
+    # Models are split in half by the position of their last head
+    table = _positions(evidence, GROUPS)
+    lost = _losses(evidence)
     order = np.argsort(-table["position"].to_numpy(), kind="stable")
-    half, resolution = len(order) // 2, 1 / N_ABLATE[evidence.size]
+    half = len(order) // 2
     like, unlike = order[:half], order[half : 2 * half]
     rows: list[list] = [["pattern becomes", "lost, stack-like half", "lost, other half", "difference", "95 %"]]
+    # Loss of accuracy in one half minus that in the other, for each replacement of the pattern
     differences = {}
+    resolution = 1 / N_ABLATE[evidence.size]
     for method, values in lost.items():
         difference = difference_interval(values[like], values[unlike], resolution=resolution)
         means = [f"{values[half_of_models].mean():.3f}" for half_of_models in (like, unlike)]
@@ -195,7 +205,8 @@ def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
     """Accuracy lost on hard positions by each method of replacement, per model, in the order of `_positions`."""
     lost = {method: [] for method in METHODS}
     for group in GROUPS:
-        task, last = task_of(evidence, group), evidence.specs(group)[0].config.n_layers - 1
+        task = task_of(evidence, group)
+        last = evidence.specs(group)[0].config.n_layers - 1
         for model in chosen(evidence, group).models:
             for method in METHODS:
                 result = ablate_heads(

@@ -26,15 +26,18 @@ ACCURATE = 0.97
 
 def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     """Mean accuracy over seeds on hard positions, in distribution."""
-    task, n, specs = task_of(evidence, group), N_HELD_OUT[evidence.size], evidence.specs(group)
+    task = task_of(evidence, group)
+    n = N_HELD_OUT[evidence.size]
+    specs = evidence.specs(group)
+    # Accuracy on fresh examples, by outcome; that on hard positions is judged
     results = [evaluate(model, task, n=n, seed=evidence.seed) for model in evidence.models(group)]
     hard = np.array([result.accuracy.value[0] for result in results])
     interval = bootstrap_interval(hard, seed=evidence.seed, resolution=1 / n)
     rows: list[list] = [["seed", *task.outcomes]]
     points = []
-    for spec, r in zip(specs, results, strict=True):
-        rows.append([spec.seed, *(f"{value:.4f}" for value in r.accuracy.value)])
-        points.append({"seed": str(spec.seed), **r.accuracy[0].columns("hard accuracy")})
+    for spec, result in zip(specs, results, strict=True):
+        rows.append([spec.seed, *(f"{value:.4f}" for value in result.accuracy.value)])
+        points.append({"seed": str(spec.seed), **result.accuracy[0].columns("hard accuracy")})
     return Measurement.from_interval(
         interval,
         unit="seeds",
@@ -62,11 +65,13 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
 
 def measure_uniform(evidence: Evidence) -> Measurement:
     """Mean accuracy of trained models with uniform attention."""
-    task, models = task_of(evidence, "uniform"), evidence.models("uniform")
+    task = task_of(evidence, "uniform")
+    models = evidence.models("uniform")
     short = accuracies(models, task, evidence)
     long = accuracies(models, task, evidence, length=LONG)
     resolution = 1 / N_HELD_OUT[evidence.size]
     interval = bootstrap_interval(short["hard"], seed=evidence.seed, resolution=resolution)
+    # Each model at the training length, which is judged, and on long words
     rows = [
         {"where": lengths, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
         for lengths, accuracy in (("training length", short), ("length 450", long))

@@ -42,8 +42,10 @@ class Chosen:
 def chosen(evidence: Evidence, group: str, *also: str) -> Chosen:
     """The models of a group that have learned; with further groups, those whose seed has learned in each."""
     specs = evidence.specs(group)
-    failed = {spec.seed for name in (group, *also) for spec in evidence.specs(name) if not has_learned(evidence, spec)}
+    every = [spec for name in (group, *also) for spec in evidence.specs(name)]
+    failed = {spec.seed for spec in every if not has_learned(evidence, spec)}
     learned = [index for index, spec in enumerate(specs) if spec.seed not in failed]
+    # With too few the claim is inconclusive, and all models are measured and shown
     indices = learned if len(learned) >= FEWEST else range(len(specs))
     models = evidence.models(group)
     return Chosen(tuple(specs[index] for index in indices), [models[index] for index in indices], len(learned))
@@ -65,6 +67,7 @@ def accuracies(
     """Accuracy of each model by outcome: on the task, or on prefixes of another length."""
     n = N_HELD_OUT[evidence.size]
     if length is not None:
-        task, n = replace(task, words="prefixes", length=length), N_SEQUENCES[evidence.size]
+        task = replace(task, words="prefixes", length=length)
+        n = N_SEQUENCES[evidence.size]
     results = [evaluate(model, task, n=n, seed=evidence.seed) for model in models]
     return dict(zip(task.outcomes, np.array([result.accuracy.value for result in results]).T, strict=True))

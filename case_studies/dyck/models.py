@@ -45,12 +45,14 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     n = SEEDS[size]
     prefixes = PREFIXES if size == "paper" else GPT_PREFIXES
     uniform = two_layer_settings("paper" if size == "paper" else "quick", prefixes)  # the same steps at quick, standard
+    # Transformers of two layers, and those with uniform attention
     groups = {
         "gpt": two_layer_models(size, n["gpt"]),
         "gpt-linear": two_layer_models(size, n["gpt"], positions="linear"),
         "gpt-prefixes": _specs(n["prefixes"], prefixes, "dyck_gpt", two_layer_settings(size, prefixes)),
         "uniform": _specs(n["uniform"], prefixes, "dyck_uniform", uniform),
     }
+    # Minimal first layers, with and without the contrastive loss
     for loss_on, language in (("closers", "words"), ("all", "words"), ("closers", "prefixes")):
         task = replace(LANGUAGES[language], loss_on=loss_on)
         plain = _minimal(size, task, epochs=10, steps=600, batch_size=32 if size == "quick" else 48)
@@ -59,15 +61,18 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
             groups[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
     words = groups["minimal-words-closers"][0]
     groups["minimal-words-closers-many"] = _specs(n["many"], WORDS, "dyck_minimal", words.settings)
+    # The cells of Table 1
     for types, depth, layers in GRID:
         task = replace(WORDS, n_types=types, max_depth=depth)
         settings = paper_settings(task, 40, 3e-3) if size == "paper" else dyck_settings(1400, 48, 6e-3)
         groups[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", settings, n_layers=layers)
+    # Minimal first layers of every embedding
     for encoding in ENCODINGS:
         for head in ("linear", "mlp"):
             settings = _minimal(size, WORDS, epochs=EPOCHS[encoding], steps=1500)
             sizes = {"encoding": encoding, "mlp_head": head == "mlp"}
             groups[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
+    # Narrow targets for pruning
     for name, layers in (("one", 1), ("two", 2)):
         sizes = {"n_layers": layers, "d_model": 8, "d_mlp": 16}
         groups[f"narrow-{name}"] = _specs(2, GPT_PREFIXES, "dyck_eq6", dyck_settings(1000, 24, 6e-3), **sizes)

@@ -21,10 +21,13 @@ CURRENT, FIRST = "models on the current token", "models on the first token"
 
 def measure_modes(evidence: Evidence) -> Measurement:
     """Share of models whose last layer has more than half of its attention on the current, or on the first token."""
-    task, models_used = task_of(evidence, GROUP), chosen(evidence, GROUP)
+    task = task_of(evidence, GROUP)
+    models_used = chosen(evidence, GROUP)
     patterns = patterns_on(models_used.models, task.read(task.staircase()))[-1, :, 0, 0].double().numpy()
     rows = np.arange(2, patterns.shape[-1])  # from the second bracket on there are other keys
-    current, first = patterns[:, rows, rows].mean(1), patterns[:, rows, 0].mean(1)
+    # Mean attention on each token over queries; a model is in a mode above one half
+    current = patterns[:, rows, rows].mean(1)
+    first = patterns[:, rows, 0].mean(1)
     in_mode = np.array([(current > CONCENTRATED).sum(), (first > CONCENTRATED).sum()])
     interval = proportion(int(in_mode.sum()), len(models_used.models))
     points = [

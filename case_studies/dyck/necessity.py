@@ -89,6 +89,7 @@ def first_error(model: Transformer, task: Dyck) -> int | None:
         positions = []
         for kind in range(task.n_types):
             batch = task.read(repeated_nests(task, kind, length))
+            # Only positions after a closer are tested: there the right closer depends on earlier brackets
             likeliest = model(batch.tokens)[..., closer(0) :: 2].argmax(-1)
             wrong = (likeliest != batch.due) & (batch.due >= 0) & batch.after_closer
             positions += wrong.nonzero()[:1, 1].tolist()
@@ -158,8 +159,10 @@ def measure_failing(evidence: Evidence) -> Measurement:
 def measure_rate(evidence: Evidence) -> Measurement:
     """Slope of the logarithm of the length of the first error over that of the violation."""
     table = _broken(evidence)
+    # Slope of the logarithms over models that fail
     failed = table.dropna()
-    x, y = np.log(failed["violation"].to_numpy()), np.log(failed["first error"].to_numpy())
+    x = np.log(failed["violation"].to_numpy())
+    y = np.log(failed["first error"].to_numpy())
     fit = cast(Any, stats.linregress(x, y))
     half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
     products = failed["violation"] * failed["first error"]

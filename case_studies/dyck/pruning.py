@@ -53,7 +53,8 @@ def linear_error(candidates: int, seed: int) -> float:
 
 def mlp_error(candidates: int, seed: int) -> float:
     """Pruning error of a random MLP 8-16-8."""
-    w_in, w_out = unit_matrix((16, 8), seed, "in"), unit_matrix((8, 16), seed, "out")
+    w_in = unit_matrix((16, 8), seed, "in")
+    w_out = unit_matrix((8, 16), seed, "out")
     return prune_to_mlp(w_in, w_out, candidates=candidates, seed=seed).error
 
 
@@ -80,14 +81,18 @@ def attention_error(candidates: int, seed: int) -> float:
 
 def measure_block(evidence: Evidence, *, description: str, error: Callable[[int, int], float]) -> Measurement:
     """Slope of log2 of the largest error over candidates per weight."""
-    rows = [
-        (n, error(n, derived_seed(evidence.seed, description, n, draw)), description)
-        for n in CANDIDATES
-        for draw in range(DRAWS)
-    ]
+    # Targets and random networks are drawn anew for every error
+    rows = []
+    for n in CANDIDATES:
+        for draw in range(DRAWS):
+            seed = derived_seed(evidence.seed, description, n, draw)
+            rows.append((n, error(n, seed), description))
     table = pd.DataFrame(rows, columns=["candidates per weight", "largest error found", "map"])
-    x, y = table["candidates per weight"].to_numpy(float), np.log2(table["largest error found"].to_numpy(float))
-    fit, log_fit = cast(Any, stats.linregress(x, y)), cast(Any, stats.linregress(np.log(x), y))
+    # An exponential fall is a line in the number of candidates, a power law one in its logarithm
+    x = table["candidates per weight"].to_numpy(float)
+    y = np.log2(table["largest error found"].to_numpy(float))
+    fit = cast(Any, stats.linregress(x, y))
+    log_fit = cast(Any, stats.linregress(np.log(x), y))
     half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
     straight = {"in candidates": float(fit.rvalue**2), "in log candidates": float(log_fit.rvalue**2)}
     quartiles: list[list] = [["candidates", "lower quartile", "median", "upper quartile"]]
@@ -117,32 +122,27 @@ def measure_block(evidence: Evidence, *, description: str, error: Callable[[int,
 
 def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
     """Largest error of any logit over the group's models, each pruned from its own random network."""
-    task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
-    prunings = [
-        prune_to_transformer(
-            model, task, candidates=PER_WEIGHT, rescale=True, n=n, seed=derived_seed(evidence.seed, group, index)
-        )
-        for index, model in enumerate(evidence.models(group))
-    ]
+    task = task_of(evidence, group)
+    n = N_SEQUENCES[evidence.size]
+    # Every target has its own random network
+    prunings = []
+    for index, model in enumerate(evidence.models(group)):
+        seed = derived_seed(evidence.seed, group, index)
+        prunings.append(prune_to_transformer(model, task, candidates=PER_WEIGHT, rescale=True, n=n, seed=seed))
     worst = max(prunings, key=lambda result: result.error)
     rows: list[list] = [
         ["seed", "norm of the target", "weights kept", "error sampled", "error found", "order kept", "n"]
     ]
-    for spec, r in zip(evidence.specs(group), prunings, strict=True):
+    for spec, result in zip(evidence.specs(group), prunings, strict=True):
+        errors = [f"{result.sampled_error:.1e}", f"{result.error:.1e}"]
         rows.append(
-            [
-                spec.seed,
-                r.scale,
-                f"{r.fraction_kept:.2%}",
-                f"{r.sampled_error:.1e}",
-                f"{r.error:.1e}",
-                f"{r.order_kept:.4%}",
-                r.n,
-            ]
+            [spec.seed, result.scale, f"{result.fraction_kept:.2%}", *errors, f"{result.order_kept:.4%}", result.n]
         )
+    # How the error grows from layer to layer, and the theorem's bound on it
     growth: list[list] = [["random layer", "pruned to", "largest error found", "upper bound"]]
     for index, (name, error, bound) in enumerate(zip(worst.layers, worst.growth, worst.bound, strict=True)):
         growth.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
+    # Common practice for comparison: pruning the trained target itself
     curve = pruning_curve(evidence.models(group)[0], task, n=n, seed=evidence.seed)
     return Measurement(
         value=worst.error,
@@ -169,7 +169,9 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
 
 def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
     """Least distance of two networks that share a matrix, over every choice of the matrix."""
-    task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
+    task = task_of(evidence, group)
+    n = N_SEQUENCES[evidence.size]
+    # Two targets are pruned from one random network, with each of its matrices shared in turn
     a, b = evidence.models(group)[:2]
     comparison = indistinguishable(
         a, b, task, shared="every", candidates=PER_WEIGHT, rescale=True, n=n, seed=evidence.seed
@@ -195,9 +197,9 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
                 name,
                 float(comparison.difference[index]),
                 int(comparison.masks_differ[index]),
-                *(f"{e:.1e}" for e in comparison.error[index]),
+                *(f"{error:.1e}" for error in comparison.error[index]),
                 float(comparison.distance[index]),
-                *(float(v) for v in comparison.norm[index]),
+                *(float(norm) for norm in comparison.norm[index]),
                 "" if np.isnan(patterns) else f"{patterns:.2f}",
             ]
         )

@@ -64,13 +64,15 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
         group: Their group.
         prefixes: `probe`, `longer` (several probe prefixes in a row), or `sampled` (held-out words).
     """
-    task, models_used = task_of(evidence, group), chosen(evidence, group)
+    task = task_of(evidence, group)
+    models_used = chosen(evidence, group)
     text = task.staircase(repeat=REPEATED if prefixes == "longer" else 1)
     prefix_options: dict[str, Any] = {"n_sampled": SAMPLED} if prefixes == "sampled" else {"prefixes": text}
     result = attention_variation(models_used.models, task, seed=evidence.seed, **prefix_options)
-    flat, shuffled = (_base(result, name)[-1] for name in (RANDOM, SHUFFLED))
+    # The last layer over both baselines; only the paper's, random rows, is judged
+    flat, shuffled = _base(result, RANDOM)[-1], _base(result, SHUFFLED)[-1]
     variation = result.variation[-1]
-    value, low, high = float(variation), float(variation.low), float(variation.high)
+    value, low, high = variation.floats()
     return Measurement(
         value=value / flat,
         low=low / flat,
@@ -95,7 +97,8 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
 
 def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
     """Row entropy of the first layer on the probe prefix, as a fraction of its maximum: 1 is uniform attention."""
-    task, models_used = task_of(evidence, group), chosen(evidence, group)
+    task = task_of(evidence, group)
+    models_used = chosen(evidence, group)
     result = attention_variation(models_used.models, task, seed=evidence.seed)
     by_model = result.relative_of_model[:, 0]
     return Measurement(
@@ -117,6 +120,7 @@ def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
 
 def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Variation above minimal first layers divided by that of the standard models' last layer."""
+    # The reference: the last layer of the standard models
     first = chosen(evidence, "gpt")
     standard = attention_variation(first.models, task_of(evidence, "gpt"), seed=evidence.seed)
     base = standard.variation[-1]
@@ -130,17 +134,19 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
             len(evidence.specs("gpt")) - first.learned,
         ]
     )
-    variations = {}
+    # Each setting with a minimal first layer; the one that varies most is judged
+    results: dict[str, VariationResult] = {}
+    learned: dict[str, int] = {}
     for group in groups:
         models_used = chosen(evidence, group)
-        variations[group] = r, learned = (
-            attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed),
-            models_used.learned,
-        )
-        failed = len(evidence.specs(group)) - learned
-        rows.append([group, f"{r.variation[0]:.3g}", ends_text(r.variation[-1], ".3g"), learned, failed])
-    judged = [r for r, learned in variations.values() if learned >= FEWEST]
-    worst = max(judged or [r for r, _ in variations.values()], key=lambda r: float(r.variation[0]))
+        result = attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed)
+        results[group], learned[group] = result, models_used.learned
+        failed = len(evidence.specs(group)) - models_used.learned
+        ends = ends_text(result.variation[-1], ".3g")
+        rows.append([group, f"{result.variation[0]:.3g}", ends, models_used.learned, failed])
+    too_few = [group for group in groups if learned[group] < FEWEST]
+    judged = [result for group, result in results.items() if group not in too_few]
+    worst = max(judged or results.values(), key=lambda result: float(result.variation[0]))
     return Measurement(
         value=float(worst.variation[0]) / float(base),
         low=worst.variation.low[0] / float(base.high),
@@ -148,11 +154,9 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
         n=worst.n,
         unit="seeds",
         numbers={
-            KEPT: min(first.learned, max(learned for _, learned in variations.values())),
+            KEPT: min(first.learned, max(learned.values())),
             "random baseline": _base(worst)[0],
-            "settings that too few seeds learned": [
-                group for group, (_, learned) in variations.items() if learned < FEWEST
-            ],
+            "settings that too few seeds learned": too_few,
             "settings judged": len(judged),
         },
         tables=[("Variation on the probe prefix", rows), *excluded_models(evidence, ["gpt", *groups])],
@@ -176,7 +180,9 @@ def measure_grid(evidence: Evidence) -> Measurement:
             "excluded",
         ]
     ]
-    last, fewest = [], SEEDS[evidence.size]["grid"]
+    last = []
+    fewest = SEEDS[evidence.size]["grid"]
+    # Every layer of every cell is shown; the last layers are compared
     for types, depth, layers in GRID:
         group = grid_name(types, depth, layers)
         models_used = chosen(evidence, group)
@@ -190,7 +196,8 @@ def measure_grid(evidence: Evidence) -> Measurement:
             shown = [f"{ratio[layer]:.2f}", ends, f"{ratio_to_shuffled[layer]:.2f}"]
             rows.append([types, depth, layers, layer, *shown, models_used.learned, failed])
         last.append((ratio[-1], low[-1], high[-1], ratio_to_shuffled[-1], result.n))
-        evidence.forget()
+        evidence.forget()  # a cell's models are used once
+    # By its logarithm, so that twice and half the baseline are equally far
     value, low, high, _, n = max(last, key=lambda cell: abs(np.log(cell[0])))
     ratios = [cell[0] for cell in last]
     return Measurement(
@@ -225,11 +232,21 @@ OVER_RANDOM = (
     "interval over seeds"
 )
 STANDARD = (
-    ("no-positions", "gpt", "two layers, no positional encoding", "1.58 [1.25, 1.93], 30 seeds.",
-     "0.95 over 30 seeds."),
-    ("linear-positions", "gpt-linear", "two layers, linear positional encoding", "1.54 [1.25, 1.86], 30 seeds.",
-     "0.96 over 30 seeds."),
-)  # fmt: skip
+    (
+        "no-positions",
+        "gpt",
+        "two layers, no positional encoding",
+        "1.58 [1.25, 1.93], 30 seeds.",
+        "0.95 over 30 seeds.",
+    ),
+    (
+        "linear-positions",
+        "gpt-linear",
+        "two layers, linear positional encoding",
+        "1.54 [1.25, 1.86], 30 seeds.",
+        "0.96 over 30 seeds.",
+    ),
+)
 """Name, group, description, and what had been seen of the last layer's variation and the first layer's entropy."""
 
 

@@ -68,6 +68,7 @@ HOW = "Share of the models that have learned their task which `interp.implements
 
 def measure_count(evidence: Evidence) -> Measurement:
     """Share of the models that count signs, and what they answer when the chain is broken."""
+    # Beside each verdict, the answers on broken chains, which only a count of signs determines
     rows: list[list] = [["group", "seed", "verdict", "answer is the parity of signs, chain broken"]]
     for group in LAST:
         for spec in evidence.specs(group):

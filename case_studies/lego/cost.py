@@ -122,11 +122,16 @@ def measure_flops(evidence: Evidence) -> Measurement:
     multiplication_rows = [["model", *multiplications(OURS["BERT"](), LENGTH), "additions not counted"]]
     numbers: dict[str, float] = {}
     for name, config in OURS.items():
-        cfg, layer_operations, head = config(), layers[name], heads[name]
+        cfg = config()
+        layer_operations = layers[name]
+        head = heads[name]
+        # The same counts from the sizes, as a check of those of torch's counter
         per_token = multiplications(cfg, LENGTH)
         expected = 2 * BATCH * LENGTH * cfg.n_layers * sum(per_token.values())
         expected_headed = expected + 2 * BATCH * LENGTH * head_multiplications(cfg)
-        forward, trained = layer_operations.forward + head.forward, layer_operations.forward + layer_operations.backward
+        # Layers alone, and layers with the masked-LM head
+        forward = layer_operations.forward + head.forward
+        trained = layer_operations.forward + layer_operations.backward
         tera = [
             layer_operations.forward,
             expected,
@@ -143,6 +148,7 @@ def measure_flops(evidence: Evidence) -> Measurement:
             numbers[f"{name} over BERT"] = layer_operations.forward / layers["BERT"].forward
             bert = layers["BERT"].forward + heads["BERT"].forward
             numbers[f"{name} over BERT, masked-LM head too"] = forward / bert
+    # The larger of the two ratios is judged
     value = max(numbers[f"{name} over BERT"] for name in ("Hardcode", "Hybrid"))
     bars = {name: layer_operations.forward / 1e12 for name, layer_operations in layers.items()}
     title = f"encoder, {BATCH} x {LENGTH} tokens, forward"
@@ -191,6 +197,7 @@ def measure_linear(evidence: Evidence) -> Measurement:
     effort = EFFORT[evidence.size]
     short, long = effort.lengths[0], effort.lengths[-1]
     costs = take_turns(heads_at_lengths(effort.lengths, seed=evidence.seed), rounds=effort.rounds)
+    # Ratios of the longest to the shortest sequences, paired by round
     names = list(dict.fromkeys(name for name, _ in costs))
     ratios = {name: costs[name, long].over(costs[name, short]) for name in names}
     stored_bytes = {
@@ -232,8 +239,10 @@ def measure_time(evidence: Evidence) -> Measurement:
     effort = EFFORT[evidence.size]
     models = whole_models(effort.models, lengths=effort.model_lengths, tokens=effort.tokens, seed=evidence.seed)
     costs = take_turns(models, rounds=effort.model_rounds)
+    # Median ratios to every model with learned attention; only those to the fused published one are judged
     numbers: dict[str, float] = {}
-    for peer in (name for name in effort.models if name in (*HUGGINGFACE, "BERT")):
+    peers = [name for name in effort.models if name in (*HUGGINGFACE, "BERT")]
+    for peer in peers:
         for family in ("Hardcode", "Hybrid"):
             cost, peer_cost = costs[family, SHORT], costs[peer, SHORT]
             numbers[f"{family} over {peer}"] = float(np.median(cost.over(peer_cost)))
@@ -305,9 +314,10 @@ def _charts(costs: Mapping[tuple[str, int], TimeAndMemory], *, title: str) -> li
     for name in ("ms", "MB stored for backward"):
         rows = []
         for cost in costs.values():
-            value, low, high = (
-                (1e3 * seconds for seconds in cost.quartiles) if name == "ms" else (cost.stored_bytes / 1e6,) * 3
-            )
+            if name == "ms":
+                value, low, high = (1e3 * seconds for seconds in cost.quartiles)
+            else:  # counted, so without spread
+                value = low = high = cost.stored_bytes / 1e6
             rows.append({length: cost.length, name: value, "low": low, "high": high, "what": cost.name})
         charts.append(scaling_curves(pd.DataFrame(rows), x=length, y=name, series="what", title=title, log_y=True))
     return charts

@@ -45,11 +45,11 @@ def count_operations(
     Args:
         cfg: Configuration of the model.
         tokens: Ids, which determine the token maps; on the CPU.
-        part: The part to count.
+        counted_layers: Whether to count the layers or the head.
         device: Device of the activations; "meta" counts any size without computing.
 
     Raises:
-        ValueError: as `hooks.token_maps`; an unknown part, or more positions than the model has.
+        ValueError: as `hooks.token_maps`; an unknown `counted_layers`, or more positions than the model has.
 
     Source: `torch.utils.flop_counter`. Differs: the gradient of a grouped convolution's weights, where torch's rule
     ignores groups.
@@ -60,6 +60,7 @@ def count_operations(
     with torch.device(device):
         model = Encoder(cfg).eval()
         resid = torch.ones(*tokens.shape, cfg.d_model, requires_grad=True)
+    # The token maps are computed on the CPU, then moved: they are not counted
     context = Context()
     if cfg.pathways is not None and counted_layers == "layers":
         maps = token_maps(tokens, heads=cfg.pathways, d_vocab=cfg.d_vocab)
@@ -69,6 +70,7 @@ def count_operations(
         for layer in range(cfg.n_layers if counted_layers == "layers" else 0):
             resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), context)
         out = model.read_out(resid) if counted_layers == "head" else resid
+    # The backward pass runs once under both rules for the gradients of convolutions
     backward_counter = FlopCounterMode(display=False)
     convolution_counter = FlopCounterMode(
         display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward}

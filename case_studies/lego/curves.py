@@ -56,9 +56,8 @@ def worst_untrained(curve: ExtrapolationResult, depth: int) -> float:
 def accuracy_rows(evidence: Evidence, group: str) -> list[list]:
     """Accuracy of every variable at the trained depth, a row per model; a star marks untrained variables."""
     curves = depth_curves(evidence, group)
-    names = [
-        name + ("" if trained else "*") for name, trained in zip(curves[0].targets, curves[0].supervised, strict=True)
-    ]
+    variables = zip(curves[0].targets, curves[0].supervised, strict=True)
+    names = [name if trained else f"{name}*" for name, trained in variables]
     rows: list[list] = [["seed", "layers", *names]]
     for spec, curve in zip(evidence.specs(group), curves, strict=True):
         depth = curve.trained_depth
@@ -86,11 +85,14 @@ def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLev
 def learning_chart(evidence: Evidence, group: str) -> alt.TopLevelMixin:
     """Held-out accuracy of every variable by training step, a panel per seed."""
     specs = evidence.specs(group)
-    supervised, n = set(specs[0].description["task"]["supervised"]), specs[0].settings.n_eval
+    supervised = set(specs[0].description["task"]["supervised"])
+    n = specs[0].settings.n_eval
     rows = []
     for spec in specs:
         for record in evidence.history(spec):
-            low, high = proportion_interval(np.rint(np.array(record["accuracy"]) * n).astype(int), n)
+            # A history stores shares: the exact interval needs the number of right answers
+            hits = np.rint(np.array(record["accuracy"]) * n).astype(int)
+            low, high = proportion_interval(hits, n)
             rows += [
                 {
                     "steps": record["steps_done"],
@@ -107,7 +109,7 @@ def learning_chart(evidence: Evidence, group: str) -> alt.TopLevelMixin:
 
 
 def _name(index: int, trained: bool) -> str:
-    return f"#{index}" + ("" if trained else " not trained")
+    return f"#{index}" if trained else f"#{index} not trained"
 
 
 def _panels(rows: list[dict], x: str, title: str) -> alt.TopLevelMixin:

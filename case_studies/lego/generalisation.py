@@ -35,8 +35,10 @@ def measure_solved(evidence: Evidence, *, group: str) -> Measurement:
     """Accuracy of the worst variable of the worst seed, at the trained depth."""
     curves = depth_curves(evidence, group)
     last = np.array([accuracy_at(curve, curve.trained_depth) for curve in curves])
+    # The worst of all cells is judged, so its interval is corrected for choosing it
     seed, variable = np.unravel_index(last.argmin(), last.shape)
-    hits, n = round(last[seed, variable] * curves[0].n), curves[0].n
+    n = curves[0].n
+    hits = round(last[seed, variable] * n)
     low, high = proportion_interval(np.array([hits]), n, confidence=1 - 0.05 / last.size)
     return Measurement(
         value=float(last[seed, variable]),
@@ -75,8 +77,11 @@ def measure_contrast(
     depths = [round(plain_depth(evidence, name) * times) for name, times in (arm, reference)]
     every = [beyond(evidence, *arm) for arm in (arm, reference)]
     a, b = (accuracies.min(1) if variable == "worst" else accuracies[:, ORDER.index(variable)] for accuracies in every)
-    paired, step = names[0] == names[1], 1 / SENTENCES[evidence.size]
+    # Two depths of the same models are paired; two groups of models are not
+    paired = names[0] == names[1]
+    step = 1 / SENTENCES[evidence.size]
     interval = t_interval(a - b, resolution=step) if paired else difference_interval(a, b, resolution=step)
+    # What is shown: every variable at the trained depth, and every untrained one of every seed
     charts, tables = [], []
     for name in dict.fromkeys(names):
         charts.append(depth_chart(depth_curves(evidence, name), name))
@@ -104,7 +109,8 @@ def measure_robust(evidence: Evidence, *, arm: str, reference: str) -> Measureme
     """Lowest accuracy on trained variables, from the plain depth to twice that: one arm minus another."""
 
     def least(group: str) -> Float[np.ndarray, " seed"]:
-        values, depth = [], plain_depth(evidence, group)
+        values = []
+        depth = plain_depth(evidence, group)
         for curve in depth_curves(evidence, group):
             chosen = [row for row, applied in enumerate(curve.depths) if depth <= applied <= 2 * depth]
             values.append(curve.accuracy.value[chosen][:, np.array(curve.supervised)].min())

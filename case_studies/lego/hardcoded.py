@@ -6,6 +6,7 @@ from functools import partial
 import altair as alt
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
@@ -69,10 +70,13 @@ def measure_loss_difference(evidence: Evidence, *, family: str, reference: str) 
 
 def measure_steps(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Share of the steps after which one family reaches the other's final loss; 1 if it never does."""
-    shares, rows = [], [["seed", f"{NAMES[reference]}'s final loss", f"{NAMES[family]} reaches it at step", "of"]]
+    shares = []
+    rows = [["seed", f"{NAMES[reference]}'s final loss", f"{NAMES[family]} reaches it at step", "of"]]
     pairs = zip(evidence.specs(f"text-{family}"), evidence.specs(f"text-{reference}"), strict=True)
     for spec, spec_b in pairs:
-        history, total = evidence.history(spec), spec.settings.steps
+        history = evidence.history(spec)
+        total = spec.settings.steps
+        # The first step at which the model's loss is at most the reference's final one
         goal = evidence.history(spec_b)[-1]["validation_loss"][0]
         reached = [record["steps_done"] for record in history if record["validation_loss"][0] <= goal]
         shares.append(min(reached, default=total) / total)
@@ -92,7 +96,9 @@ def measure_steps(evidence: Evidence, *, family: str, reference: str) -> Measure
 
 def pretraining_loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
     """Figure 9: validation and training loss by step, mean over seeds with its band."""
-    rows, names = [], [name for name in NAMES if f"text-{name}" in evidence.groups]
+    rows = []
+    names = [name for name in NAMES if f"text-{name}" in evidence.groups]
+    # Mean over seeds of both losses at every evaluation
     for name in names:
         histories = [evidence.history(spec) for spec in evidence.specs(f"text-{name}")]
         for records in zip(*histories, strict=True):
@@ -111,11 +117,14 @@ def pretraining_loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
                         "kind": kind,
                     }
                 )
-    specs = evidence.specs(f"text-{names[0]}")
-    (first, raised), (last, _) = specs[0].settings.curriculum[0], specs[0].settings.curriculum[-1]
+    # Bands of few seeds are wide: the chart shows the range of the means
     table = pd.DataFrame(rows)
-    bottom, top = max(0.0, float(min(table[LOSS])) - 0.3), float(max(table[LOSS])) + 0.2
+    bottom = max(0.0, float(min(table[LOSS])) - 0.3)
+    top = float(max(table[LOSS])) + 0.2
     table[["low", "high"]] = table[["low", "high"]].clip(bottom, top)
+    specs = evidence.specs(f"text-{names[0]}")
+    first, raised = specs[0].settings.curriculum[0]
+    last, _ = specs[0].settings.curriculum[-1]
     title = [
         f"mean of n = {len(specs)} seeds, {specs[0].settings.n_eval} windows each, bands 95 % over seeds",
         f"windows grow from {first} to {last} tokens at step {raised}",
@@ -125,12 +134,7 @@ def pretraining_loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
 
 def measure_chains(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Accuracy on trained variables after fine-tuning on chains, of one family minus another, paired by seed."""
-    a, b = (
-        np.array(
-            [curve.accuracy.value[-1][np.array(curve.supervised)][1:].mean() for curve in depth_curves(evidence, group)]
-        )
-        for group in (f"chains-{family}", f"chains-{reference}")
-    )
+    a, b = _trained_accuracies(evidence, family), _trained_accuracies(evidence, reference)
     interval = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
     tables = [
         (f"Accuracy of every variable, {NAMES[name]} (* not trained)", accuracy_rows(evidence, f"chains-{name}"))
@@ -150,13 +154,22 @@ def measure_chains(evidence: Evidence, *, family: str, reference: str) -> Measur
     )
 
 
+def _trained_accuracies(evidence: Evidence, family: str) -> Float[np.ndarray, " seed"]:
+    """Mean accuracy over the trained variables but the root, for each seed."""
+    means = []
+    for curve in depth_curves(evidence, f"chains-{family}"):
+        accuracy = curve.accuracy.value[-1][np.array(curve.supervised)]
+        means.append(accuracy[1:].mean())
+    return np.array(means)
+
+
 def measure_further(evidence: Evidence, *, group: str) -> Measurement:
     """Accuracy of the first untrained variable, over models that have learned the trained ones."""
     specs = [spec for spec in evidence.specs(group) if has_learned(evidence, spec)]
-    every = [untrained(curve, curve.trained_depth) for curve in (depth_curve(evidence, spec) for spec in specs)]
-    interval = t_interval(
-        np.array([accuracy[0] for accuracy in every] or [0.0]), resolution=1 / SENTENCES[evidence.size]
-    )
+    curves_of_specs = [depth_curve(evidence, spec) for spec in specs]
+    every = [untrained(curve, curve.trained_depth) for curve in curves_of_specs]
+    first = np.array([accuracy[0] for accuracy in every] or [0.0])
+    interval = t_interval(first, resolution=1 / SENTENCES[evidence.size])
     return Measurement.from_interval(
         interval,
         unit="models",
@@ -173,12 +186,14 @@ def measure_further(evidence: Evidence, *, group: str) -> Measurement:
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     """Share of hard-coded heads among needed heads."""
     audits = list(audit_models(evidence, [group]))
-    hits, of, counts = [], [], Counter()
+    hits, of = [], []
+    counts = Counter()
     for audited in audits:
+        # The configuration says which heads are hard-coded, the audit which ones are needed
         patterns = audited.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
         mask = needed_heads(audited.result)
-        preregistration = np.array([not patterns[head.head].learned for head in audited.result.heads])
-        hits.append(int((mask & preregistration).sum()))
+        hard_coded = np.array([not patterns[head.head].learned for head in audited.result.heads])
+        hits.append(int((mask & hard_coded).sum()))
         of.append(int(mask.sum()))
         for head in audited.result.heads:
             pattern = patterns[head.head]
@@ -193,7 +208,8 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     else:
         interval = as_interval(float(shares.sum()), 0.0, 1.0, len(shares))
     kinds = list(dict.fromkeys(name for name, _ in counts))
-    rows = [["kind of head", *HEAD_VERDICTS], *([kind, *(counts[kind, v] for v in HEAD_VERDICTS)] for kind in kinds)]
+    rows: list[list] = [["kind of head", *HEAD_VERDICTS]]
+    rows += [[kind, *(counts[kind, verdict] for verdict in HEAD_VERDICTS)] for kind in kinds]
     return Measurement.from_interval(
         interval,
         unit="models",

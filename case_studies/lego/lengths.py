@@ -32,14 +32,15 @@ TRAINED_LENGTH = Preregistration(
 @once_per_model
 def by_length(evidence: Evidence, spec: ModelSpec) -> dict[int, Float[np.ndarray, " target"]]:
     """Accuracy of every variable but the root on held-out chains of each shorter length, from 2 on."""
-    model, n, lego = evidence.run(spec).model, SENTENCES[evidence.size], cast(Lego, spec.task)
+    model = evidence.run(spec).model
+    n = SENTENCES[evidence.size]
+    lego = cast(Lego, spec.task)
     accuracies = {}
     for length in range(2, len(lego.targets)):
         task = replace(lego, n_vars=length, supervised=None)
         batch = task.sample(n, generator=derived_generator(evidence.seed, "shorter chains", length), split="test")
-        accuracies[length] = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test").accuracy.value[
-            0, 1:
-        ]
+        curve = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test")
+        accuracies[length] = curve.accuracy.value[0, 1:]
     return accuracies
 
 
@@ -51,11 +52,10 @@ def measure_lengths(evidence: Evidence, *, start: str, reference: str) -> Measur
         values = []
         for spec in evidence.specs(group):
             accuracies = by_length(evidence, spec)
+            # Every length counts the same, however many variables it has
             values.append(np.mean([accuracy.mean() for accuracy in accuracies.values()]))
-            rows += [
-                [group, spec.seed, length, ", ".join(f"{value:.3f}" for value in accuracy)]
-                for length, accuracy in accuracies.items()
-            ]
+            for length, accuracy in accuracies.items():
+                rows.append([group, spec.seed, length, ", ".join(f"{value:.3f}" for value in accuracy)])
         means[group] = np.array(values)
     interval = t_interval(means[start] - means[reference], resolution=1 / SENTENCES[evidence.size])
     return Measurement.from_interval(

@@ -74,12 +74,19 @@ def looping(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
     "probes": (straight, "straightness of the probe map", "values percolate at a steady pace"),
     "heads": (association, "association of the best head", "a head attends to equal tokens"),
-    "chain": (following, "share of broken chains not answered by counting", "they follow the chain, not the count of "
-    "signs"),
-    "algorithm": (looping, "interchange accuracy of the loop's weakest value", "each value can be interchanged as in a "
-    "loop"),
+    "chain": (
+        following,
+        "share of broken chains not answered by counting",
+        "they follow the chain, not the count of signs",
+    ),
+    "algorithm": (
+        looping,
+        "interchange accuracy of the loop's weakest value",
+        "each value can be interchanged as in a loop",
+    ),
     "audit": (faithful, "share of heads readable and needed", "their heads do what their patterns suggest"),
-}  # fmt: skip
+}
+"""Measure of each property, its name, and what the claim says of it."""
 
 
 def measure_why(evidence: Evidence, *, name: str) -> Measurement:
@@ -88,6 +95,7 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
     rows: list[list] = [["arm", "seed", "worst untrained variable", words, "layers from which variables are resolved"]]
     far, has, arms = [], [], []
     groups = ARMS.get(name, TIED)
+    # Property and extrapolation of every model that has learned its task
     for group in groups:
         depth = TIMES * plain_depth(evidence, group)
         for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
@@ -98,6 +106,7 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
             arms.append(group)
             resolved = layers_in_words(curve.depth_reaching(RESOLVED))
             rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", resolved])
+    # Arms differ in both, so that only differences within an arm count
     table = pd.DataFrame({words: has, FAR: far, "arm": arms})
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
     interval = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)

@@ -127,12 +127,14 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; a group that a size does not train is empty."""
     plain: Association = "none" if size == "paper" else "mimic"
     groups: dict[str, list[ModelSpec]] = {}
+    # Untied and tied models of each arm
     for name, tied in (("untied", False), ("tied", True)):
         for arm in ("classical", "plain", "spare", "long"):
             skipped = size == "quick" and tied
             groups[f"{arm}-{name}"] = [] if skipped else _specs(size, arm, tied=tied, association=plain)
         groups[f"untaught-{name}"] = chain_models(UNTAUGHT_SEEDS[size], tied=tied, association="query_key")
     groups["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
+    # Models that start in different ways
     starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
     for name, association in starts.items():
         skipped = size == "quick" and name == "query-key"
@@ -141,12 +143,15 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         groups[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
     for name in ("last", "first"):
         groups[f"mimic-{name}"] = _specs(size, name, association="mimic")
+    # Chains over other groups of operations
     for group in GROUPS:
         groups[f"group-{group.lower()}"] = _specs(size, group, association=plain, group=group)
+    # Models that start from one pretrained on text
     groups["start-pretrained"] = _specs(size, "start", pretrained=True)
     groups["pretrained"] = _pretrained(size, groups["start-pretrained"])
     groups["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     groups["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
+    # More seeds for claims that the ordinary number could not decide
     random = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="none")
     groups["untaught-random"] = with_seeds(random, FURTHER["untaught-untied"], size)
     return groups | {more_seeds(name): with_seeds(groups[name], seeds, size) for name, seeds in FURTHER.items()}
@@ -196,7 +201,8 @@ def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> Tra
     steps |= {"depth_range": arm.depth_range, "association": association}
     if size != "paper":
         return TrainSettings(eval_every=100, **steps)
-    preregistration = {} if arm.curriculum else {"n_train": 120_000}
+    # A curriculum draws new sentences at each length; without one the paper has a fixed training set
+    training_set = {} if arm.curriculum else {"n_train": 120_000}
     return TrainSettings(
         batch_size=1000,
         learning_rate=5e-5,
@@ -210,7 +216,7 @@ def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> Tra
         n_eval=2000,
         checkpoint_every=1000,
         mimicking=Mimicking(steps=5000 if tied else 1000, batch_size=200, learning_rate=5e-5),
-        **preregistration,
+        **training_set,
         **steps,
     )
 

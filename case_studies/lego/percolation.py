@@ -63,6 +63,7 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
     """Straightness of the probe map, tied minus untied."""
     straight: dict[str, list[float]] = {}
     rows: list[list] = [["arm", "seed", "layer from which each variable is decoded", "r2", "layers per variable"]]
+    # Straightness of every model that has learned its task
     for group in (tied, untied):
         straight[group] = []
         for spec in filter(partial(has_learned, evidence), evidence.specs(group)):

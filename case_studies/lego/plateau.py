@@ -67,12 +67,17 @@ def token_entropy(task: Text, *, windows: int, seed: int) -> float:
     held_out = task.sample(
         windows, generator=derived_generator(seed, "token entropy", "validation"), split="validation"
     )
+    # Frequencies of the tokens in training text, with one added to each count
     counts = torch.bincount(train.labels.flatten(), minlength=task.d_vocab).double() + 1
     share = counts / counts.sum()
-    shown, right = held_out.tokens.gather(1, held_out.target_positions), held_out.labels
+    # What is at a masked position: `[MASK]`, a random token, or the token itself
+    shown = held_out.tokens.gather(1, held_out.target_positions)
+    right = held_out.labels
     ordinary = task.vocab.ordinary
     p_changed = P_MASK + P_RANDOM
-    swapped, unchanged = (p_changed - P_MASK) / len(ordinary), 1 - p_changed
+    swapped = (p_changed - P_MASK) / len(ordinary)
+    unchanged = 1 - p_changed
+    # Bayes' rule for the token that was there, given a visible one
     likelihood = swapped + unchanged * (shown == right)
     visible = share[right] * likelihood / (swapped + unchanged * share[shown])
     return float(-torch.where(torch.isin(shown, ordinary), visible, share[right]).log().mean())

@@ -60,6 +60,7 @@ def _last_and_middle(
 def measure_lead(evidence: Evidence, *, group: str) -> Measurement:
     """Accuracy of the last variable minus that of the one before it, mean over the evaluations of training."""
     specs = evidence.specs(group)
+    # Mean over the evaluations of training, of every variable
     over_training = [np.mean([record["accuracy"] for record in evidence.history(spec)], axis=0) for spec in specs]
     last, before = (np.array([accuracy[place] for accuracy in over_training]) for place in (-1, -2))
     interval = t_interval(last - before, resolution=1 / specs[0].settings.n_eval)
@@ -93,6 +94,7 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
         broken = counting.share[row, -1]
         flips = [f"{counting.of(measure)[-1]:.3f}" for measure in ("one flip", "two flips")]
         rows.append([spec.seed, f"{accuracy:.3f}", broken.text(), *flips])
+        # The share means nothing for a seed that has not learned the last variable
         if accuracy >= 0.5 + LEAST:
             shares.append((float(broken) - 0.5) / (accuracy - 0.5))
     interval = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
@@ -109,13 +111,15 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
 
 def measure_control(evidence: Evidence, *, arm: str, reference: str) -> Measurement:
     """Accuracy of the variables that neither arm trains, without the last one, of one arm minus another."""
+    # Variables that neither arm trains; the last one can be counted
     curves = {group: depth_curves(evidence, group) for group in (arm, reference)}
     trained = np.any([curves_of_group[0].supervised for curves_of_group in curves.values()], axis=0)
     between = np.flatnonzero(~trained[:-1])
-    a, b = (
-        np.stack([accuracy_at(curve, curve.trained_depth)[between] for curve in curves_of_group])
-        for curves_of_group in curves.values()
-    )
+    accuracies = {
+        group: np.stack([accuracy_at(curve, curve.trained_depth)[between] for curve in curves_of_group])
+        for group, curves_of_group in curves.items()
+    }
+    a, b = accuracies[arm], accuracies[reference]
     interval = difference_interval(a.mean(1), b.mean(1), resolution=1 / SENTENCES[evidence.size])
     return Measurement.from_interval(
         interval,
@@ -140,10 +144,8 @@ def measure_middle(evidence: Evidence, *, start: str, reference: str) -> Measure
     for group in (start, reference):
         lasts, accuracy = _last_and_middle(evidence, group)
         values[group] = accuracy.mean(1)
-        rows += [
-            [group, spec.seed, f"{middle:.3f}", f"{last:.3f}"]
-            for spec, middle, last in zip(evidence.specs(group), values[group], lasts, strict=True)
-        ]
+        for spec, middle, last in zip(evidence.specs(group), values[group], lasts, strict=True):
+            rows.append([group, str(spec.seed), f"{middle:.3f}", f"{last:.3f}"])
     interval = difference_interval(values[start], values[reference], resolution=1 / SENTENCES[evidence.size])
     return Measurement.from_interval(
         interval,

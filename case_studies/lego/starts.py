@@ -111,7 +111,8 @@ def labels_of(evidence: Evidence, spec: ModelSpec, task: Lego) -> tuple[HeadPatt
         blank = make_model(spec.config, seed=spec.seed)
         untrained = pretrained(task, blank, tokenizer=spec.task.vocab, seed=spec.seed)
     else:  # published weights
-        model, untrained = pretrained(task, spec.pretrained, seed=spec.seed), make_model(spec.config, seed=spec.seed)
+        model = pretrained(task, spec.pretrained, seed=spec.seed)
+        untrained = make_model(spec.config, seed=spec.seed)
     n = {"quick": 64, "standard": 256, "paper": 256}[evidence.size]
     trained = classify_heads(model, task, n=n, seed=evidence.seed)
     before = classify_heads(untrained, task, n=n, seed=evidence.seed)
@@ -121,25 +122,18 @@ def labels_of(evidence: Evidence, spec: ModelSpec, task: Lego) -> tuple[HeadPatt
 def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
     """Highest association score of any pretrained head on LEGO sentences, minus the highest before pretraining."""
     task = ARMS[evidence.size]["start"].task()
-    gains, labels, charts = [], Counter(), []
+    gains, charts = [], []
+    labels = Counter()
     rows: list[list] = [["seed", "head", "label", "association", "association before pretraining"]]
     for spec in evidence.specs(group):
         trained, before, model = labels_of(evidence, spec, task)
-        after, first = (
-            patterns.score.value[:, :, patterns.kinds.index("association")] for patterns in (trained, before)
-        )
+        # The best head after pretraining minus the best before, which need not be the same
+        after, first = _association_scores(trained), _association_scores(before)
         gains.append(float(after.max() - first.max()))
         labels.update(label for row in trained.label for label in row)
-        rows += [
-            [
-                spec.seed,
-                f"{layer}.{head}",
-                trained.label[layer][head],
-                f"{after[layer, head]:.2f}",
-                f"{first[layer, head]:.2f}",
-            ]
-            for layer, head in np.ndindex(after.shape)
-        ]
+        for layer, head in np.ndindex(after.shape):
+            scores = [f"{after[layer, head]:.2f}", f"{first[layer, head]:.2f}"]
+            rows.append([spec.seed, f"{layer}.{head}", trained.label[layer][head], *scores])
         charts = charts or [gallery(model, task, trained, seed=evidence.seed)]
     interval = t_interval(np.array(gains))
     return Measurement.from_interval(
@@ -151,6 +145,10 @@ def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
         note="t interval over pretrained models. Score: attention to other occurrences of the query token, 0 at "
         f"chance, 1 for all of it; a labelled head has at least {MIN_SCORE}. The gallery is of the first model.",
     )
+
+
+def _association_scores(patterns: HeadPatterns) -> Float[np.ndarray, "layer head"]:
+    return patterns.score.value[:, :, patterns.kinds.index("association")]
 
 
 def gallery(model: TransformerStack, task: Lego, patterns: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:

@@ -99,6 +99,7 @@ def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[st
     names = [(candidate.name, candidate.length) for candidate in candidates]
     if len(set(names)) < len(names):
         raise ValueError(f"candidates of the same name and length: {names}; give each its own name.")
+    # The runs that count stored bytes also warm up
     stored_bytes = [bytes_stored_for_backward(candidate, parameters=candidate.parameters) for candidate in candidates]
     seconds = time_in_turn(candidates, rounds=rounds)
     return {
@@ -144,14 +145,16 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
     """
     if pathway not in ORDER:
         raise ValueError(f"pathway is {pathway!r}; choose one of {', '.join(ORDER)}.")
+    # A layer with one head, on random tokens and input
     sizes: dict[str, Any] = {pathway: HEAD}
     pathways = Pathways(**sizes, cls_token=CLS, sep_token=SEP)
     tokens = random_tokens(batch, length, seed=seed)
     attention = LegoAttention(BASE, pathways, d_head=HEAD, width=HEAD, seed=derived_seed(seed, "head"))
     attention.train(not written_out)
     x = torch.randn(batch, length, BASE, generator=derived_generator(seed, "input"), requires_grad=True)
+    # A hard-coded head computes its maps in every call; a learned one does not read them
     make = functools.partial(token_maps, tokens, heads=pathways, d_vocab=VOCAB)
-    maps = make() if pathway == "learned" else None  # which it does not read
+    maps = make() if pathway == "learned" else None
     weights = tuple(attention.parameters())
     return Candidate(
         name=f"{pathway}, written out" if written_out else pathway,
@@ -182,12 +185,13 @@ def heads_of_each_kind(*, seed: int) -> list[Candidate]:
 
 def heads_at_lengths(lengths: Sequence[int], *, seed: int) -> list[Candidate]:
     """A head of every pathway (only one of the two broadcasts) on one sequence; a learned head also unfused."""
-    return [
-        one_head(name, batch=1, length=length, seed=seed, written_out=written_out)
-        for length in lengths
-        for name in (*LINEAR, "convolution", "learned")
-        for written_out in ((False, True) if name == "learned" else (False,))
-    ]
+    candidates = []
+    for length in lengths:
+        candidates += [
+            one_head(name, batch=1, length=length, seed=seed) for name in (*LINEAR, "convolution", "learned")
+        ]
+        candidates.append(one_head("learned", batch=1, length=length, seed=seed, written_out=True))
+    return candidates
 
 
 def whole_models(
@@ -213,13 +217,11 @@ def whole_models(
     chosen = {"d_model": BASE, "n_heads": BASE // HEAD, "n_layers": LAYERS, "n_ctx": max(lengths), **(sizes or {})}
     candidates = []
     for name in names:
-        run, weights = (_peer_model if name in HUGGINGFACE else _our_model)(name, chosen, seed)
-        candidates += [
-            Candidate(
-                name=name, length=length, forward=functools.partial(run, batch), weights=weights, parameters=weights
-            )
-            for length, batch in batches.items()
-        ]
+        make = _peer_model if name in HUGGINGFACE else _our_model
+        run, weights = make(name, chosen, seed)
+        for length, batch in batches.items():
+            forward = functools.partial(run, batch)
+            candidates.append(Candidate(name=name, length=length, forward=forward, weights=weights, parameters=weights))
     return candidates
 
 
@@ -235,8 +237,8 @@ def _peer_model(
 ) -> tuple[Callable[[Tensor], Tensor], tuple[Tensor, ...]]:
     import transformers
 
-    described: Any = transformers.BertConfig
-    config = described(
+    config_class: Any = transformers.BertConfig
+    config = config_class(
         vocab_size=VOCAB,
         hidden_size=sizes["d_model"],
         num_hidden_layers=sizes["n_layers"],
@@ -247,6 +249,7 @@ def _peer_model(
         attention_probs_dropout_prob=0.0,
         attn_implementation=HUGGINGFACE[name],
     )
+    # Hugging Face initialises from the global random state, which is left as it was
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         model: Any = transformers.BertForMaskedLM(config)

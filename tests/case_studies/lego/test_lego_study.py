@@ -34,6 +34,7 @@ from case_studies.lego.study import STUDY, every_group
 from case_studies.recipes import learned
 from case_studies.recipes.audited_models import groups as audited
 from case_studies.recipes.seeds import more_seeds
+from interp.core.intervals import Interval
 from interp.evaluation.extrapolate import first_for_good
 from interp.known_answers import lego_loop, lego_shortcut
 from interp.tasks import Corpus, Lego, Text
@@ -314,6 +315,7 @@ def classified(score):
     """Heads of one layer and two heads, one with this association score."""
     label = "association" if score >= 0.3 else "unclassified"
     scores = np.array([[[score, 0.0], [0.05, 0.4]]])
+    scores = Interval(value=scores, low=scores, high=scores, n=100)
     return SimpleNamespace(kinds=("association", "manipulation"), score=scores, label=[[label, "manipulation"]])
 
 
