@@ -1,6 +1,7 @@
 """Claims about models with hard-coded attention: pretraining (Figure 9), chains, extrapolation, and an audit."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import altair as alt
@@ -211,7 +212,7 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     rows: list[list] = [["kind of head", *HEAD_VERDICTS]]
     rows += [[kind, *(counts[kind, verdict] for verdict in HEAD_VERDICTS)] for kind in kinds]
     return Measurement.from_interval(
-        interval,
+        replace(interval, n=len(audits)),
         unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(audits)},
         tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded_models(evidence, [group])],

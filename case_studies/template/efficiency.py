@@ -172,10 +172,6 @@ def measure_harder(evidence: Evidence) -> Measurement:
     )
 
 
-def _n_seeds(groups: dict[int, list[Scored]]) -> int:
-    return len({row.seed for models_of_length in groups.values() for row in models_of_length})
-
-
 def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Scored]]):
     rows = []
     for name, groups in ((PLAIN, plain), (A_AND_B, modified)):
