@@ -146,6 +146,7 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     check_choice("pairing", pairing, Pairing)
     prepare_model(model, "balance_violation")
     _check(model, task)
+    # S and P, and their share of a decision
     u = contributions(model, task, pairing)
     s, sum_of_norms = pair_norms(u)
     p, least_norms = least_signals(u, task)
@@ -262,6 +263,7 @@ def _decisions(
 
 
 def _check(model: Transformer, task: Dyck) -> None:
+    # Embeddings of (bracket, depth), of the task's language
     cfg = model.cfg
     advice = "Make one with interp.config_for(task, 'dyck_minimal')."
     Dyck.require(task, "the balance condition is about brackets. Give a Dyck task.")
@@ -275,6 +277,7 @@ def _check(model: Transformer, task: Dyck) -> None:
             f"the model has {cfg.embedding.n_types} types up to depth {cfg.embedding.max_depth}; the task has "
             f"{task.n_types} up to {task.max_depth}."
         )
+    # One layer of one head, whose output is a sum over keys
     faults = {
         f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
         f"it has {cfg.n_heads} heads, not one": cfg.n_heads != 1,
@@ -287,6 +290,7 @@ def _check(model: Transformer, task: Dyck) -> None:
     for fault, is_faulty in faults.items():
         if is_faulty:
             raise ValueError(f"the balance condition cannot be computed for this model: {fault}. {advice}")
+    # A language with prefixes to distinguish, and not too many of them
     if task.n_types < 2 or task.max_depth < 2:
         raise ValueError(
             f"the language has {task.n_types} types and depth {task.max_depth}; with fewer than two of either, there "

@@ -76,7 +76,9 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
     truths = {head: HeadTruth(truth="idle", needed=dict.fromkeys(METHODS, False)) for head in every_head(model)}
     # Remove every head of the program alone, and sets of those that are not needed
     heads = [(selector.layer, selector.head) for selector in task.program.selectors]
-    needed = {head: {method: removal.costs([head], method) for method in METHODS} for head in heads}
+    needed: dict[Head, dict[str, bool]] = {}
+    for head in heads:
+        needed[head] = {method: removal.costs([head], method) for method in METHODS}
     not_needed_alone = [head for head in heads if not needed[head]["mean"]]
     redundant_sets = removal.minimal(not_needed_alone) if len(not_needed_alone) <= MOST_HEADS else []
     for number, (head, is_relation) in enumerate(zip(heads, relations(task), strict=True), start=1):

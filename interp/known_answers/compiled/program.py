@@ -145,6 +145,7 @@ def _names_and_kind(values: Mapping[str, Any]) -> dict[str, Any]:
     tokens = _names(values, "tokens")
     check_choice("output", values["output"], Literal["categorical", "numerical"])
     check_class("causal", values["causal"], bool)
+    # Special tokens are among the tokens; there may be no first one
     special_tokens = ["pad"] if values["bos"] is None else ["bos", "pad"]
     for name in special_tokens:
         if values[name] not in tokens:

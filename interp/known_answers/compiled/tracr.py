@@ -56,10 +56,12 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
             f"assembled is a {type(assembled).__name__} that cannot be read ({shortened(str(error))}); pass what "
             f"compile_rasp_to_model of tracr returns."
         ) from error
+    # The read-out picks the coordinates of the output
     if norm:
         raise ValueError("assembled has LayerNorm; only programs compiled without norms can be read.")
     coordinates, output_values = _output(residual, getattr(outputs, "encoding_map", None), output)
     weights["W_U"] = np.eye(len(residual), dtype=np.float32)[:, coordinates]
+    # Examples and selectors are those of the model
     program = Program(
         name="tracr program",
         description="compiled in this process",
@@ -83,6 +85,7 @@ def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float
     """Weights in the axes of a pack."""
     n_layers, n_heads, d_model, d_head = shape
 
+    # Arrays of one module, of all layers stacked, and of all heads
     def array(module: str, name: str) -> np.ndarray:
         return np.asarray(params[module][name], dtype=np.float32)
 
@@ -115,7 +118,9 @@ def _output(
     output_values = tuple(sorted(order, key=order.__getitem__))
     # A variable fits if it has a coordinate for each value of the output, or is a number if the output is one
     variables = dict.fromkeys(label.split(":", 1)[0] for label in residual)
-    labels = {name: [f"{name}:{value}" for value in output_values] or [name] for name in variables}
+    labels = {name: [name] for name in variables}
+    if output_values:
+        labels = {name: [f"{name}:{value}" for value in output_values] for name in variables}
     fitting = [name for name in variables if set(labels[name]) <= set(residual)]
     likely = [name for name in fitting if name not in ("tokens", "indices", "one")]
     # The caller's choice, or the only likely one

@@ -151,14 +151,15 @@ def random_orders(model: Transformer, generator: torch.Generator) -> list[list[i
 
 def reordered(answer: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswer:
     """Move the truth about each head, and its partners, to where `permute_heads` puts the head."""
+    # Old to new place of every head
     place: dict[Head, Head] = {}
     for layer, head in every_head(answer.model):
         order = orders[layer % len(orders)]  # a tied model has one order for all layers
         place[layer, head] = (layer, order.index(head))
-    heads = {
-        place[head]: replace(truth, partners=tuple(place[partner] for partner in truth.partners))
-        for head, truth in answer.heads.items()
-    }
+    heads = {}
+    for head, truth in answer.heads.items():
+        partners = tuple(place[partner] for partner in truth.partners)
+        heads[place[head]] = replace(truth, partners=partners)
     return replace(answer, heads=dict(sorted(heads.items())))
 
 

@@ -89,6 +89,7 @@ def rotate(model: Transformer, rotation: Float[Tensor, "d_model d_model"]) -> No
 
     The rotation must map the vector of ones to itself (`mean_preserving_rotation`).
     """
+    # Everything that writes to the stream, and everything that reads from it
     model.embed.weight.copy_(model.embed.weight @ rotation)
     if model.positions is not None:
         position_table(model).copy_(position_table(model) @ rotation)

@@ -84,6 +84,7 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
         seed: As in `template_copy`.
         registers: Number of additional coordinates of the stream, after all registers, and of each head.
     """
+    # Heads are wide enough for positions and scrap
     stream = copy_registers(task)
     cfg = presets.template_copy(
         d_vocab=task.d_vocab,

@@ -6,6 +6,7 @@ heads, and whatever its arguments do not.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import torch
 
@@ -61,12 +62,12 @@ def copy_previous(generator: torch.Generator, *, copies: int = 1, decoy: bool = 
     """
     task = random_template(generator, COPY_PREVIOUS)
     strengths = [CONFIDENCE / copies] * copies + [0.0] * decoy
-    model = _start(generator, task, n_heads=len(strengths))
+    model = _copy_model(generator, task, n_heads=len(strengths))
     for head, strength in enumerate(strengths):
         attend_to(model, task, head, copied_from(task))
         write_symbol(model, head, strength)
     truths = needed_head("previous") if copies == 1 else redundant_heads("previous", range(copies))
-    return _finish(model, task, truths | unneeded_heads("previous", range(copies, len(strengths))))
+    return _copy_answer(model, task, truths | unneeded_heads("previous", range(copies, len(strengths))))
 
 
 def copy_first(generator: torch.Generator, *, relative: bool = False, decoy: bool = False) -> KnownAnswer:
@@ -78,7 +79,7 @@ def copy_first(generator: torch.Generator, *, relative: bool = False, decoy: boo
         decoy: Another head attends to the previous token and writes nothing.
     """
     task = random_template(generator, COPY_AFAR)
-    model = _start(generator, task, n_heads=1 + decoy)
+    model = _copy_model(generator, task, n_heads=1 + decoy)
     attend_to(model, task, 0, copied_from(task, relative=relative))
     write_symbol(model, 0, CONFIDENCE)
     truths = unneeded_heads("self", [0]) if relative else needed_head(None)
@@ -86,7 +87,7 @@ def copy_first(generator: torch.Generator, *, relative: bool = False, decoy: boo
     if decoy:
         attend_to(model, task, 1, lambda place: max(0, place - 1))
         truths |= unneeded_heads("previous", [1])
-    return _finish(model, task, truths)
+    return _copy_answer(model, task, truths)
 
 
 def copy_cancelling(
@@ -107,7 +108,7 @@ def copy_cancelling(
     factors = cancelling_factors(generator, n_heads)
     heads = range(1, 1 + n_heads)
     task = random_template(generator, COPY_PREVIOUS)
-    model = _start(generator, task, n_heads=1 + n_heads, registers=n_heads * NOISE_SIZE)
+    model = _copy_model(generator, task, n_heads=1 + n_heads, registers=n_heads * NOISE_SIZE)
     block = model.block(0)
     stream = copy_registers(task)
     attend_to(model, task, 0, copied_from(task))
@@ -122,7 +123,7 @@ def copy_cancelling(
         matrix = LOUD * CONFIDENCE * factor * votes
         write_map(block, head, matrix, reads=symbol, writes=slice(symbol.start, symbol.start + size))
     write_noise(block, heads, noise, reads=symbol, spare=stream.after(0).start, first=size, generator=generator)
-    return _finish(model, task, needed_head("previous") | unneeded_heads("self" if readable else None, heads))
+    return _copy_answer(model, task, needed_head("previous") | unneeded_heads("self" if readable else None, heads))
 
 
 def copy_hops(generator: torch.Generator, *, offsets: tuple[int, int] = (1, 1)) -> KnownAnswer:
@@ -141,14 +142,14 @@ def copy_hops(generator: torch.Generator, *, offsets: tuple[int, int] = (1, 1)) 
     if sum(offsets) not in COPY_BACK or min(offsets) < 1:
         raise ValueError(f"offsets is {offsets}; give two positive offsets whose sum is 2 or 4.")
     task = random_template(generator, COPY_BACK[sum(offsets)])
-    model = _start(generator, task, n_heads=1, n_layers=2)
+    model = _copy_model(generator, task, n_heads=1, n_layers=2)
     truths: dict[Head, HeadTruth] = {}
     for layer, (offset, strength) in enumerate(zip(offsets, (1.0, CONFIDENCE), strict=True)):
         # Around the string, since every position attends to some other
         attend_to(model, task, 0, lambda place, offset=offset: (place - offset) % task.n_ctx, layer=layer)
         write_symbol(model, 0, strength, layer=layer)
         truths |= needed_head("previous" if offset == 1 else None, layer=layer)
-    return _finish(model, task, truths)
+    return _copy_answer(model, task, truths)
 
 
 def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
@@ -160,7 +161,7 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     families = random_template(generator, COPY_KINDS)
     share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator))
     task = replace(families, weights=(share, 1 - share))
-    model = _start(generator, task, n_heads=2, registers=2)
+    model = _copy_model(generator, task, n_heads=2, registers=2)
     attend_to(model, task, 0, lambda place: max(0, place - 1))
     write_symbol(model, 0, CONFIDENCE)
     write_symbol(model, 1, LOUDER * CONFIDENCE)
@@ -176,22 +177,22 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
         for kind, key in enumerate(keys):
             attention.q.weight[rows][kind, stream.after(kind)] = SHARP / FAINT
             attention.k.weight[rows][kind, stream["position"].start + key] = 1
-    return _finish(model, task, needed_head("previous") | needed_head(None, head=1))
+    return _copy_answer(model, task, needed_head("previous") | needed_head(None, head=1))
 
 
-def _start(
+def _copy_model(
     generator: torch.Generator, task: Template, *, n_heads: int, n_layers: int = 1, registers: int = 0
 ) -> Transformer:
     """A model of a task with empty heads in each layer, then idle ones; `registers` is as in `empty_copy`."""
     n_idle = draw(generator, 0, MOST_IDLE)
     seed = draw(generator, 0, 2**30)
     model = empty_copy(task, n_heads=n_heads + n_idle, n_layers=n_layers, registers=registers, seed=seed)
-    idle_heads = [(layer, n_heads + index) for layer in range(n_layers) for index in range(n_idle)]
+    idle_heads = list(product(range(n_layers), range(n_heads, n_heads + n_idle)))
     write_idle_heads(model, copy_registers(task), idle_heads, generator)
     return model
 
 
-def _finish(model: Transformer, task: Template, truths: Mapping[Head, HeadTruth]) -> KnownAnswer:
+def _copy_answer(model: Transformer, task: Template, truths: Mapping[Head, HeadTruth]) -> KnownAnswer:
     """Known answer of a model that copies, with the balance of the stream that it still lacks."""
     balance(model)
     return template_answer(model, task, truths)

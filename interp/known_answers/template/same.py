@@ -109,6 +109,7 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0, registers: int = 
         attn_scale=1.0,
         layer_norm_eps=LINEAR_EPS,
     )
+    # Symbols have vectors; [CLS] has none, only its position
     model = empty_model(cfg)
     symbols = task.d_vocab - len(task.fixed)
     model.embed.weight[len(task.fixed) :, stream["symbol"]] = symbol_vectors(symbols, seed=seed)

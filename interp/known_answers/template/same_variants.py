@@ -78,18 +78,18 @@ STEEP = 10.0
 
 def same_plain(generator: torch.Generator) -> KnownAnswer:
     """Same or different: an a I head attends to the equal symbol, another head gathers the result at [CLS]."""
-    model, task, gather = _start(generator)
+    model, task, gather = _same_model(generator)
     mark_pairs(model, task)
-    return _finish(model, task, gather, needed_head("association"))
+    return _same_answer(model, task, gather, needed_head("association"))
 
 
 def same_redundant(generator: torch.Generator) -> KnownAnswer:
     """Two a I heads with equal output; one of them, with the mean of the other, is enough for the MLP."""
-    model, task, gather = _start(generator, extra=1)
+    model, task, gather = _same_model(generator, extra=1)
     attend_to_equal(model, task, 1)
     write_position(model, task, 1)
     mark_pairs(model, task, between=SURE)
-    return _finish(model, task, gather, redundant_heads("association", (0, 1)))
+    return _same_answer(model, task, gather, redundant_heads("association", (0, 1)))
 
 
 def same_decoy(generator: torch.Generator, *, constant: bool = False) -> KnownAnswer:
@@ -97,13 +97,13 @@ def same_decoy(generator: torch.Generator, *, constant: bool = False) -> KnownAn
 
     Its values are zero, or, if `constant`, the same for every token, and the MLP subtracts them.
     """
-    model, task, gather = _start(generator, extra=1)
+    model, task, gather = _same_model(generator, extra=1)
     length = string_length(task)
     offset = OFFSET if constant else 0.0
     attend_to_equal(model, task, 1)
     write_position(model, task, 1, gains=torch.zeros(length), constant=offset)
     mark_pairs(model, task, between=(1 / length + offset, 1 / max(1, length - 1) + offset))
-    return _finish(model, task, gather, needed_head("association") | unneeded_heads("association", [1]))
+    return _same_answer(model, task, gather, needed_head("association") | unneeded_heads("association", [1]))
 
 
 def same_cancelling(
@@ -126,7 +126,7 @@ def same_cancelling(
     check_choice("noise", noise, NoiseOf)
     factors = cancelling_factors(generator, n_heads)
     heads = range(1, 1 + n_heads)
-    model, task, _ = _start(generator, extra=n_heads, registers=n_heads * NOISE_SIZE)
+    model, task, _ = _same_model(generator, extra=n_heads, registers=n_heads * NOISE_SIZE)
     stream = same_registers(task)
     block = model.block(0)
     length = string_length(task)
@@ -143,7 +143,7 @@ def same_cancelling(
     write_noise(block, heads, noise, reads=reads, spare=spare, first=length, generator=generator)
     mark_pairs(model, task)
     truths = needed_head("association") | unneeded_heads("association" if readable else None, heads)
-    return _finish(model, task, "uniform", truths, otherwise=OTHERWISE)
+    return _same_answer(model, task, "uniform", truths, otherwise=OTHERWISE)
 
 
 def same_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], readable: bool = True) -> KnownAnswer:
@@ -159,7 +159,7 @@ def same_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], re
     task = random_template(generator, SAME)
     values = _random_signs(task, generator) if brings == "sign" else torch.ones(task.n_ctx).double()
     n_units = 4 * string_length(task) * (string_length(task) - 1)
-    model, task, gather = _start(generator, extra=1, task=task, registers=1, n_units=n_units)
+    model, task, gather = _same_model(generator, extra=1, task=task, registers=1, n_units=n_units)
     stream = same_registers(task)
     # Head 1 brings its values to a coordinate that gates the marks
     if readable:
@@ -169,7 +169,7 @@ def same_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], re
     looks = "association" if readable else None
     needed = ZERO_ONLY if brings == "one" else None
     truths = needed_head("association") | unneeded_heads(looks, [1], needed=needed)
-    return _finish(model, task, gather, truths, otherwise=OTHERWISE)
+    return _same_answer(model, task, gather, truths, otherwise=OTHERWISE)
 
 
 def _random_signs(task: Template, generator: torch.Generator) -> Float[Tensor, " key"]:
@@ -191,7 +191,7 @@ def same_masked(generator: torch.Generator) -> KnownAnswer:
     """
     task = random_template(generator, SAME[1:])
     n_units = 2 * string_length(task) * (string_length(task) - 1) + 2
-    model, task, gather = _start(generator, extra=3, task=task, registers=3, n_units=n_units)
+    model, task, gather = _same_model(generator, extra=3, task=task, registers=3, n_units=n_units)
     stream = same_registers(task)
     block = model.block(0)
     spoils = (torch.arange(task.n_ctx) == _random_key(task, generator)).double()
@@ -203,7 +203,7 @@ def same_masked(generator: torch.Generator) -> KnownAnswer:
     mark_pairs(model, task)
     _gather_spoilt(model, task, gather)
     truths = needed_head("association") | unneeded_heads("association", [1]) | redundant_heads("association", (2, 3))
-    answer = _finish(model, task, gather, truths, otherwise=OTHERWISE)
+    answer = _same_answer(model, task, gather, truths, otherwise=OTHERWISE)
     _answer_the_opposite(model, task)
     return answer
 
@@ -262,7 +262,7 @@ def same_divided(generator: torch.Generator) -> KnownAnswer:
     weight_of_second = (1 - share) / (~of_first).sum()
     weights = torch.where(of_first, weight_of_first, weight_of_second) * (1 - RARE)
     task = replace(families, weights=(RARE, *weights.tolist()))
-    model, task, _ = _start(generator, extra=1, task=task)
+    model, task, _ = _same_model(generator, extra=1, task=task)
     # Each head writes only the positions of its templates
     gains = torch.isin(torch.arange(string_length(task)), attended[of_first]).double()
     attend_to_equal(model, task, 1)
@@ -270,15 +270,15 @@ def same_divided(generator: torch.Generator) -> KnownAnswer:
     write_position(model, task, 1, gains=1 - gains)
     mark_pairs(model, task, between=SURE)
     truths = needed_head("association", head=EQUAL) | needed_head("association", head=1)
-    return _finish(model, task, "previous", truths)
+    return _same_answer(model, task, "previous", truths)
 
 
 def same_majority(generator: torch.Generator) -> KnownAnswer:
     """Does the first symbol make up half of the string? An a I head finds equal symbols, a uniform one gathers them."""
     task = replace(random_template(generator, SAME), templates=majority(draw(generator, 2, 3)))
-    model, task, _ = _start(generator, task=task)
+    model, task, _ = _same_model(generator, task=task)
     mark_pairs(model, task)
-    return _finish(model, task, "uniform", needed_head("association"), otherwise=OTHERWISE)
+    return _same_answer(model, task, "uniform", needed_head("association"), otherwise=OTHERWISE)
 
 
 def _attended(task: Template) -> Int[Tensor, "template place"]:
@@ -291,7 +291,7 @@ def _attended(task: Template) -> Int[Tensor, "template place"]:
     return keys
 
 
-def _start(
+def _same_model(
     generator: torch.Generator, *, extra: int = 0, task: Template | None = None, **sizes: int
 ) -> tuple[Transformer, Template, Gather]:
     """A model whose head 0.0 attends to the equal symbol, with `extra` empty heads and idle heads after it.
@@ -311,7 +311,7 @@ def _start(
     return model, task, "previous" if draw(generator, 0, 1) else "uniform"
 
 
-def _finish(
+def _same_answer(
     model: Transformer, task: Template, gather: Gather, truths: Mapping[Head, HeadTruth], *, otherwise: float = 0.0
 ) -> KnownAnswer:
     """Known answer of a model of equal symbols, with the layer 1 that it still lacks.

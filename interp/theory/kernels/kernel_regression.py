@@ -171,7 +171,7 @@ def kernel_regression(
     low, high = proportion_interval(correct[:, on_test].sum(1), n_test)
     constant = np.full(n_test, train_labels.mean())
     return KernelResult(
-        kernels=tuple(str(kernel) for kernel in kernels for _ in regularisation),
+        kernels=tuple(np.repeat([str(kernel) for kernel in kernels], len(regularisation)).tolist()),
         regularisation=np.tile(np.array(regularisation, dtype=float), len(kernels)),
         validation_mse=validation_mse,
         validation_accuracy=correct[:, on_validation].mean(1),

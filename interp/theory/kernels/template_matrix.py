@@ -1,5 +1,6 @@
 """The kernel matrix of templates, and whether it is nonsingular."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -69,10 +70,12 @@ class TemplateMatrix(Result):
 
         low, high = self.smallest.low, self.smallest.high
         above = 1e3 * (self.matrix - self.matrix.min())
-        short = max(len(name) for name in self.templates) <= 5
+        names: Sequence[str] = self.templates
+        if max(len(name) for name in names) > 5:
+            names = [str(index) for index in range(len(names))]
         return heatmaps(
             {self.kernel: above},
-            x=self.templates if short else [str(index) for index in range(len(self.templates))],
+            x=names,
             x_title="template",
             y_title="other template",
             title=f"N, smallest eigenvalue {self.smallest:.2g} [{low:.2g}, {high:.2g}]: {self.verdict}",

@@ -219,9 +219,10 @@ def pruning_curve(
     columns = {name: _padded([curve[name] for curve in curves]) for name in curves[0]}
     clean = _measures([whole_model], total, inputs)
     n_heads = model.cfg.n_layers * model.cfg.n_heads
+    sizes = {name: criterion.size for name, criterion in criteria.items()}
     return PruningCurve(
         by=tuple(points),
-        size=np.array([criteria[name].size if name in criteria else n_heads for name in points]),
+        size=np.array([sizes.get(name, n_heads) for name in points]),
         kept=columns["kept"],
         accuracy=Interval(
             value=columns["accuracy"], low=columns["low"], high=columns["high"], n=len(np.unique(inputs))
@@ -294,8 +295,10 @@ def _head_orders(
     if "heads, random order" in names:
         generator = derived_generator(seed, "pruning curve", "orders")
         heads = every_head(model)
-        permutations = [torch.randperm(len(heads), generator=generator).tolist() for _ in range(RANDOM_ORDERS)]
-        orders["heads, random order"] = [[heads[index] for index in permutation] for permutation in permutations]
+        orders["heads, random order"] = []
+        for _ in range(RANDOM_ORDERS):
+            permutation = torch.randperm(len(heads), generator=generator).tolist()
+            orders["heads, random order"].append([heads[index] for index in permutation])
     return orders
 
 

@@ -86,6 +86,7 @@ def random_network(
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: widths follow from the number of candidates per
     weight, which is logarithmic in the error.
     """
+    # Weights from U(-1, 1), scaled below
     layout = layout_of(cfg, candidates)
     model = Transformer(
         TransformerConfig(

@@ -235,6 +235,7 @@ def _shared_names(shared: str | Sequence[str], n_layers: int) -> list[str]:
     every_name = [f"blocks.{layer}.{matrix}" for layer in range(n_layers) for matrix in MATRICES]
     if shared == "every":
         return every_name
+    # The caller's names, checked
     names = [shared] if isinstance(shared, str) else list(dict.fromkeys(shared))
     if not names:
         raise ValueError("shared is empty; name at least one matrix, or 'every'.")

@@ -60,6 +60,7 @@ def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Floa
         )
     if not (candidates.isfinite().all() and targets.isfinite().all()):
         raise ValueError("candidates or targets has a value that is not finite. Did training diverge?")
+    # Search for as many weights at a time as have their sums in the cache
     values, target_values = candidates.double().numpy(), targets.double().numpy()
     n_rows = max(1, SUMS_AT_ONCE >> (n - n // 2))
     chosen = np.zeros((n_weights, n), dtype=bool)
@@ -195,6 +196,7 @@ def _assign_rows(strength: Float[np.ndarray, "slot row"], n_each: int) -> Int[np
             f"the random network is too small: {n_each} candidates for each of {n_slots} inputs (and signs) need "
             f"{n_slots * n_each} rows, and it has {n_rows}. Make it wider, or use fewer candidates."
         )
+    # Slots choose in order, then in reverse order
     remaining = strength.copy()
     assigned = np.empty((n_slots, n_each), dtype=np.int64)
     for turn in range(n_each):

@@ -75,14 +75,16 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     if block.attention.b is not None:
         write = write + block.attention.b.double()[:, None, None] * unit
     score[:, -1] = 0  # the same for all keys
-    mlp = block.mlp
+    w_in = w_out = None
+    if block.mlp is not None:
+        w_in, w_out = _with_bias(block.mlp.w_in), _with_bias(block.mlp.w_out)
     return LayerMaps(
         score=score,
         write=write,
         gain=block.norm_1.weight.double(),
         bias=block.norm_1.bias.double(),
-        w_in=None if mlp is None else _with_bias(mlp.w_in),
-        w_out=None if mlp is None else _with_bias(mlp.w_out),
+        w_in=w_in,
+        w_out=w_out,
     )
 
 
@@ -107,6 +109,7 @@ def check_target(target: Transformer) -> None:
         if isinstance(target, AnyModel) and not isinstance(target, Baseline):
             prepare_model(target, "indistinguishable")
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
+    # Layers of Eq. 6 with relu and without hard-coded heads
     cfg = target.cfg
     settings: dict[str, Any] = {"block": "dyck", "embedding": None, "output_projection": True}
     if not cfg.attn_only:
