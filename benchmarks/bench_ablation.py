@@ -65,10 +65,10 @@ def bridge_of(model: Transformer) -> TransformerBridge:
             seed=0,
         )
     )
-    weights = {
-        ".".join(PEER_NAMES.get(module, module) for module in name.split(".")): weight
-        for name, weight in model.state_dict().items()
-    }
+    weights = {}
+    for name, weight in model.state_dict().items():
+        peer_modules = [PEER_NAMES.get(module, module) for module in name.split(".")]
+        weights[".".join(peer_modules)] = weight
     bridge.load_state_dict(weights, strict=True)
     return bridge
 
@@ -79,7 +79,8 @@ def metric(logits: Tensor) -> Tensor:
 
 
 def each_head(model: Transformer, tokens: Tensor, read_at: Tensor | None) -> Tensor:
-    engine = AblationEngine(model, tokens, read_at=None if read_at is None else read_at.expand(len(tokens), -1))
+    positions = None if read_at is None else read_at.expand(len(tokens), -1)
+    engine = AblationEngine(model, tokens, read_at=positions)
     scores = torch.empty(model.cfg.n_layers, model.cfg.n_heads)
     for head, logits in engine.each_head(lambda layer, clean: torch.zeros_like(clean.z)):
         scores[head] = metric(logits)

@@ -7,6 +7,7 @@ part of a set that can be removed can be removed too.
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import torch
 
 import interp
@@ -30,7 +31,7 @@ def comparisons() -> Iterator[Result]:
         if readable:
             look_at_equal_tokens(model)
         unmyopic = partial(interp.audit, model, task, n=N, at_chance=True)
-        labels = {label for row in interp.classify_heads(model, task, n=64).label for label in row}
+        labels = set(np.ravel(interp.classify_heads(model, task, n=64).label))
         assert ("unclassified" not in labels) == readable, labels
         peer = partial(forward_passes, model, batch.tokens, PASSES * 6 * 8)
         yield compare(f"audit of 6 x 8 heads, width 128, {N} sequences, {content}", unmyopic, peer, bar=2.5, rounds=5)

@@ -28,6 +28,7 @@ ROUNDS = 3
 def comparisons() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         run = without_snapshots = trained(Path(folder) / "without", 0)
+        # Train with snapshots, and check that they change nothing
         training_times, times_without_saving = [], []
         for index in range(ROUNDS):
             saving_times: list[float] = []
@@ -41,6 +42,7 @@ def comparisons() -> Iterator[Result]:
             assert all(torch.equal(weights[name], value) for name, value in expected.items())
         name = f"training with {MANY} snapshots, without the time of saving"
         yield ratio(name, training_times, times_without_saving, bar=1.03)
+        # Analyses of evenly spaced snapshots of the last run
         steps = [run.snapshots[round(index * (MANY - 1) / (FEW - 1))] for index in range(FEW)]
         verbs = (interp.probe, interp.audit)
         analysis_time = sum(elapsed(partial(interp.over_training, run, verb, steps=steps, n_jobs=2)) for verb in verbs)

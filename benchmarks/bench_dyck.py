@@ -26,6 +26,7 @@ def plain_word(task: Dyck, rng: random.Random) -> list[int]:
         stack: list[int] = []
         tokens = [START]
         while len(tokens) <= task.length:
+            # End at depth 0, open a bracket, or close one
             if complete and not stack and len(tokens) > task.min_length and rng.random() < 0.5:
                 return [*tokens, END]
             if not stack or (len(stack) < task.max_depth and rng.random() < task.q):
@@ -44,6 +45,7 @@ def plain_batch(task: Dyck, n: int, rng: random.Random) -> tuple[torch.Tensor, t
     tokens, depths, due = [], [], []
     for _ in range(n):
         word = plain_word(task, rng)
+        # Replay the stack, padding included
         word += [0] * (task.n_ctx + 1 - len(word))
         stack: list[int] = []
         depth, top = [], []
@@ -68,6 +70,7 @@ def by_query(model: Transformer, task: Dyck) -> np.ndarray:
     table = states.table(model.cfg.d_model).double()
     read_k = attention.k.weight.double()
     read_v = attention.o.weight.double() @ attention.v.weight.double()
+    # Embeddings of all keys
     kinds = range(task.n_types)
     levels = range(1, task.max_depth + 1)
     keys = {(START, 0): table[states.row(START, 0)]}
@@ -76,16 +79,19 @@ def by_query(model: Transformer, task: Dyck) -> np.ndarray:
             keys[token, depth] = table[states.row(token, depth)]
     ratio = np.zeros((task.max_depth - 1, task.n_types, task.max_depth, task.n_types))
     for d, j in product(range(1, task.max_depth), kinds):
+        # u of Eq. 12 for the closer of type j at depth d
         query = attention.q.weight.double() @ table[states.row(FIRST + 2 * j + 1, d)]
         u = {}
         for key, vector in keys.items():
             value = read_v @ vector
             u[key] = (query @ (read_k @ vector) / model.cfg.attn_scale).exp() * (value - value.mean())
+        # P of Eq. 17
         always = u[START, 0] + u[FIRST + 2 * j, d + 1] + u[FIRST + 2 * j + 1, d]
         least = dict.fromkeys(kinds, float("inf"))  # by the type of the innermost open bracket
         for types in product(kinds, repeat=d):
             total = always + sum(u[FIRST + 2 * kind, level + 1] for level, kind in enumerate(types))
             least[types[-1]] = min(least[types[-1]], float(total.norm()))
+        # S of Eq. 15, over P
         for level, i in product(levels, kinds):
             together = u[FIRST + 2 * i, level] + u[FIRST + 2 * i + 1, level - 1]
             ratio[d - 1, j, level - 1, i] = float(together.norm()) / sorted(least.values())[1]

@@ -44,6 +44,7 @@ def agreement() -> Iterator[Result]:
         model = drawn_committee(seed)
         exact.append(sets_of(model, Bits(), seed=seed, most_exact=MOST_HEADS_EXHAUSTIVE))
         searched.append(sets_of(model, Bits(), seed=seed, most_exact=0))
+    # Compare the two answers of every model
     pairs = list(zip(exact, searched, strict=True))
     same = {
         "costly sets": [set(a.costly) == set(b.costly) for a, b in pairs],

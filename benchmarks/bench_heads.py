@@ -34,9 +34,8 @@ class CausalLego(Lego):
 @torch.no_grad()
 def comparisons() -> Iterator[Result]:
     task = CausalLego(n_vars=8)
-    cfg = interp.config_for(
-        task, n_layers=4, n_heads=4, d_model=64, n_ctx=task.n_ctx + 1
-    )  # the detector needs one more position
+    n_ctx = task.n_ctx + 1  # the detector needs one more position
+    cfg = interp.config_for(task, n_layers=4, n_heads=4, d_model=64, n_ctx=n_ctx)
     model = Transformer(cfg).eval()
     batch = task.sample(PROMPTS, generator=torch.Generator().manual_seed(0))
     kinds = tuple(relations_of(task, batch))
@@ -45,11 +44,13 @@ def comparisons() -> Iterator[Result]:
         return measure(model, task, batch, kinds).score
 
     def peer() -> dict[str, Tensor]:
-        return {
-            kind: torch.stack([detect_head(model, prompt[None], name) for prompt in batch.tokens])  # pyright: ignore
-            for kind, name in PEER_NAMES.items()
-        }
+        scores = {}
+        for kind, name in PEER_NAMES.items():
+            by_prompt = [detect_head(model, prompt[None], name) for prompt in batch.tokens]  # pyright: ignore
+            scores[kind] = torch.stack(by_prompt)
+        return scores
 
+    # Both must give the same scores
     scores = unmyopic()
     detected = peer()
     for kind, peer_scores in detected.items():

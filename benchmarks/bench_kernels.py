@@ -37,14 +37,13 @@ def _compare(templates: str, n: int) -> Result:
         """Eq. 3: dense features of every draw, sum of their products."""
         _, pos = tokens.shape
         words = int(tokens.max()) + 1
-        zeta, p = (
-            np.random.default_rng(derived_seed(kernel.seed, name, 0)).standard_normal((rows, BLOCK))
-            for name, rows in (("token", words), ("position", pos))
-        )
+        zeta = np.random.default_rng(derived_seed(kernel.seed, "token", 0)).standard_normal((words, BLOCK))
+        p = np.random.default_rng(derived_seed(kernel.seed, "position", 0)).standard_normal((pos, BLOCK))
         onehot = np.concatenate([np.eye(words)[tokens], np.tile(kernel.gamma * np.eye(pos), (n, 1, 1))], 2)
         total = np.zeros((n, n))
-        for r in range(DRAWS):
-            scores = kernel.beta * (zeta[tokens, r] + kernel.gamma * p[:, r])
+        for draw in range(DRAWS):
+            # Softmax over positions, then the weighted sum of one-hot vectors
+            scores = kernel.beta * (zeta[tokens, draw] + kernel.gamma * p[:, draw])
             weight = np.exp(scores - scores.max(1, keepdims=True))
             weight /= weight.sum(1, keepdims=True)
             feature = (weight[:, None] @ onehot)[:, 0]

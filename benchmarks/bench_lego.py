@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import chain
 
 import torch
 
@@ -21,18 +22,19 @@ def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     tokens, labels = [], []
     for _ in range(n):
         letters = rng.sample(LETTERS, CLAUSES)
+        # Clauses in chain order; the first refers to 1
         clauses = []
         values = []
         value = 1
-        before = "1"
+        reference = "1"
         for letter in letters:
             sign = rng.choice("+-")
             value = value if sign == "+" else -value
-            clauses.append([letter, "=", sign, before, ";"])
+            clauses.append([letter, "=", sign, reference, ";"])
             values.append(int(value < 0))
-            before = letter
+            reference = letter
         rng.shuffle(clauses)
-        words = ["[BOS]", *(word for clause in clauses for word in clause), "[EOS]"]
+        words = ["[BOS]", *chain.from_iterable(clauses), "[EOS]"]
         tokens.append([IDS[word] for word in words])
         labels.append(values)
     return torch.tensor(tokens), torch.tensor(labels)

@@ -72,6 +72,7 @@ def prepared(verb: str, size: int) -> Callable[[], object]:
     def model(task: interp.tasks.Task, n_layers: int, seed: int = 0) -> Transformer:
         return Transformer(interp.config_for(task, d_model=64, n_heads=4, n_layers=n_layers), seed=seed).eval()
 
+    # Calls of the verbs with a number of examples
     def probe(task: Lego, n: int) -> object:
         return interp.probe(model(task, 6), task, n_train=n, n_test=max(200, n // 5))
 
@@ -98,6 +99,7 @@ def prepared(verb: str, size: int) -> Callable[[], object]:
     def ablate(n: int) -> object:
         return interp.ablate_heads(model(lego, 1), lego, n=n)
 
+    # The small call of each verb, and the one that is measured
     calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "probe": (lambda: probe(lego, 200), lambda: probe(lego, size)),
         "classify_heads": (lambda: classify(Dyck(length=8), 8), lambda: classify(dyck, size)),

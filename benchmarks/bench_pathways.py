@@ -25,6 +25,7 @@ TOKENS = 2048
 
 
 def comparisons() -> Iterator[Result]:
+    # Heads of each kind, at one length and at two
     costs = take_turns(heads_of_each_kind(seed=0), rounds=ROUNDS)
     learned = costs["learned", SHORT]
     for name in FIXED:
@@ -34,6 +35,7 @@ def comparisons() -> Iterator[Result]:
     for name in dict.fromkeys(name for name, _ in costs):
         bar = LINEAR_BAR if name in LINEAR else None
         yield compared(f"{name} head, {LONG} tokens against {SHORT}", costs[name, LONG], costs[name, SHORT], bar)
+    # Whole models
     models = ("Hybrid", "Hardcode", *HUGGINGFACE)
     costs = take_turns(whole_models(models, lengths=(SHORT,), tokens=TOKENS, seed=0), rounds=MODEL_ROUNDS)
     for unmyopic in ("Hybrid", "Hardcode"):

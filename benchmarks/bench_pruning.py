@@ -20,6 +20,7 @@ MEDIAN = 1e-5
 
 
 def comparisons() -> Iterator[Result]:
+    # Many weights
     generator = torch.Generator().manual_seed(0)
     candidates = 2 * torch.rand(WEIGHTS, CANDIDATES, generator=generator, dtype=torch.float64) - 1
     targets = 2 * torch.rand(WEIGHTS, generator=generator, dtype=torch.float64) - 1
@@ -27,6 +28,7 @@ def comparisons() -> Iterator[Result]:
     name = f"subset sums, {WEIGHTS} weights, {CANDIDATES} candidates"
     yield seconds(name, *time_in_turn([partial(nearest_subsets, candidates, targets)], rounds=5), bar=3.0)
 
+    # Few weights, against a loop
     bits = np.array(list(product([0.0, 1.0], repeat=CANDIDATES // 2)))
 
     def unmyopic() -> np.ndarray:
@@ -44,6 +46,7 @@ def comparisons() -> Iterator[Result]:
 
     name = f"subset sums, {FEW} weights, against a loop that keeps no masks"
     yield compare(name, unmyopic, peer, bar=1.0, rounds=11, check=partial(np.testing.assert_allclose, atol=1e-12))
+    # A whole transformer
     target = Transformer(
         TransformerConfig(d_vocab=8, d_model=8, n_heads=1, d_mlp=16, block="dyck", activation="relu", n_ctx=32)
     )

@@ -51,6 +51,7 @@ def comparisons() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         with local_cluster() as cluster:
+            # Start both kinds of workers, then train on each in turn
             address = cluster.scheduler_address
             interp.sweep(grid(2, steps=1), folder / "warm", scheduler=address)
             interp.sweep(grid(2, steps=1), folder / "warmer", n_jobs=2)
@@ -64,10 +65,12 @@ def comparisons() -> Iterator[Result]:
                 assert files[0].read_bytes() == files[1].read_bytes()
         name = f"{JOBS} models on a Dask cluster of 2, against 2 processes"
         yield ratio(name, cluster_times, process_times, bar=1.15)
+        # Copies of one trained model stand for many
         for key in grid(TRAINED).keys:
             shutil.copytree(folder / "processes 0" / models.keys[0], folder / "trained" / key)
         times = [elapsed(partial(skip_and_list, folder / "trained")) for _ in range(ROUNDS)]
         yield seconds(f"{TRAINED} models that are there, skipped and listed", times, bar=2.0)
+        # Plans need time and memory of their own process
         process = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
         planning_time, gigabytes = map(float, process.stdout.split())
         assert gigabytes < 1, f"planning took {gigabytes:.2f} GB"

@@ -24,8 +24,9 @@ def plain_strings(task: Template, n: int, rng: random.Random) -> tuple[torch.Ten
     tokens, labels = [], []
     for _ in range(n):
         template = rng.choice(task.labelled)
-        chosen = dict(zip(template.wildcards, rng.sample(symbols, len(template.wildcards)), strict=True))
-        tokens.append([*(ids[chosen[t] if is_wildcard(t) else t] for t in template.tokens), ids["[CLS]"]])
+        symbol_of = dict(zip(template.wildcards, rng.sample(symbols, len(template.wildcards)), strict=True))
+        string = [symbol_of[token] if is_wildcard(token) else token for token in template.tokens]
+        tokens.append([ids[token] for token in (*string, "[CLS]")])
         labels.append(template.label)
     return torch.tensor(tokens), torch.tensor(labels)
 

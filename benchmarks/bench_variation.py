@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ def comparisons() -> Iterator[Result]:
     cfg = interp.config_for(task, "dyck_gpt")
     models = [Transformer(cfg, seed=seed).eval() for seed in range(MODELS)]
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(cfg.n_layers)]
+    # The verb, on a short and a long prefix
     for repeat in REPEATS:
         prefix = task.staircase(repeat=repeat)
         tokens = task.read(prefix).tokens
@@ -39,12 +41,13 @@ def comparisons() -> Iterator[Result]:
             means = []
             for name in names:
                 patterns = [cache[name][0, 0] for cache in caches]
-                pairs = [(a - b).square().sum().item() for i, a in enumerate(patterns) for b in patterns[:i]]
-                means.append(sum(pairs) / len(pairs))
+                distances = [(a - b).square().sum().item() for a, b in combinations(patterns, 2)]
+                means.append(sum(distances) / len(distances))
             return np.array(means)
 
         name = f"variation, {MODELS} models, {tokens.shape[1]} tokens, all baselines"
         yield compare(name, unmyopic, peer, bar=1.50, rounds=11, check=CLOSE)  # dominated by the models
+    # Distances of random patterns alone
     for count, length in ((60, 17), (60, 512), (MANY, TOKENS)):
         patterns = _random_patterns(count, length)
 

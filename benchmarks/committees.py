@@ -68,14 +68,17 @@ def committee(generator: torch.Generator, *, n_heads: int = 5) -> TransformerSta
         activation="relu",
         positions="none",
     )
+    # Zero weights
     model = Transformer(config).double().eval()
     for parameter in model.parameters():
         parameter.zero_()
+    # Tokens write the bit and, to the vote, noise and possibly a multiple of the bit
     bit = torch.arange(2 * LEVELS) % 2 * 2.0 - 1
     noise = 3 * torch.rand(2 * LEVELS, generator=generator, dtype=torch.float64) - 1.5
     model.embed.weight[:, BIT] = bit.double()
     model.embed.weight[:, VOTE] = draw(generator, -2, -1, 0, 1) * bit + noise
     model.unembed.weight[:, VOTE] = torch.tensor([-1.0, 1.0])
+    # Every head adds a multiple to the vote; half of them by way of the sum that the MLP limits
     for layer, block in enumerate(model.stored_blocks):
         for head in range(n_heads):
             source = BIT
