@@ -117,6 +117,7 @@ class Algorithm:
         interventions = interventions or {}
         for name in interventions:
             self[name]  # raises if there is none
+        # Variables in order; those that no intervention reaches are those of the base computation.
         values: dict[str, Tensor] = {}
         changed = set(interventions)
         for variable in self.variables:
@@ -126,6 +127,7 @@ class Algorithm:
                 continue
             changed.add(name)
             values[name] = self._computed(variable, batch, values)
+            # Set the variable, at one position or everywhere.
             if name not in interventions:
                 continue
             if variable.per_position and position is not None:
@@ -143,7 +145,8 @@ class Algorithm:
 
     def _computed(self, variable: Variable, batch: Batch, values: Mapping[str, Tensor]) -> Int[Tensor, "batch *pos"]:
         """The values of a variable, checked."""
-        computed = variable.compute(batch, *(values[name] for name in variable.parents))
+        parent_values = [values[name] for name in variable.parents]
+        computed = variable.compute(batch, *parent_values)
         shape = tuple(batch.tokens.shape[: 1 + variable.per_position])
         if not isinstance(computed, Tensor) or tuple(computed.shape) != shape:
             output = tuple(computed.shape) if isinstance(computed, Tensor) else type(computed).__name__
@@ -159,15 +162,21 @@ class Algorithm:
         Raises:
             ValueError: no such edge, or a substitute that is not an earlier variable.
         """
-        target, names = self[variable], [variable.name for variable in self.variables]
-        if parent not in target.parents:
+        child = self[variable]
+        names = [variable.name for variable in self.variables]
+        earlier = names[: names.index(variable)]
+        if parent not in child.parents:
             raise ValueError(
-                f"variable {variable!r} does not depend on {parent!r}, but on {', '.join(target.parents) or 'none'}."
+                f"variable {variable!r} does not depend on {parent!r}, but on {', '.join(child.parents) or 'none'}."
             )
-        if substitute not in names[: names.index(variable)]:
-            raise ValueError(f"{substitute!r} does not come before {variable!r}; earlier ones are {', '.join(names)}.")
-        rewired = replace(target, parents=tuple(substitute if name == parent else name for name in target.parents))
-        variables = tuple(rewired if variable is target else variable for variable in self.variables)
+        if substitute not in earlier:
+            raise ValueError(
+                f"{substitute!r} does not come before {variable!r}; earlier ones are {', '.join(earlier) or 'none'}."
+            )
+        # The same variables, but one with another parent.
+        parents = tuple(substitute if name == parent else name for name in child.parents)
+        rewired = replace(child, parents=parents)
+        variables = tuple(rewired if variable is child else variable for variable in self.variables)
         name = f"{self.name}, {variable} of {substitute} in place of {parent}"
         return replace(self, name=name, variables=variables)
 

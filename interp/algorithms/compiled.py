@@ -66,7 +66,8 @@ class _Graph:
         self.writers: dict[str, tuple[str, int]] = {}
         self.constants: list[int] = []
         for name, coordinates in self.coordinates.items():
-            if (writer := self._writer(coordinates)) is None:
+            writer = self._writer(coordinates)
+            if writer is None:
                 self.constants += coordinates
             else:
                 self.writers[name] = writer
@@ -77,8 +78,10 @@ class _Graph:
 
     def _writer(self, coordinates: list[int]) -> tuple[str, int] | None:
         """The kind of component that writes some coordinates, and its layer; None for constants."""
-        if any(len(np.unique(self.weights[name][:, coordinates], axis=0)) > 1 for name in ("W_E", "W_pos")):
-            return "embed", -1
+        for name in ("W_E", "W_pos"):
+            n_values = len(np.unique(self.weights[name][:, coordinates], axis=0))
+            if n_values > 1:
+                return "embed", -1
         for layer, (heads, mlp) in enumerate(zip(self.weights["W_O"], self.weights["W_out"], strict=True)):
             if heads[:, :, coordinates].any():
                 return "attn", layer
@@ -97,7 +100,10 @@ class _Graph:
         kind, layer = self.writers[name]
         if kind == "embed":
             return Variable(name=name, compute=self._embedded(name), is_input=True, per_position=True)
-        parents, compute = self._attended(name, layer) if kind == "attn" else self._mapped(name, layer)
+        if kind == "attn":
+            parents, compute = self._attended(name, layer)
+        else:
+            parents, compute = self._mapped(name, layer)
         return Variable(name=name, parents=parents, compute=compute, per_position=True)
 
     def parents(self, weights: Float[np.ndarray, " d_model"]) -> tuple[str, ...]:
@@ -109,6 +115,7 @@ class _Graph:
         constants = self.weights["W_E"][0, self.constants] + self.weights["W_pos"][0, self.constants]
         blocks = [_tensor(constants).expand(*values[0].shape, -1)]
         for name, value in zip(names, values, strict=True):
+            # A one-hot value: its row, that of zeros, or a mixture.
             if self._one_hot(name):
                 n = len(self.coordinates[name])
                 mixtures = torch.tensor(list(self.mixtures[name]), dtype=torch.float64).view(-1, n) / SCALE
@@ -149,6 +156,7 @@ class _Graph:
     def _mapped(self, name: str, layer: int) -> tuple[tuple[str, ...], Compute]:
         """Parents of a variable that an MLP writes, and its function."""
         coordinates = self.coordinates[name]
+        # The units that write the variable, and the variables that they read.
         units = np.abs(self.weights["W_out"][layer][:, coordinates]).any(1)
         w_in = self.weights["W_in"][layer][:, units]
         parents = self.parents(np.abs(w_in).sum(1))
@@ -162,10 +170,14 @@ class _Graph:
 
     def _attended(self, name: str, layer: int) -> tuple[tuple[str, ...], Compute]:
         """Parents of a variable that heads write, and its function."""
-        coordinates, w_o = self.coordinates[name], self.weights["W_O"][layer]
+        # The heads that write the variable, and the variables that they read.
+        coordinates = self.coordinates[name]
+        w_o = self.weights["W_O"][layer]
         heads = [index for index in range(len(w_o)) if w_o[index][:, coordinates].any()]
         qkv = [self.weights[f"W_{kind}"][layer][heads] for kind in "QKV"]
-        parents = self.parents(np.sum([np.abs(weight).sum((0, 2)) for weight in qkv], axis=0))
+        weight_of_coordinates = np.sum([np.abs(weight).sum((0, 2)) for weight in qkv], axis=0)
+        parents = self.parents(weight_of_coordinates)
+        # Their weights on the coordinates of these variables.
         stream_coordinates = self.stream_coordinates(parents)
         w_q, w_k, w_v = (_tensor(weight[:, stream_coordinates]) for weight in qkv)
         w_o = _tensor(w_o[heads][:, :, coordinates])

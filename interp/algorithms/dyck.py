@@ -26,6 +26,7 @@ def bracket_stack(task: Task) -> Algorithm:
     task = Dyck.require(task, "bracket_stack is for Dyck.")
 
     def top(_: DyckBatch, state: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+        # The last opener at the current depth, among the visible ones.
         token, depth = _token_and_depth(task, state)
         pos = state.shape[1]
         visible = torch.ones(pos, pos, dtype=torch.bool, device=state.device).tril()

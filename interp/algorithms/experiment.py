@@ -83,14 +83,17 @@ class Experiment:
     """
 
     def __init__(self, net: Net, setup: Setup, *, judge_all: bool = False):
-        self.net, self.setup, self.pairs = net, setup, setup.pairs
+        self.net = net
+        self.setup = setup
+        self.pairs = setup.pairs
         self.engine = Interchange(net, self.pairs.base, self.pairs.source, setup.kinds)
         self.clean = setup.read_answers(self.engine.logits).cpu(), setup.read_answers(self.engine.source_logits).cpu()
         """The model's answers to the base and to the source inputs."""
         self.sites = list(dict.fromkeys(setup.stated_sites.values())) or sites_of(net, setup.kinds)
         self.places = _places(setup.task.places(self.pairs.base), setup.task.places(self.pairs.source))
         """The places of the task, for variables with one value for each example."""
-        self.positions = _places(*(Task.places(setup.task, batch) for batch in (self.pairs.base, self.pairs.source)))
+        base_positions = Task.places(setup.task, self.pairs.base)  # the default of all tasks: a place per position
+        self.positions = _places(base_positions, Task.places(setup.task, self.pairs.source))
         """Every position, for variables with a value at each."""
         self.hypotheses = [
             self._hypothesis(algorithm, variable.name, judge_all)
@@ -117,6 +120,7 @@ class Experiment:
     def _accuracies(self, hypothesis: Hypothesis) -> Accuracies:
         n_places = 1 if hypothesis.per_position else len(self.places)
         accuracies = np.full((len(self.sites), n_places, 2, 2), np.nan)
+        # Nothing to measure without an answer that changes, or away from a stated site.
         if not hypothesis.judged.changed[:, self.pairs.selecting].any():
             return accuracies
         stated_site = self.setup.stated_sites.get(hypothesis.name[1])
@@ -133,6 +137,7 @@ class Experiment:
         """The model's answers with the variable's activations interchanged at a site and place."""
         if not hypothesis.per_position:
             return self._answers_at(hypothesis, site, self.places[place])[None]
+        # At each position at which the interchange changes an answer; elsewhere the clean answers do.
         answers = self.clean[0].expand(len(self.positions), -1, -1).clone()
         for position in hypothesis.judged.changed.any(2).any(1).nonzero()[:, 0].tolist():
             answers[position] = self._answers_at(hypothesis, site, self.positions[position])
@@ -140,15 +145,14 @@ class Experiment:
 
     def _answers_at(self, hypothesis: Hypothesis, site: Site, place: Place) -> Int[Tensor, "pair target"]:
         """The model's answers after one interchange, each computed once."""
-        if self.setup.search != "means":
-            key = site, place.name
-            if key not in self._answers:
-                self._answers[key] = self.engine.answers(site, place, self.setup.read_answers, swap_whole)
-            return self._answers[key]
-        key = hypothesis.name, site, place.name
+        # A whole interchange is the same for all variables; a subspace is that of one variable.
+        of_one_variable = self.setup.search == "means"
+        key = (hypothesis.name if of_one_variable else None, site, place.name)
         if key not in self._answers:
-            interchange = SubspaceInterchange(self._span_of_means(hypothesis, site, place))
-            self._answers[key] = self.engine.answers(site, place, self.setup.read_answers, interchange)
+            edit = swap_whole
+            if of_one_variable:
+                edit = SubspaceInterchange(self._span_of_means(hypothesis, site, place))
+            self._answers[key] = self.engine.answers(site, place, self.setup.read_answers, edit)
         return self._answers[key]
 
     def place_name(self, hypothesis: Hypothesis, place: int) -> str:
@@ -168,11 +172,13 @@ class Experiment:
             place: At which positions.
             shuffle: If given, values are shuffled between pairs first, as a control.
         """
+        # Values of the variable, and activations, in base and source.
         rows = self.pairs.selecting
         base, source = self.engine.activations(site, place)
         values = self._values(hypothesis, place)[:, rows]
         if shuffle is not None:
             values = values[:, torch.randperm(values.shape[1], generator=shuffle)]
+        # Least squares: the difference of activations is the difference of the effects of the two values.
         _, classes = values.unique(return_inverse=True)
         before, after = F.one_hot(classes).double()
         effects = torch.linalg.pinv(after - before) @ (source - base)[rows].double()
@@ -181,18 +187,22 @@ class Experiment:
     def _values(self, hypothesis: Hypothesis, place: Place) -> Int[Tensor, "two pair"]:
         """Values of the variable in the base and in the source inputs."""
         algorithm, variable = hypothesis.name
-        values = torch.stack([computation.values[variable] for computation in self.setup.computations[algorithm]])
-        return values[:, :, int(place.name)] if hypothesis.per_position else values
+        base, source = self.setup.computations[algorithm]
+        values = torch.stack([base.values[variable], source.values[variable]])
+        if hypothesis.per_position:
+            return values[:, :, int(place.name)]
+        return values
 
     def elsewhere(self, hypothesis: Hypothesis, place: int) -> float:
         """Accuracy on the pairs that score at all sites of a stated site's kind, or at random coordinates there."""
-        site = self.setup.stated_sites[hypothesis.name[1]]
-        sites = sites_of(self.net, [site.kind])
-        if site.coordinates is not None:
-            width = self.net.cfg.d_head if site.kind == "z" else self.net.cfg.d_model
+        stated_site = self.setup.stated_sites[hypothesis.name[1]]
+        if stated_site.coordinates is None:
+            sites = sites_of(self.net, [stated_site.kind])
+        else:
+            width = self.net.cfg.d_head if stated_site.kind == "z" else self.net.cfg.d_model
             generator = derived_generator(self.setup.seed, "coordinates", *hypothesis.name)
-            coordinates = torch.randperm(width, generator=generator)[: len(site.coordinates)]
-            sites = [replace(site, coordinates=tuple(coordinates.tolist()))]
+            coordinates = torch.randperm(width, generator=generator)[: len(stated_site.coordinates)]
+            sites = [replace(stated_site, coordinates=tuple(coordinates.tolist()))]
         accuracies = []
         for site in sites:
             answers = self.answers(hypothesis, site, place)
@@ -209,11 +219,13 @@ class Experiment:
             accuracies: Of whole interchanges, to choose where to learn.
             shuffled: Learn it from the predictions for other pairs and shuffled values, as a control.
         """
+        # The sites and places at which a whole interchange works best.
         score = np.nan_to_num(accuracies[:, :, SELECTED].min(-1), nan=-1)
         order = np.argsort(-score, axis=None, kind="stable")[:LEARNED_AT]
+        # Learn a subspace at each, and take the one that works best.
         candidates = []
-        for flat in order.tolist():
-            site, place = divmod(flat, score.shape[1])
+        for index in order.tolist():
+            site, place = divmod(index, score.shape[1])
             answers = self._learned_answers(hypothesis, self.sites[site], place, shuffled=shuffled)
             accuracy = min(mean_agreement(answers, hypothesis.judged, self.pairs.selecting))
             candidates.append((accuracy, site, place, answers))
@@ -227,9 +239,10 @@ class Experiment:
         place = self.places[place_index]
         generator = derived_generator(self.setup.seed, "subspace", *hypothesis.name, str(site), place_index)
         # Start from the means of the variable's values, with random directions where these are too few.
-        means = self._span_of_means(hypothesis, site, place, generator if shuffled else None)
+        means = self._span_of_means(hypothesis, site, place, shuffle=generator if shuffled else None)
         rank = min(len(self._values(hypothesis, place).unique()) - 1, MOST_DIMENSIONS)
-        start = torch.cat([means, torch.randn(len(means), rank, generator=generator)], 1)[:, :rank]
+        random_directions = torch.randn(len(means), rank, generator=generator)
+        start = torch.cat([means, random_directions], 1)[:, :rank]
         order = torch.randperm(len(self.pairs) // 2, generator=generator) if shuffled else None
         basis = learned_basis(
             self.engine, site, place, hypothesis.judged, start=start, scores=self.setup.scores, order=order

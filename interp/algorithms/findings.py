@@ -32,10 +32,13 @@ def best_site(accuracies: Accuracies, forced: Float[np.ndarray, " place"] | None
 
     None if nothing could be tested.
     """
-    changed, unchanged = accuracies[:, :, SELECTED, CHANGED], accuracies[:, :, SELECTED, UNCHANGED]
+    changed = accuracies[:, :, SELECTED, CHANGED]
+    unchanged = accuracies[:, :, SELECTED, UNCHANGED]
+    # The lower of both accuracies, without the second where no answer must stay.
     score = np.where(np.isnan(changed), -1, np.fmin(changed, unchanged))
     if (score < 0).all():
         return None
+    # Sort by score, then by the forced accuracy of the place; the sort is stable.
     tie_break = np.zeros(score.shape[1]) if forced is None else np.nan_to_num(forced)
     order = np.lexsort([np.broadcast_to(tie_break, score.shape).ravel(), -score.round(6).ravel()])
     site, place = divmod(int(order[0]), score.shape[1])
@@ -52,12 +55,14 @@ def finding_of(
     experiment: Experiment, hypothesis: Hypothesis, accuracies: Accuracies, untrained: float
 ) -> tuple[VariableFinding, Int[Tensor, "at pair target"] | None]:
     """The variable at its best site, with the model's answers there."""
-    judged, rows = hypothesis.judged, experiment.pairs.scoring
+    judged = hypothesis.judged
+    rows = experiment.pairs.scoring
     forced = _forced(experiment, hypothesis)
     best = best_site(accuracies, forced)
     algorithm, variable = hypothesis.name
     fields: dict[str, Any] = {"algorithm": algorithm, "variable": variable, "is_input": judged.variable.is_input}
     fields |= {"untrained": untrained, "uninformative": judged.uninformative()}
+    # Without a site nothing could be tested.
     if best is None:
         fields |= dict.fromkeys(("forced", "shared", "at_input", "random"), np.nan)
         fields |= {"site": NOWHERE, "place": NOWHERE, "accuracy": MISSING, "stability": MISSING}
@@ -95,14 +100,17 @@ def finding_of(
 
 def _forced(experiment: Experiment, hypothesis: Hypothesis) -> Float[np.ndarray, " place"]:
     """For each place, the accuracy that an interchange of the outputs there would have."""
-    pairs, rows = experiment.pairs, experiment.pairs.scoring
+    pairs = experiment.pairs
     computations = experiment.setup.computations[hypothesis.name[0]]
     judged = hypothesis.judged
-    places = experiment.positions if hypothesis.per_position else experiment.places
-    answers = torch.stack([answers_of_outputs(pairs, computations, place) for place in places])
+    # A variable with a value at each position has its answers at all of them together, as its only place.
     if hypothesis.per_position:
-        return np.array([float(agreement(answers, judged, rows, judged.changed))])
-    return np.array([float(agreement(at_place[None], judged, rows, judged.changed)) for at_place in answers])
+        by_position = [answers_of_outputs(pairs, computations, position) for position in experiment.positions]
+        answers_by_place = [torch.stack(by_position)]
+    else:
+        answers_by_place = [answers_of_outputs(pairs, computations, place)[None] for place in experiment.places]
+    accuracies = [agreement(answers, judged, pairs.scoring, judged.changed) for answers in answers_by_place]
+    return np.array([float(accuracy) for accuracy in accuracies])
 
 
 def _shared(experiment: Experiment, hypothesis: Hypothesis) -> float:
@@ -110,7 +118,9 @@ def _shared(experiment: Experiment, hypothesis: Hypothesis) -> float:
 
     An answer about which the other one predicts nothing any more, after the interchange, is allowed.
     """
-    judged, rows, largest = hypothesis.judged, experiment.pairs.scoring, 0.0
+    judged = hypothesis.judged
+    rows = experiment.pairs.scoring
+    largest = 0.0
     for rival in experiment.hypotheses:
         if rival.name[0] == hypothesis.name[0] or rival.per_position != hypothesis.per_position:
             continue
@@ -137,9 +147,11 @@ def finding_status(accuracy: Interval, stability: Interval) -> FindingStatus:
 def answers_as(experiment: Experiment, algorithm: Algorithm) -> AnswerAgreement:
     """How often the model answers as an algorithm predicts, with nothing interchanged."""
     setup, pairs = experiment.setup, experiment.pairs
-    answers, tested = (setup.computations[name][0].answers for name in (algorithm.name, setup.algorithms[0].name))
+    base, _ = setup.computations[algorithm.name]
+    tested_base, _ = setup.computations[setup.algorithms[0].name]
+    answers = base.answers
     counted = (answers >= 0) & pairs.base.present & scored_targets(setup.task, pairs.base)
-    differ = (answers != tested) & counted
+    differ = (answers != tested_base.answers) & counted
     return AnswerAgreement(
         algorithm=algorithm.name,
         accuracy=share_of((experiment.clean[0] == answers)[None], counted[None]),
@@ -162,7 +174,8 @@ def contradiction_of(
     if not finding.internal and not (has_variable and finding.forced < BAR):
         return None  # an input or an answer, under another name
     # The rival's prediction; without the variable it predicts that nothing changes.
-    computations, pairs = experiment.setup.computations[rival.name], experiment.pairs
+    pairs = experiment.pairs
+    computations = experiment.setup.computations[rival.name]
     predicted = computations[0].answers.expand_as(answers)
     if has_variable:
         predicted = predict(rival, rival[variable], experiment.setup.task, pairs, computations).answers
@@ -216,11 +229,13 @@ def judge_algorithms(algorithm: str, rivals: Sequence[str], evidence: AlgorithmE
 
     A rival that predicts nothing about the answers that are scored is no rival.
     """
-    names = [algorithm, *(name for name in rivals if evidence.answers_as(name).n)]
+    names = [algorithm] + [name for name in rivals if evidence.answers_as(name).n]
+    # Which algorithms pass their own tests, and which of these have support.
     states = {name: state_of(name, evidence) for name in names}
     passing = [name for name, (status, _) in states.items() if status == "found"]
     proven = [name for name in passing if has_support(name, names, evidence)]
     status, reason = states[algorithm]
+    # A verdict, if exactly one algorithm passes and is supported, or if none passes.
     if proven == passing == [algorithm]:
         return Judgement("implements", f"{reason[0].upper()}{reason[1:]}")
     if status == "not found" and len(proven) == 1 and passing == proven:
@@ -228,6 +243,7 @@ def judge_algorithms(algorithm: str, rivals: Sequence[str], evidence: AlgorithmE
         return Judgement("implements a rival", f"{rival}: {states[rival][1]}; {reason}", rival)
     if all(status == "not found" for status, _ in states.values()):
         return Judgement("neither", "; ".join(reason for _, reason in states.values()))
+    # Undecided, with the reasons.
     if len(passing) > 1:
         return Judgement("undecided", f"every variable of {_names(passing)} is found: nothing distinguishes them")
     reasons = [reason for name, (status, reason) in states.items() if name == algorithm or status == "undecided"]
@@ -275,6 +291,7 @@ def has_support(name: str, names: Sequence[str], evidence: AlgorithmEvidence) ->
     findings = evidence.findings_of(name)
     if any(finding.internal and finding.status == "found" for finding in findings):
         return True
+    # The algorithms that are wrong about answers, about an interchange, or about a shared variable.
     wrong = {agreement.algorithm for agreement in evidence.answers if agreement.accuracy.high < BAR}
     for contradiction in evidence.contradictions:
         if contradiction.algorithm == name and contradiction.rival_accuracy.high < BAR:
@@ -292,7 +309,9 @@ def _are(names: Sequence[str]) -> str:
 
 def _names(names: Sequence[str]) -> str:
     """Names in words, at most four of them."""
-    items = list(names[:4])
+    words = list(names[:4])
     if len(names) > 4:
-        items.append(f"{len(names) - 4} more")
-    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
+        words.append(f"{len(names) - 4} more")
+    if len(words) == 1:
+        return words[0]
+    return ", ".join(words[:-1]) + " and " + words[-1]

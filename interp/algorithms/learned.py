@@ -43,12 +43,15 @@ def learned_basis(
     Source: distributed alignment search, Geiger et al. 2024 (arXiv:2303.02536). Differs: few steps, a fixed dimension,
     and a start from the means of the variable's values.
     """
+    # The answers to aim at: those of each pair, or of another one.
     half = len(place.base) // 2
     rows = torch.arange(half) if order is None else order
-    answers, counted = prediction.answers[0][rows], (prediction.changed | prediction.unchanged)[0][rows]
+    answers = prediction.answers[0][rows]
+    counted = (prediction.changed | prediction.unchanged)[0][rows]
     weights = start.clone().to(engine.logits.device).requires_grad_()
     optimiser = torch.optim.Adam([weights], lr=RATE)
-    least, best = float("inf"), weights.detach().clone()
+    lowest_loss = float("inf")
+    best = weights.detach().clone()
     if not counted.any():
         return _orthonormal(best)
 
@@ -57,18 +60,21 @@ def learned_basis(
 
     with torch.enable_grad():
         for _ in range(STEPS):
+            # Gradients of the loss over all pairs of the half, one chunk after the other.
             optimiser.zero_grad()
             total = 0.0
             for first, logits in engine.logits_by_chunk(site, place, interchange, n_pairs=half):
                 pairs = slice(first, min(first + len(logits), half))
-                in_part = counted[pairs]
-                part_scores = scores(logits[: len(in_part)])[in_part.to(logits.device)]
-                labels = answers[pairs][in_part].to(part_scores.device)
-                loss = F.cross_entropy(part_scores, labels, reduction="sum")
+                chunk_counted = counted[pairs]
+                chunk_scores = scores(logits[: len(chunk_counted)])[chunk_counted.to(logits.device)]
+                labels = answers[pairs][chunk_counted].to(chunk_scores.device)
+                loss = F.cross_entropy(chunk_scores, labels, reduction="sum")
                 loss.backward()
                 total += float(loss.detach())
-            if total < least:  # Adam moves away even from a perfect start
-                least, best = total, weights.detach().clone()
+            # Keep the best weights: Adam moves away even from a perfect start.
+            if total < lowest_loss:
+                lowest_loss = total
+                best = weights.detach().clone()
             optimiser.step()
     return _orthonormal(best)
 

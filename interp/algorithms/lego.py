@@ -11,6 +11,8 @@ from interp.tasks.lego.task import Lego, LegoBatch
 
 
 def _operations(task: Lego) -> tuple[Variable, ...]:
+    """The operation of each variable of the chain, an input."""
+
     def operation(index: int) -> Variable:
         name = f"operation {task.targets[index]}"
         return Variable(name=name, compute=lambda batch: batch.operations[:, index], is_input=True)
@@ -26,13 +28,16 @@ def chain_loop(task: Task) -> Algorithm:
     Source: LEGO (arXiv:2206.04301) Section 2.
     """
     task = Lego.require(task, "chain_loop is for Lego.")
-    act, root = torch.tensor(task.group.act), task.group.root
+    act = torch.tensor(task.group.act)
+    root = task.group.root
 
     def value(index: int) -> Variable:
-        name, operation = f"value {task.targets[index]}", f"operation {task.targets[index]}"
-        if not index:
-            return Variable(name=name, parents=(operation,), compute=lambda _, operation: act[operation, root])
-        parents = (operation, f"value {task.targets[index - 1]}")
+        name = f"value {task.targets[index]}"
+        operation_name = f"operation {task.targets[index]}"
+        # The first value is the operation on the root, every other one on the value before.
+        if index == 0:
+            return Variable(name=name, parents=(operation_name,), compute=lambda _, operation: act[operation, root])
+        parents = (operation_name, f"value {task.targets[index - 1]}")
         return Variable(name=name, parents=parents, compute=lambda _, operation, before: act[operation, before])
 
     variables = (*_operations(task), *map(value, range(task.n_vars)))
@@ -73,11 +78,13 @@ def nearest_clause(task: Task) -> Algorithm:
     clauses are in the order of the chain.
     """
     task = Lego.require(task, "nearest_clause is for Lego.")
-    act, operations = torch.tensor(task.group.act), _operations(task)
+    act = torch.tensor(task.group.act)
+    operations = _operations(task)
     names = tuple(operation.name for operation in operations)
 
     def clause(index: int) -> Variable:
         def compute(batch: LegoBatch, *values: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+            # The operation of the variable that the clause defines, on the value of the clause before.
             variable = (batch.clause_of == index).long().argmax(1)
             operation = torch.stack(values[: len(names)], 1).gather(1, variable[:, None])[:, 0]
             before = values[-1] if index else torch.full_like(operation, task.group.root)

@@ -95,12 +95,14 @@ def predict(
         computations: What the algorithm computes on them.
     """
     base, source = computations
-    new, before = source.values[variable.name], base.values[variable.name]
+    before, new = base.values[variable.name], source.values[variable.name]
+    # Answers with the source's value, and the pairs in which the value differs.
     if variable.per_position:
         answers, differs = _by_position(algorithm, variable, pairs, new, base)
     else:
         answers = algorithm.run(pairs.base, {variable.name: new}, base=base).answers[None]
         differs = (new != before)[None]
+    # Answers that count: scored targets of both inputs about which the algorithm predicts something.
     present = pairs.base.present & pairs.source.present & scored_targets(task, pairs.base)
     predicted = present & (base.answers >= 0) & (answers >= 0) & differs[..., None]
     changed = predicted & (answers != base.answers)
@@ -139,9 +141,10 @@ def answered_right(
         computations: What the algorithm computes on base and source inputs.
         answers: The model's answers to base and source inputs.
     """
-    base_right, source_right = (
-        model == computation.answers for model, computation in zip(answers, computations, strict=True)
-    )
+    base_answers, source_answers = answers
+    base, source = computations
+    base_right = base_answers == base.answers
+    source_right = source_answers == source.answers
     right = base_right if prediction.variable.is_input else base_right & source_right
     changed = prediction.changed & right
     unchanged = prediction.unchanged & base_right & changed.any(-1, keepdim=True)
@@ -171,6 +174,7 @@ def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int)
     that change an answer of the pair, of 1 / (number of pairs in which the prediction changes one). If a variable
     seldom changes an answer, the pool is enlarged.
     """
+    # A pool of pairs, larger if some variable changes an answer in few of them.
     pool, generator = _pool(task, POOL * n, seed)
     changes, differences = _informative(task, algorithms, pool)
     counts = changes.sum(0)
@@ -179,12 +183,14 @@ def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int)
     if size > len(pool):
         pool, generator = _pool(task, size, seed)
         changes, differences = _informative(task, algorithms, pool)
+    # Draw from it; a prediction that is informative in few pairs gives each of these a larger weight.
     informative = torch.cat([changes, differences], 1)
     weight = (informative.double() / informative.sum(0).clamp_min(1)).sum(1) + 1e-9
     return pool.select(torch.multinomial(weight, n, generator=generator))
 
 
 def _pool(task: Task, size: int, seed: int) -> tuple[Pairs, torch.Generator]:
+    """Sampled pairs, and the generator in its state after them."""
     generator = derived_generator(seed, "implements")
     base = task.sample(size, generator=generator, split="test")
     return Pairs(base, task.counterparts(base, generator=generator, split="test")), generator
@@ -194,13 +200,16 @@ def _informative(
     task: Task, algorithms: Sequence[Algorithm], pool: Pairs
 ) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
     """Whether each variable changes an answer, and whether two algorithms differ in something about a pair."""
-    parts = [pool.select(slice(start, start + POOL_CHUNK)) for start in range(0, len(pool), POOL_CHUNK)]
-    columns = [_informative_part(task, algorithms, part) for part in parts]
-    changes, differences = (torch.cat(blocks) for blocks in zip(*columns, strict=True))
-    return changes, differences
+    changes, differences = [], []
+    for start in range(0, len(pool), POOL_CHUNK):
+        chunk = pool.select(slice(start, start + POOL_CHUNK))
+        chunk_changes, chunk_differences = _informative_chunk(task, algorithms, chunk)
+        changes.append(chunk_changes)
+        differences.append(chunk_differences)
+    return torch.cat(changes), torch.cat(differences)
 
 
-def _informative_part(
+def _informative_chunk(
     task: Task, algorithms: Sequence[Algorithm], pairs: Pairs
 ) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
     computations = computations_on(pairs, algorithms)
@@ -210,24 +219,29 @@ def _informative_part(
         for variable in algorithm.variables:
             prediction = predict(algorithm, variable, task, pairs, computations[algorithm.name])
             changes.append(prediction.changed)
-            # An interchange of the variable changes nothing by an algorithm that does not have it.
+            # By an algorithm that does not have the variable its interchange changes nothing.
             for rival in algorithms:
-                if rival is not algorithm and variable.name not in {shared.name for shared in rival.variables}:
+                has_variable = variable.name in {shared.name for shared in rival.variables}
+                if rival is not algorithm and not has_variable:
                     differences.append(prediction.changed & (prediction.answers != answers[rival.name]))
+    # Rivals may also answer the base inputs differently.
     scored = scored_targets(task, pairs.base)
     first, *rivals = (answers[algorithm.name] for algorithm in algorithms)
-    differences += [((rival != first) & scored)[None] for rival in rivals]
+    for rival_answers in rivals:
+        differences.append(((rival_answers != first) & scored)[None])
     return _any_answer(changes, len(pairs)), _any_answer(differences, len(pairs))
 
 
 def _any_answer(answers: Sequence[Bool[Tensor, "_ pair target"]], n: int) -> Bool[Tensor, "pair column"]:
+    """For each of several tensors, the pairs in which it has any answer."""
     columns = [column.any(0).any(-1) for column in answers]
     return torch.stack(columns, 1) if columns else torch.zeros(n, 0, dtype=torch.bool)
 
 
 def share_of(right: Bool[Tensor, "at pair target"], counted: Bool[Tensor, "at pair target"]) -> Interval:
     """Share of the counted answers that are right, with its 95 % interval over pairs; NaN without any."""
-    hits, total = ((answers & counted).sum((0, 2)).double().numpy()[:, None] for answers in (right, counted))
+    hits = (right & counted).sum((0, 2)).double().numpy()[:, None]
+    total = counted.sum((0, 2)).double().numpy()[:, None]
     value, low, high = (ends[0] for ends in pooled_interval(hits, total))
     return Interval(value=value, low=low, high=high, n=int((total > 0).sum()))
 

@@ -153,14 +153,18 @@ class ImplementsResult(Result):
         """Sites x places of every variable of the algorithm that must be computed."""
         from interp.view.charts import heatmaps
 
-        panels, at_own_position = {}, True
+        # A panel for each variable that must be computed and could be tested.
+        panels = {}
+        at_own_position = True
         for finding, accuracies in zip(self.findings, self.map, strict=True):
             if finding.algorithm == self.algorithm and not finding.is_input and np.isfinite(accuracies).any():
                 panels[finding.variable] = accuracies
                 at_own_position &= finding.place in (OWN, NOWHERE)
         places = self.places
+        # Variables with a value at each position have a single column.
         if at_own_position:
-            panels, places = {name: accuracies[:, :1] for name, accuracies in panels.items()}, [OWN]
+            panels = {name: accuracies[:, :1] for name, accuracies in panels.items()}
+            places = [OWN]
         title = f"{self.algorithm}: {self.verdict}; share of answers that change as predicted"
         return heatmaps(
             panels,
@@ -178,10 +182,12 @@ class ImplementsResult(Result):
         lines.append(
             f"{'variable':<{width}}  {'site':<10} {'place':<14} {'accuracy':<22} stable forced input  random untrained"
         )
+        # The variables of the algorithm, then of its rivals.
         for name in (self.algorithm, *self.rivals):
             if name != self.algorithm:
                 lines.append(f"rival: {name}")
             lines += [_line(finding, width) for finding in self._findings_of(name)]
+        # Answers without an interchange, and where algorithms contradict each other.
         for agreement in self.answers:
             accuracy = agreement.accuracy
             lines.append(f"answers as {agreement.algorithm}: {accuracy.text()}, n = {accuracy.n}")
@@ -215,9 +221,10 @@ def _row(finding: VariableFinding) -> dict[str, Any]:
 
 
 def _line(finding: VariableFinding, width: int) -> str:
+    """A line of the printed result."""
     accuracy = "not tested" if finding.status == "not tested" else finding.accuracy.text()
-    others = (float(finding.stability), finding.forced, finding.at_input, finding.random, finding.untrained)
-    cells = "  ".join("  -  " if np.isnan(value) else f"{value:.3f}" for value in others)
+    shares = (float(finding.stability), finding.forced, finding.at_input, finding.random, finding.untrained)
+    cells = "  ".join("  -  " if np.isnan(share) else f"{share:.3f}" for share in shares)
     suffix = " (input)" if finding.is_input else ""
     return (
         f"{finding.variable:<{width}}  {finding.site:<10} {finding.place:<14} {accuracy:<22} {cells}  "
@@ -236,9 +243,9 @@ FORMER_INTERVALS = {
 
 def _with_intervals(record: Mapping[str, Any]) -> dict[str, Any]:
     """A saved record with its missing numbers, and with the names and intervals of this version."""
-    values: dict[str, Any] = {
-        FORMER_NAMES.get(name, name): np.nan if value is None else value for name, value in record.items()
-    }
+    values: dict[str, Any] = {}
+    for name, value in record.items():
+        values[FORMER_NAMES.get(name, name)] = np.nan if value is None else value
     if "n" not in values:
         return values
     n = values.pop("n")

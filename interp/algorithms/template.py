@@ -29,19 +29,24 @@ def equality(task: Task) -> Algorithm:
 
 def first_symbol(task: Task) -> Algorithm:
     """A shortcut that uses only which positions hold the first symbol; a copied symbol is the first one."""
-    return _algorithm(
-        task, "first symbol", lambda ids: tuple(token == ids[0] for token in ids), copied=lambda ids: ids[0]
-    )
+
+    def positions_of_first(ids: Sequence[int]) -> tuple[bool, ...]:
+        return tuple(token == ids[0] for token in ids)
+
+    return _algorithm(task, "first symbol", positions_of_first, copied=lambda ids: ids[0])
 
 
 def majority_symbol(task: Task) -> Algorithm:
     """A shortcut that uses only how often symbols occur; a copied symbol is the most frequent one."""
-    return _algorithm(
-        task, "majority", lambda ids: tuple(sorted(map(ids.count, ids))), copied=lambda ids: max(ids, key=ids.count)
-    )
+
+    def sorted_counts(ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sorted(map(ids.count, ids)))
+
+    return _algorithm(task, "majority", sorted_counts, copied=lambda ids: max(ids, key=ids.count))
 
 
 def _matches(ids: Sequence[int]) -> tuple[int, ...]:
+    """For each position the first one that holds the same token."""
     return tuple(ids.index(token) for token in ids)
 
 
@@ -62,7 +67,9 @@ def _algorithm(
 
     def answers(batch: TemplateBatch, *values: Int[Tensor, " batch"]) -> Int[Tensor, "batch target"]:
         strings = torch.stack(values[:length], 1).tolist()
-        matches = torch.stack(values[length:], 1).tolist() if len(values) > length else [[]] * len(strings)
+        matches: list[list[int]] = [[]] * len(strings)
+        if len(values) > length:
+            matches = torch.stack(values[length:], 1).tolist()
         predicted = torch.full_like(batch.labels, NO_ANSWER)
         predicted[:, -1] = torch.tensor(list(map(answer, strings, matches)))
         return predicted
@@ -87,6 +94,7 @@ def _match(index: int) -> Variable:
 
 def _labels(task: Template, feature: Feature) -> dict[Hashable, int | tuple[int]]:
     """The label for each value of a feature: an index of the answer, or the position that it is copied from."""
+    # The weight of each label, summed over the templates with a value of the feature.
     weights: dict[Hashable, dict[int | tuple[int], float]] = defaultdict(lambda: defaultdict(float))
     table = template_table(task.labelled, fixed=task.fixed).tolist()
     for index, (template, (*numbers, label_number)) in enumerate(zip(task.labelled, table, strict=True)):

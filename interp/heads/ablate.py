@@ -83,8 +83,10 @@ class AblationResult(Result):
         from interp.view.charts import dots, head_maps
 
         title = f"accuracy lost, heads set to {self.method}, n = {self.n}"
-        if all(len(heads) == 1 for heads in self.heads) and len(self.heads) == self.shape[0] * self.shape[1]:
-            panels = {name: self.drop.value[:, i].reshape(self.shape) for i, name in enumerate(self.targets)}
+        n_layers, n_heads = self.shape
+        single_heads = all(len(members) == 1 for members in self.heads)
+        if single_heads and len(self.heads) == n_layers * n_heads:
+            panels = {name: self.drop.value[:, index].reshape(self.shape) for index, name in enumerate(self.targets)}
             return head_maps(panels, title=f"{title} (95 % within ±{self.drop.half_width:.3f})", value="drop")
         return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0.0)
 
@@ -92,6 +94,7 @@ class AblationResult(Result):
         width = max(20, *(len(name) for name in self.names))
         lines = [f"{'ablated heads':<{width}}" + "".join(f"{name:>21}" for name in self.targets)]
         lines.append(f"{'none':<{width}}" + "".join(f"{value:>21.3f}" for value in self.clean))
+        # One line per set, of many those with the largest drops.
         sets = range(len(self.names))
         if len(sets) > MOST_LINES:
             sets = sorted(np.argsort(-self.drop.value.mean(1), kind="stable")[:MOST_LINES])
@@ -103,9 +106,8 @@ class AblationResult(Result):
                 random = self.clean - self.random_drop[index].mean(0)
                 lines.append(f"{'  random, same size':<{width}}" + "".join(f"{value:>21.3f}" for value in random))
         repeats = repeats_text(self.n, self.drop.n)
-        return "\n".join(
-            [*lines, f"accuracy with heads set to {self.method}; {self.n} sequences{repeats}, 95 % intervals"]
-        )
+        lines.append(f"accuracy with heads set to {self.method}; {self.n} sequences{repeats}, 95 % intervals")
+        return "\n".join(lines)
 
 
 @checks_types
@@ -151,6 +153,7 @@ def ablate_heads(
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_number("n_random", n_random, integer=True, low=0)
+    # The sets, and what replaces their heads.
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
@@ -166,14 +169,16 @@ def ablate_heads(
             before = _measures(score)
             clean.append(before)
             scored.append(score.total.double())
-            after = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
-            lost.append(torch.stack([before - _measures(task.score(logits, chunk)) for logits in after], 1))
+            ablated = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
+            after = [_measures(task.score(logits, chunk)) for logits in ablated]
+            lost.append(torch.stack([before - measures for measures in after], 1))
             count.advance()
     # Shares of the scored answers; an outcome without any has no accuracy.
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(scored).numpy()
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
     random_drop = (drop[:, len(sets) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
+    # Intervals, whose units are distinct inputs.
     inputs = distinct_inputs(batch)
     by_input = sum_by_input(drop[:, : len(sets)], inputs)
     mean, low, high = bootstrap_mean(by_input, seed=seed, weight=sum_by_input(weight, inputs))
@@ -195,19 +200,18 @@ def ablate_heads(
 def engines_on(model: Net, batch: Batch, size: int) -> Iterator[tuple[int, Batch, AblationEngine]]:
     """For `size` sequences at a time: index of the first one, the sequences, and their engine."""
     for index, chunk in enumerate(chunks(batch, size)):
-        yield (
-            index * size,
-            chunk,
-            AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs()),
-        )
+        engine = AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+        yield index * size, chunk, engine
 
 
 def _sets(model: Net, heads: str | Mapping[str, Sequence[Head]]) -> dict[str, list[Head]]:
+    """The sets of heads to ablate, by name."""
     model_heads = every_head(model)
     if heads == "each":
         return {f"{layer}.{head}": [(layer, head)] for layer, head in model_heads}
     if heads == "pairs":
-        return {f"{a[0]}.{a[1]} {b[0]}.{b[1]}": [a, b] for a, b in combinations(model_heads, 2)}
+        pairs = combinations(model_heads, 2)
+        return {f"{first[0]}.{first[1]} {second[0]}.{second[1]}": [first, second] for first, second in pairs}
     if not isinstance(heads, Mapping) or not heads:
         raise ValueError(
             f"heads is {reprlib.repr(heads)}; give 'each', 'pairs', or named sets: {{'first': [(0, 0), (0, 1)]}}."
@@ -221,9 +225,12 @@ def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: i
     members_of_any = {head for members in sets.values() for head in members}
     random_sets = []
     for name, members in sets.items():
-        in_no_set = [head for head in model_heads if head not in members_of_any]
-        not_members = [head for head in model_heads if head not in members]
-        pool = next((pool for pool in (in_no_set, not_members) if len(pool) >= len(members)), model_heads)
+        # The strictest pool that has enough heads.
+        pool = [head for head in model_heads if head not in members_of_any]
+        if len(pool) < len(members):
+            pool = [head for head in model_heads if head not in members]
+        if len(pool) < len(members):
+            pool = model_heads
         generator = derived_generator(seed, "random sets", name)
         for _ in range(n_random):
             order = torch.randperm(len(pool), generator=generator)[: len(members)]
@@ -234,6 +241,7 @@ def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: i
 def _ablated_logits(
     engine: AblationEngine, replace: Replacement, heads: str | Mapping[str, Sequence[Head]], sets: list[list[Head]]
 ) -> list[Tensor]:
+    """Logits with each set ablated; single heads together, which is faster."""
     if heads == "each" and len(sets) == engine.model.cfg.n_layers * engine.model.cfg.n_heads:
         return [logits for _, logits in engine.each_head(replace)]
     return [engine.head_set(members, replace) for members in sets]

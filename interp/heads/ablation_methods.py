@@ -41,14 +41,15 @@ def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
     Raises:
         ValueError: something else than pairs of integers, no head, one twice, or one that does not exist.
     """
-    shown = reprlib.repr(heads)
-    example = f"it must be a list of (layer, head), such as {[(0, 0), (model.cfg.n_layers - 1, model.cfg.n_heads - 1)]}"
+    argument = reprlib.repr(heads)
+    last_head = (model.cfg.n_layers - 1, model.cfg.n_heads - 1)
+    example = f"it must be a list of (layer, head), such as {[(0, 0), last_head]}"
     try:
         pairs = [(operator.index(layer), operator.index(head)) for layer, head in heads]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {shown}; {example}.") from error
+        raise ValueError(f"{name} is {argument}; {example}.") from error
     if not pairs or len(set(pairs)) < len(pairs):
-        raise ValueError(f"{name} is {shown}; give at least one head, each only once.")
+        raise ValueError(f"{name} is {argument}; give at least one head, each only once.")
     if missing := [head for head in pairs if head not in every_head(model)]:
         raise ValueError(
             f"{name} has head {missing[0]}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
@@ -75,33 +76,37 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         task: Task of the batch, from which reference sequences are sampled.
         batch: All sequences that heads will be replaced on.
         seed: Seed of the reference sequences, their assignment to sequences of the batch, and the random rows.
-        first: Number of sequences in earlier batches. With it, the assignment and the rows are others than for those.
+        first: Number of sequences in earlier batches, whose references and random rows are not used again.
 
     Raises:
         ValueError: an unknown method, or a kind that this task does not have.
     """
+    # Other outputs in place of a head's.
     if method == "zero":
         return lambda rows: Zero()
     if method == "mean":
-        average = Mean(_reference(method, model, task, seed))
-        return lambda rows: average
+        mean = Mean(_reference(method, model, task, seed))
+        return lambda rows: mean
     if method == "resample":
         reference = _reference(method, model, task, seed)
         generator = derived_generator(seed, "replacement")
         references = torch.randint(N_REFERENCE, (first + len(batch),), generator=generator)[first:]
         return lambda rows: Resample(reference, references[rows])
+    # Another pattern: the ideal map of a kind, or uniform or random rows.
     check_method(method)
-    kinds = () if method in METHODS else kinds_of(task, batch, [method])
-    related = PackedRelations.of(task, batch, kinds) if kinds else None
+    related = None
+    if method not in METHODS:
+        related = PackedRelations.of(task, batch, kinds_of(task, batch, [method]))
 
     def pattern_of(rows: slice) -> Replacement:
         chunk = batch.select(rows)
         allowed = visible_keys(model.cfg, chunk.tokens, chunk.attention_mask)
-        weight = allowed.double()
         if related is not None:
             weight = (related.on(rows)[:, 0] & allowed).double()
         elif method == "random_rows":
             weight = random_weights(allowed, seed, first + rows.start)
+        else:
+            weight = allowed.double()
         return Pattern(normalised(weight, allowed))
 
     return pattern_of
@@ -117,8 +122,10 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
     """Head outputs of each layer on reference sequences, or their mean over the real tokens at each position."""
     batch = reference_batch(task, seed)
     names = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
+    # The weight of each sequence in the mean at a position.
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
     share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
+    # Outputs of some sequences after the other, or their weighted sums.
     size = sequences_at_once(batch)
     blocks = []
     for chunk, weight in zip(chunks(batch, size), share.split(size), strict=True):
@@ -129,7 +136,9 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
         else:
             blocks.append([cache[name] for name in names])
     outputs = [torch.cat(layer) for layer in zip(*blocks, strict=True)]
-    return [output.sum(0, keepdim=True) for output in outputs] if method == "mean" else outputs
+    if method == "mean":
+        return [output.sum(0, keepdim=True) for output in outputs]
+    return outputs
 
 
 def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: int) -> Float[Tensor, "batch query key"]:

@@ -86,8 +86,10 @@ class HeadPatterns(Result):
 
     def heads(self, label: str) -> tuple[tuple[int, int], ...]:
         """(layer, head) of every head with that label."""
-        every = ((layer, head) for layer, row in enumerate(self.label) for head in range(len(row)))
-        return tuple((layer, head) for layer, head in every if self.label[layer][head] == label)
+        labelled = []
+        for layer, row in enumerate(self.label):
+            labelled += [(layer, head) for head, head_label in enumerate(row) if head_label == label]
+        return tuple(labelled)
 
     def best_kind(self, layer: int, head: int) -> int:
         """Index of the kind of a head: that of its label, or else the kind with its highest score."""
@@ -117,13 +119,14 @@ class HeadPatterns(Result):
         lines = []
         for layer, row in enumerate(self.label):
             for head, label in enumerate(row):
-                cell = (layer, head, self.best_kind(layer, head))
+                kind = self.best_kind(layer, head)
+                score = self.score[layer, head, kind]
                 if label == "unclassified":
-                    note = f"nearest {self.kinds[cell[2]]} {self.score[cell]:.2f}"
+                    note = f"nearest {self.kinds[kind]} {score:.2f}"
                 elif label == "uniform":
                     note = f"uniformity {self.uniformity[layer, head]:.2f}"
                 else:
-                    note = self.score[cell].text(2)
+                    note = score.text(2)
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
         lines.append(f"{self.n} sequences, Holm at {self.alpha}")
         highest = ", ".join(f"{name} {score:.2f}" for name, score in zip(self.kinds, self.untrained, strict=True))
@@ -194,31 +197,32 @@ def classify_heads(
         measures = measure(model, task, batch, names)
         count.advance()
         # Mean scores, and their p values if the keys of each query are permuted.
-        mean, half = mean_over_sequences(measures.score), _half_width(measures.score)
+        mean = mean_over_sequences(measures.score)
+        half_width = _half_width(measures.score)
         spread = np.sqrt(measures.null_variance.sum(0)) / np.isfinite(measures.score).sum(0).clip(1)
         p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
         p_holm = holm(p)
         # Candidates for a label of each kind, and for `uniform`, are compared with untrained models.
-        fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (measures.without_best >= MIN_SCORE)
+        fits = (p_holm <= alpha) & (mean - half_width >= MIN_SCORE) & (measures.without_best >= MIN_SCORE)
         uniformity = measures.uniformity.mean(0)
         candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
         comparison = _compare(
             model, task, batch, measures, candidates, names, untrained=untrained, alpha=alpha, seed=seed
         )
         count.advance()
+    # Label the heads.
     passed = candidates & (comparison.p <= comparison.level)
     uniform = passed[..., -1] & (uniformity > comparison.highest[:, -1].mean() + MORE_UNIFORM)
-    labels = [
-        tuple(
-            _label(names, mean[layer, head], passed[layer, head, :-1], measures.chance, uniform[layer, head])
-            for head in range(uniform.shape[1])
-        )
-        for layer in range(len(uniform))
-    ]
+    labels = []
+    for layer, head in np.ndindex(uniform.shape):
+        label = _label(names, mean[layer, head], passed[layer, head, :-1], measures.chance, uniform[layer, head])
+        labels.append(label)
+    n_heads = uniform.shape[1]
+    label_rows = [tuple(labels[start : start + n_heads]) for start in range(0, len(labels), n_heads)]
     return HeadPatterns(
         kinds=names,
-        label=tuple(labels),
-        score=Interval(value=mean, low=mean - half, high=mean + half, n=n),
+        label=tuple(label_rows),
+        score=Interval(value=mean, low=mean - half_width, high=mean + half_width, n=n),
         p=p,
         p_holm=p_holm,
         untrained=comparison.highest[:, :-1].max(0),
@@ -248,14 +252,16 @@ def _compare(
 ) -> UntrainedComparison:
     """Comparison of the candidates for a label, on every kind and then `uniform`, with untrained models."""
     n_models, models = untrained_models(untrained, model, alpha=alpha)
+    # Scores on the sequences of the comparison: of every kind, then the uniformity.
     rows = sequences_to_compare(np.isfinite(measures.score[:, 0, 0]))
     compared = batch.select(torch.from_numpy(rows))
     related = PackedRelations.of(task, compared, names)
     scores = np.concatenate([measures.score, measures.uniformity[..., None]], -1)[rows]
+    least = np.array([MIN_SCORE] * len(names) + [MIN_UNIFORMITY])
     return compare_with_untrained(
         mean_over_sequences(scores),
         candidates,
-        np.array([*[MIN_SCORE] * len(names), MIN_UNIFORMITY]),
+        least,
         highest=highest_scores(model, models, task, compared, related, seed=seed),
         n_models=n_models,
         alpha=alpha,
@@ -263,7 +269,7 @@ def _compare(
 
 
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
-    """Half-width of the t interval of that mean; 1, the whole range, if fewer than two sequences have a value."""
+    """Half-width of the t interval of the mean; 1, the whole range, if fewer than two sequences have a value."""
     return np.nan_to_num(t_half_width(values), nan=1.0)
 
 
@@ -277,5 +283,6 @@ def _label(
     """Label of one head, from its score on each kind and whether that is high enough for a label."""
     if not fits.any():
         return "uniform" if uniform else "unclassified"
+    # Of the kinds with nearly the highest score, the one with the fewest related keys.
     close = np.flatnonzero(fits & (score >= score[fits].max() - SAME_SCORE))
     return names[min(close.tolist(), key=lambda kind: chance[kind])]

@@ -90,8 +90,7 @@ class KeepResult(Result):
 
         # Lines of the chosen orders, one line with a band for all random orders.
         random = [index for index, order in enumerate(self.orders) if order.startswith("random")]
-        value, low, high = (ends.mean(-1) for ends in (self.performs.value, self.performs.low, self.performs.high))
-        performs = Interval(value=value, low=low, high=high, n=self.performs.n)
+        performs = self._performs_over_outcomes()
         rows: list[tuple[str, int, str, float, float, float]] = []
         for k in range(self.performs.shape[1]):
             for panel, share in (("performs", performs[:, k]), ("replicates", self.replicates[:, k])):
@@ -107,21 +106,28 @@ class KeepResult(Result):
         )
         return curves(table, x="heads kept", y="share", series="order", panel="panel", title=title)
 
+    def _performs_over_outcomes(self) -> Interval:
+        """`performs`, mean over outcomes."""
+        value, low, high = (ends.mean(-1) for ends in (self.performs.value, self.performs.low, self.performs.high))
+        return Interval(value=value, low=low, high=high, n=self.performs.n)
+
     def __str__(self) -> str:
-        width, performs, n_heads = max(map(len, self.orders)), self.performs.value, self.performs.shape[1] - 1
+        width = max(map(len, self.orders))
+        performs = self.performs.value.mean(-1)
+        n_heads = self.performs.shape[1] - 1
+        # One line per order, at seven sizes.
         lines = [
             f"{'order':<{width}}  area   heads kept: accuracy, mean over outcomes (agreement with the whole model)"
         ]
-        steps = sorted({*np.linspace(0, n_heads, 7).round().astype(int).tolist()})
+        sizes = sorted(set(np.linspace(0, n_heads, 7).round().astype(int).tolist()))
         for index, order in enumerate(self.orders):
             replicates = self.replicates.value[index]
-            cells = (f"{k}: {performs[index, k].mean():.3f} ({replicates[k]:.3f})" for k in steps)
+            cells = (f"{k}: {performs[index, k]:.3f} ({replicates[k]:.3f})" for k in sizes)
             lines.append(f"{order:<{width}}  {self.area[index]:.3f}  " + "  ".join(cells))
+        # The sufficient heads, and their accuracy on each outcome.
         names = ", ".join(f"{layer}.{head}" for layer, head in self.sufficient) or "none"
         lines.append(f"sufficient, {len(self.sufficient)} of {n_heads} heads: {names}")
-        cell = next(
-            (order, sets.index(self.sufficient)) for order, sets in enumerate(self.kept) if self.sufficient in sets
-        )
+        cell = _cell_of(self.sufficient, self.kept)
         for index, outcome in enumerate(self.outcomes):
             lines.append(f"  {outcome}: {self.performs[(*cell, index)].text()} of {self.clean[index]:.3f}")
         half = self.n // 2
@@ -221,15 +227,21 @@ class _HeadSets:
         self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
         self.engines = list(engines_on(net, batch, self.size))
         self.scores: dict[HeadSet, tuple[Float[np.ndarray, "sequence measure outcome"], np.ndarray]] = {}
-        """By set: right answers, loss and number of answers; and answers like the whole model's, and their number."""
+        """For each set of heads: right answers, loss and number of answers of each sequence and outcome; and for each
+        sequence the answers that equal the whole model's, and all answers."""
 
     def measure(self, sets: Iterable[HeadSet], name: str | None = None) -> None:
         """Score sets of heads, the others replaced, unless they are scored already; with progress under a name."""
+        # The heads to replace for each set.
         heads = every_head(self.net)
-        new_sets = {tuple(head for head in heads if head not in members): members for members in sets}
-        new_sets = {removed: members for removed, members in new_sets.items() if members not in self.scores}
+        new_sets: dict[HeadSet, HeadSet] = {}
+        for members in sets:
+            if members not in self.scores:
+                removed = tuple(head for head in heads if head not in members)
+                new_sets[removed] = members
         if not new_sets:
             return
+        # Score all sets on some sequences after the other.
         blocks: dict[HeadSet, list[tuple[np.ndarray, np.ndarray]]] = {members: [] for members in new_sets.values()}
         engines = counted(name, self.engines, total=len(self.engines)) if name else self.engines
         for start, chunk, engine in engines:
@@ -241,6 +253,7 @@ class _HeadSets:
                 values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
                 agree = torch.stack([same, chunk.present.sum(1)], 1).double().cpu().numpy()
                 blocks[new_sets[removed]].append((values, agree))
+        # Join the scores of all sequences.
         for members, scores in blocks.items():
             values, agree = zip(*scores, strict=True)
             self.scores[members] = np.concatenate(values), np.concatenate(agree)
@@ -261,25 +274,27 @@ def _nested(heads: Sequence[Head], order: Sequence[Head]) -> list[HeadSet]:
     return [tuple(head for head in heads if head in order[:k]) for k in range(len(heads) + 1)]
 
 
-def _without(heads: Sequence[Head]) -> dict[Head, HeadSet]:
-    """For each head, the others."""
+def _sets_without_one(heads: Sequence[Head]) -> dict[Head, HeadSet]:
+    """For each head, the set of all other heads."""
     return {removed: tuple(head for head in heads if head != removed) for removed in heads}
 
 
 def _worst_first(chooser: _HeadSets, heads: Sequence[Head], order: str) -> Iterator[Head]:
     """Heads by the loss that their removal costs, the most first."""
+    # From the whole model, each head alone.
     if order == "ablation":
-        others = _without(heads)
-        chooser.measure(others.values(), "removing heads")
-        yield from sorted(heads, key=lambda head: -chooser.loss(others[head]))
+        set_without = _sets_without_one(heads)
+        chooser.measure(set_without.values(), "removing heads")
+        yield from sorted(heads, key=lambda head: -chooser.loss(set_without[head]))
         return
+    # Greedily: again and again the head that costs least; the last one to go costs most.
     remaining, removed = tuple(heads), []
     with Count("greedy removal", len(heads)) as count:
         while remaining:
-            others = _without(remaining)
-            chooser.measure(others.values())
-            cheapest = min(remaining, key=lambda head: chooser.loss(others[head]))
-            remaining = others[cheapest]
+            set_without = _sets_without_one(remaining)
+            chooser.measure(set_without.values())
+            cheapest = min(remaining, key=lambda head: chooser.loss(set_without[head]))
+            remaining = set_without[cheapest]
             removed.append(cheapest)
             count.advance()
     yield from reversed(removed)
@@ -295,18 +310,24 @@ def _exact(chooser: _HeadSets, heads: Sequence[Head]) -> list[HeadSet]:
 def _sufficient(chooser: _HeadSets, sets: Sequence[HeadSet]) -> HeadSet:
     """The smallest set that keeps enough of the accuracy above chance, on each audited outcome that is above it."""
     chooser.measure(sets)
-    values = chooser.scores[max(sets, key=len)][0][..., chooser.audited]
-    clean, low, _ = pooled_interval(values[:, 0], values[:, 2])
+    # Accuracy of the whole model, and the least that counts.
+    whole_model = max(sets, key=len)
+    scores, _ = chooser.scores[whole_model]
+    right, total = scores[:, 0, chooser.audited], scores[:, 2, chooser.audited]
+    clean, low, _ = pooled_interval(right, total)
     chances = np.array(chooser.task.chances)[chooser.audited]
-    learned, least = low > chances, clean - TOLERATED_LOSS * (clean - chances)
-    sufficient = [members for members in sets if (chooser.accuracy(members) >= least)[learned].all()]
+    above_chance = low > chances
+    least = clean - TOLERATED_LOSS * (clean - chances)
+    sufficient = [members for members in sets if (chooser.accuracy(members) >= least)[above_chance].all()]
     return min(sufficient, key=lambda members: (len(members), chooser.loss(members)))
 
 
 def _result(
     measurer: _HeadSets, sets: Mapping[str, list[HeadSet]], sufficient: HeadSet, *, method: str, n: int
 ) -> KeepResult:
-    inputs, task = distinct_inputs(measurer.batch), measurer.task
+    """The result for these sets, from their scores summed over the sequences of each distinct input."""
+    inputs = distinct_inputs(measurer.batch)
+    task = measurer.task
 
     def by_input(measure: int) -> Float[np.ndarray, "input order k *cells"]:
         """One of the two scores of every set, summed over the sequences of each distinct input."""
@@ -318,10 +339,9 @@ def _result(
 
     values, agree = by_input(0), by_input(1)
     performs = _pooled(values[..., 0, :], values[..., 2, :])
+    # The area under the curve of the audited outcomes.
     of_audited = performs.value[..., measurer.audited].mean(-1)
-    cell = next(
-        (order, of_order.index(sufficient)) for order, of_order in enumerate(sets.values()) if sufficient in of_order
-    )
+    cell = _cell_of(sufficient, list(sets.values()))
     return KeepResult(
         method=method,
         orders=tuple(sets),
@@ -337,6 +357,12 @@ def _result(
     )
 
 
+def _cell_of(members: HeadSet, sets: Sequence[Sequence[HeadSet]]) -> tuple[int, int]:
+    """Index of the first order that has a set of heads, and the position of the set in it."""
+    return next((order, of_order.index(members)) for order, of_order in enumerate(sets) if members in of_order)
+
+
 def _pooled(right: Float[np.ndarray, "input *cells"], total: Float[np.ndarray, "input *cells"]) -> Interval:
+    """Share of the answers that are right, over all inputs."""
     value, low, high = pooled_interval(right, total)
     return Interval(value=value, low=low, high=high, n=len(right))

@@ -1,6 +1,6 @@
 """Measures of heads on every sequence: scores on relations, their permutation null, uniformity, entropy, norms."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,25 +43,29 @@ class Measures:
 def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
     """Measure every head on every kind and sequence in one pass, without storing the patterns."""
     model.eval()
+    # Measures of each sequence, and sums over the sequences of each chunk.
     by_sequence, sums, chances = [], [], []
-    for chunk, related in _parts(task, batch, kinds):
+    for chunk, related in _chunks_with_relations(task, batch, kinds):
         rows = _rows(model, chunk, related)
-        values = _measure_part(model, chunk, rows)
+        values = _measure_chunk(model, chunk, rows)
         sums.append({"above": values.pop("above").transpose(0, 1), **rows.totals()})
         by_sequence.append(values)
         chances.append(rows.chance.mean((0, 2)))
-    joined = {name: torch.cat([values[name] for values in by_sequence]).double().numpy() for name in by_sequence[0]}
-    total = {name: torch.stack([values[name] for values in sums]).double().sum(0) for name in sums[0]}
-    return Measures(**joined, chance=torch.stack(chances).mean(0).numpy(), without_best=_without_best(**total))
+    # Those of all chunks.
+    measures = {name: torch.cat([values[name] for values in by_sequence]).double().numpy() for name in by_sequence[0]}
+    totals = {name: torch.stack([values[name] for values in sums]).double().sum(0) for name in sums[0]}
+    chance = torch.stack(chances).mean(0).numpy()
+    return Measures(**measures, chance=chance, without_best=_without_best(**totals))
 
 
-def _parts(
+def _chunks_with_relations(
     task: Task, batch: Batch, kinds: Sequence[str]
 ) -> Iterator[tuple[Batch, Bool[Tensor, "batch kind query key"]]]:
-    """Parts of a batch for one pass each, with their relations."""
+    """Chunks of a batch for one pass each, with their relations, which are computed for several chunks together."""
     size = sequences_per_pass(batch)
     for block in chunks(batch, sequences_at_once(batch, multiple_of=size)):
-        yield from zip(chunks(block, size), related_keys(task, block, kinds).split(size), strict=True)
+        relations = related_keys(task, block, kinds).split(size)
+        yield from zip(chunks(block, size), relations, strict=True)
 
 
 def sequences_per_pass(batch: Batch) -> int:
@@ -72,16 +76,19 @@ def sequences_per_pass(batch: Batch) -> int:
 @torch.no_grad()
 def pattern_scores(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, "sample layer head column"]:
     """Score on every kind, then the uniformity, of every head: the measures that need only the patterns."""
-    size, scores = sequences_per_pass(batch), []
+    size = sequences_per_pass(batch)
+    scores = []
     for index, chunk in enumerate(chunks(batch, size)):
-        scores.append(_pattern_scores(model, chunk, related.on(slice(index * size, (index + 1) * size))))
+        rows = slice(index * size, (index + 1) * size)
+        scores.append(_pattern_scores(model, chunk, related.on(rows)))
     return torch.cat(scores).double().numpy()
 
 
 def _pattern_scores(
     model: Net, batch: Batch, related: Bool[Tensor, "batch kind query key"]
 ) -> Float[Tensor, "sample layer head column"]:
-    rows, layers = _rows(model, batch, related), {}
+    rows = _rows(model, batch, related)
+    layers: dict[int, Tensor] = {}
 
     def measure_pattern(pattern: Tensor, hook) -> None:
         layers[hook.layer()] = torch.cat([rows.score(pattern), rows.uniformity(pattern)[..., None]], -1)
@@ -98,8 +105,12 @@ def _rows(model: Net, chunk: Batch, related: Bool[Tensor, "batch kind query key"
     return RelationRows(related & allowed[:, None], allowed, real)
 
 
-def _measure_part(model: Net, chunk: Batch, rows: "RelationRows") -> dict[str, Tensor]:
-    """The fields of `Measures` over sequences for a part of a batch, by name, and `above` of `RelationRows.measure`."""
+def _measure_chunk(model: Net, chunk: Batch, rows: "RelationRows") -> dict[str, Tensor]:
+    """The fields of `Measures` by sequence for one chunk, by name, and `above` of `RelationRows.measure`.
+
+    Each pattern is measured in a hook, so that only one layer's pattern is in memory. What a value writes is known from
+    another hook, which may come earlier or later; the two are combined once both are there.
+    """
     layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
     def record_resid(resid: Tensor, hook) -> None:
@@ -115,12 +126,17 @@ def _measure_part(model: Net, chunk: Batch, rows: "RelationRows") -> dict[str, T
         weigh_values(layers[hook.layer()])
 
     def weigh_values(layer: dict[str, Tensor]) -> None:
-        if "pattern" in layer and "norm" in layer:  # immediately, so that one layer's pattern is in memory
+        if "pattern" in layer and "norm" in layer:
             layer.update(rows.weigh_values(layer.pop("pattern"), layer.pop("norm")))
 
-    hooks = {"hook_resid_pre": record_resid, "attn.hook_v": record_norm, "attn.hook_pattern": measure_pattern}
-    named_hooks = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
-    with model.hooks(named_hooks):
+    hooks = []
+    for layer in range(len(layers)):
+        hooks += [
+            (f"blocks.{layer}.hook_resid_pre", record_resid),
+            (f"blocks.{layer}.attn.hook_v", record_norm),
+            (f"blocks.{layer}.attn.hook_pattern", measure_pattern),
+        ]
+    with model.hooks(hooks):
         model(chunk.tokens, **chunk.model_inputs())
     return {name: torch.stack([layer[name] for layer in layers], 1) for name in layers[0]}
 
@@ -132,11 +148,14 @@ def _without_best(
     scored: Float[Tensor, " kind"],
 ) -> Float[np.ndarray, "layer head kind"]:
     """`Measures.without_best` from sums over sequences."""
+    # The lowest score without one query position, which is the score without the position that raises it most.
     room_of_others = room.sum(-1, keepdim=True) - room
     above_of_others = above.sum(-1, keepdim=True) - above
     score_of_others = torch.where(room_of_others > 1e-6, above_of_others / room_of_others.clamp_min(1e-6), torch.inf)
+    without_best = score_of_others.amin(-1)
+    # The score of all positions, which counts alone if most sequences score a single query.
     mean = above.sum(-1) / scored.clamp_min(1)
-    return torch.where(2 * several >= scored, score_of_others.amin(-1).minimum(mean), mean).numpy()
+    return torch.where(2 * several >= scored, without_best.minimum(mean), mean).numpy()
 
 
 def _write_norm(
@@ -147,8 +166,10 @@ def _write_norm(
         return projected_values(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
     # |v W_O| = |R v| where W_O^T = Q R, and R is small
     block: Any = model.blocks[layer]
-    w = block.attn.W_O.mT
-    small = torch.linalg.qr(w.float() if w.dtype in (torch.float16, torch.bfloat16) else w, mode="r").R
+    w_o = block.attn.W_O.mT
+    if w_o.dtype in (torch.float16, torch.bfloat16):
+        w_o = w_o.float()
+    small = torch.linalg.qr(w_o, mode="r").R
     return (v.transpose(1, 2).to(small) @ small.mT).norm(dim=-1)
 
 
@@ -166,18 +187,22 @@ class RelationRows:
         allowed: Bool[Tensor, "batch query key"],
         real: Bool[Tensor, "batch query"],
     ):
-        pos, size = related.shape[-1], max(1, ROW_CELLS // related.shape[-1])
+        pos = related.shape[-1]
+        size = max(1, ROW_CELLS // pos)
         self._blocks = [slice(start, start + size) for start in range(0, pos, size)]
         self.real = real.float()
+        # Numbers of visible and of related keys of each query, and the attention on related keys at chance.
         self.n_keys = allowed.sum(-1).float()
         n_related = torch.zeros(related.shape[:3], device=related.device)
         for queries in self._blocks:
             n_related[:, :, queries] = related[:, :, queries].sum(-1).float()
         self.chance = n_related / self.n_keys[:, None]
+        # The queries that are scored, in the sequences in which enough of them are.
         described = (n_related > 0) & real[:, None]
         counts = (described & (self.chance < 1)).float()
         enough = 2 * counts.sum(-1, keepdim=True) >= described.sum(-1, keepdim=True)
         self.counts = counts * enough
+        # The highest mass above chance, and the mass at chance, summed over the scored queries.
         self.room = (self.counts * (1 - self.chance)).sum(-1)
         self.at_chance = (self.counts * self.chance).sum(-1)
         self.related = related
@@ -204,11 +229,58 @@ class RelationRows:
         room = (self.counts * (1 - self.chance) * self.weight[..., None]).sum(0)
         return {"room": room, "several": (n_counted > 1).sum(0), "scored": (n_counted > 0).sum(0)}
 
+    def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
+        """Measures of the heads of a layer that need only the pattern; `above` is summed over sequences."""
+        return {
+            "score": self.score(pattern),
+            "above": self.above_chance(pattern),
+            "null_variance": self.null_variance(pattern),
+            "uniformity": self.uniformity(pattern),
+            "entropy": self.entropy(pattern),
+        }
+
     def score(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
+        """Attention mass on related keys, 0 at chance and 1 if all of it is on them; 0 / 0 if no query is scored."""
         mass = self._zeros(pattern, len(self.counts[0]))
         for _, rows, scored_keys in self._each_block(pattern):
             mass += _mass(rows, scored_keys)
         return self._scaled(mass)
+
+    def above_chance(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "head kind query"]:
+        """What each query position adds to the score, summed over sequences."""
+        above = self._zeros(pattern, *self.counts.shape[1:])[0]
+        for queries, rows, scored_keys in self._each_block(pattern):
+            weighted = scored_keys * self.weight[..., None, None]
+            above[:, :, queries] = einsum(rows, weighted, "b h q k, b c q k -> h c q")
+        return above - (self.counts * self.chance * self.weight[..., None]).sum(0)
+
+    def null_variance(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
+        """Variance of the score if the visible keys of each query are permuted."""
+        squares = self._by_query(pattern, lambda queries, rows: rows.square().sum(-1))
+        keys = self.n_keys[:, None]
+        row_variance = (squares / keys - 1 / keys.square()).clamp_min(0)
+        variance = einsum(row_variance, self.factor * self.counts, "b h q, b c q -> b h c")
+        return variance / self.room[:, None].square().clamp_min(1e-9)
+
+    def uniformity(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
+        """1 if rows are uniform, 0 if each is on a single key."""
+        return 1 - self._mean_of_several(self._by_query(pattern, self._excess))
+
+    def entropy(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
+        """Mean row entropy, as a fraction of its maximum."""
+        entropy = self._by_query(pattern, lambda queries, rows: -(rows * rows.clamp_min(1e-30).log()).sum(-1))
+        return self._mean_of_several(entropy / self.n_keys[:, None].log().clamp_min(1e-9))
+
+    def _by_query(
+        self,
+        pattern: Float[Tensor, "batch head query key"],
+        function: Callable[[slice, Float[Tensor, "batch head query key"]], Float[Tensor, "batch head query"]],
+    ) -> Float[Tensor, "batch head query"]:
+        """A number for each row of a pattern, from a function of some queries and their rows."""
+        values = self._zeros(pattern, pattern.shape[2])
+        for queries in self._blocks:
+            values[:, :, queries] = function(queries, pattern[:, :, queries].float())
+        return values
 
     def _zeros(self, pattern: Float[Tensor, "batch head query key"], *sizes: int) -> Float[Tensor, "batch head ..."]:
         """Zeros for each sequence and head.
@@ -223,12 +295,6 @@ class RelationRows:
         above = mass - self.at_chance[:, None]
         return above / self.room[:, None]  # 0 / 0 where no query counts
 
-    def uniformity(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
-        excess = self._zeros(pattern, pattern.shape[2])
-        for queries in self._blocks:
-            excess[:, :, queries] = self._excess(queries, pattern[:, :, queries].float())
-        return 1 - self._mean_of_several(excess)
-
     def _excess(self, queries: slice, rows: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query"]:
         """Attention above a uniform row's, as a fraction of its maximum."""
         keys = self.n_keys[:, None, queries]
@@ -239,39 +305,17 @@ class RelationRows:
         several = self.real[:, None] * (self.n_keys[:, None] > 1)
         return (values * several).sum(-1) / several.sum(-1).clamp_min(1)
 
-    def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
-        """Measures of the heads of a layer that need only the pattern; `above` is summed over sequences."""
-        n_kinds, pos = self.counts.shape[1:]
-        mass = self._zeros(pattern, n_kinds)
-        excess, squares, entropy = (self._zeros(pattern, pos) for _ in range(3))
-        above = self._zeros(pattern, n_kinds, pos)[0]
-        for queries, rows, scored_keys in self._each_block(pattern):
-            mass += _mass(rows, scored_keys)
-            excess[:, :, queries] = self._excess(queries, rows)
-            weighted = scored_keys * self.weight[..., None, None]
-            above[:, :, queries] = einsum(rows, weighted, "b h q k, b c q k -> h c q")
-            squares[:, :, queries] = rows.square().sum(-1)
-            entropy[:, :, queries] = -(rows * rows.clamp_min(1e-30).log()).sum(-1)
-        keys = self.n_keys[:, None]
-        row_variance = (squares / keys - 1 / keys.square()).clamp_min(0)
-        variance = einsum(row_variance, self.factor * self.counts, "b h q, b c q -> b h c")
-        return {
-            "score": self._scaled(mass),
-            "above": above - (self.counts * self.chance * self.weight[..., None]).sum(0),
-            "null_variance": variance / self.room[:, None].square().clamp_min(1e-9),
-            "uniformity": 1 - self._mean_of_several(excess),
-            "entropy": self._mean_of_several(entropy / keys.log().clamp_min(1e-9)),
-        }
-
     def weigh_values(
         self, pattern: Float[Tensor, "batch head query key"], norm: Float[Tensor, "batch head key"]
     ) -> dict[str, Tensor]:
         """The value-weighted score and the mean norm moved: the pattern times the norm of what each key writes."""
-        mass, totals = self._zeros(pattern, len(self.counts[0])), self._zeros(pattern, pattern.shape[2])
+        mass = self._zeros(pattern, len(self.counts[0]))
+        totals = self._zeros(pattern, pattern.shape[2])
         for queries, rows, scored_keys in self._each_block(pattern):
             weighted = rows * norm[:, :, None]
             total = weighted.sum(-1, keepdim=True)
-            mass += _mass(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0), scored_keys)
+            share = torch.where(total > 0, weighted / total.clamp_min(1e-30), 0)
+            mass += _mass(share, scored_keys)
             totals[:, :, queries] = total[..., 0]
         real = self.real[:, None]
         moved = (totals * real).sum(-1) / real.sum(-1).clamp_min(1)

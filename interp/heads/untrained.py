@@ -1,9 +1,9 @@
 """Comparison of heads with those of untrained models: an exact Monte Carlo test over models."""
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from math import ceil, floor
 from typing import Any
@@ -36,9 +36,6 @@ MIN_SPREAD = 0.1
 """Smallest unit of the standardised scores, so that kinds on which untrained heads hardly differ do not decide."""
 TIE = 1e-6
 """Differences up to this are rounding errors, and count against the label."""
-MOST_STORED = 64
-"""Configs, each with its sequences and seed, whose untrained scores are stored for the next model."""
-_stored: OrderedDict[tuple, list[Float[np.ndarray, " column"]]] = OrderedDict()
 
 Untrained = AnyModel | Sequence[AnyModel] | int | None
 
@@ -76,6 +73,7 @@ def compare_with_untrained(
 
     Source: Besag & Clifford 1991 for the stopping.
     """
+    # The level, and the largest number of higher models with which a head still gets a label.
     level = max(alpha, 1 / (1 + n_models))
     most_higher = floor(level * (1 + n_models) + 1e-9) - 1
     models: list[Float[np.ndarray, " column"]] = []
@@ -88,9 +86,10 @@ def compare_with_untrained(
             break
     # Kinds are tested together, uniformity alone.
     compared = np.stack(models)
-    kinds, uniform = slice(None, -1), slice(-1, None)
-    p = [monte_carlo_p(scores[..., columns], compared[:, columns], least[columns]) for columns in (kinds, uniform)]
-    return UntrainedComparison(p=np.concatenate(p, -1), highest=compared, level=level)
+    p_of_kinds = monte_carlo_p(scores[..., :-1], compared[:, :-1], least[:-1])
+    p_of_uniformity = monte_carlo_p(scores[..., -1:], compared[:, -1:], least[-1:])
+    p = np.concatenate([p_of_kinds, p_of_uniformity], -1)
+    return UntrainedComparison(p=p, highest=compared, level=level)
 
 
 def monte_carlo_p(
@@ -108,12 +107,14 @@ def monte_carlo_p(
 
     Source: Hope 1968; maximum over tests: Westfall & Young 1993.
     """
+    # Standardise by all models, this one included.
     models = np.concatenate([untrained, scores.max((0, 1))[None]])
     spread = np.maximum(models.std(0), MIN_SPREAD)
 
     def standardised(values: Float[np.ndarray, "*cells column"]) -> Float[np.ndarray, "*cells column"]:
         return np.where(values >= least, (values - models.mean(0)) / spread, -np.inf)
 
+    # Compare each head with the highest score of each untrained model.
     statistic = standardised(untrained).max(-1)
     n_higher = (statistic >= standardised(scores)[..., None] - TIE).sum(-1)
     return (1 + n_higher) / (1 + len(untrained))
@@ -121,8 +122,8 @@ def monte_carlo_p(
 
 def sequences_to_compare(scored: Bool[np.ndarray, "sample kind"]) -> Int[np.ndarray, " chosen"]:
     """The first `SEQUENCES` sequences that score each kind."""
-    rows = [np.flatnonzero(kind)[:SEQUENCES] for kind in scored.T]
-    return np.unique(np.concatenate([*rows, [0]])).astype(int)
+    rows_by_kind = [np.flatnonzero(kind)[:SEQUENCES] for kind in scored.T]
+    return np.unique(np.concatenate([*rows_by_kind, [0]])).astype(int)  # the first one if no kind is scored
 
 
 def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple[int, Sequence[AnyModel]]:
@@ -138,10 +139,14 @@ def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple
             )
         return untrained, ()
     if untrained is None:
-        wrapped = isinstance(model, BridgeModel)
-        n_parameters = sum(parameter.numel() for parameter in (model.bridge if wrapped else model).parameters())
+        # The number that the level needs, or fewer of a model that takes long to build or to draw.
         needed = min(MOST_MODELS, ceil(1 / alpha - 1e-9) - 1)
-        return max(1, min(needed, PARAMETERS // max(1, n_parameters), WRAPPED if wrapped else needed)), ()
+        module: Any = model
+        if isinstance(model, BridgeModel):
+            module = model.bridge
+            needed = min(needed, WRAPPED)
+        n_parameters = sum(parameter.numel() for parameter in module.parameters())
+        return max(1, min(needed, PARAMETERS // max(1, n_parameters))), ()
     models = untrained if isinstance(untrained, Sequence) else (untrained,)
     if not models:
         raise ValueError("untrained is an empty sequence; give at least one untrained model, their number, or None.")
@@ -174,22 +179,26 @@ def highest_scores(
     # Scores of models with fresh weights are stored, but for bridges, whose config does not determine the weights.
     scores: list[Float[np.ndarray, " column"]] = []
     if not isinstance(model, BridgeModel):
-        key = model.cfg, seed, _digest(batch, related)
-        scores = _stored.setdefault(key, scores)
-        _stored.move_to_end(key)
-        while len(_stored) > MOST_STORED:
-            _stored.popitem(last=False)
+        scores = _stored_scores(model.cfg, seed, _digest(batch, related))
     yield from scores
+    # Further models: one copy, whose weights are drawn again.
     copy: Any = None
     while True:
         index = len(scores)
-        fresh = derived_seed(seed, "untrained twin", *([index] if index else [])) % 2**31
+        fresh_seed = derived_seed(seed, "untrained twin") if index == 0 else derived_seed(seed, "untrained twin", index)
+        fresh_seed %= 2**31
         if copy is None or isinstance(copy, BridgeModel):
-            copy = untrained_copy(model, fresh, learned=True)
+            copy = untrained_copy(model, fresh_seed, learned=True)
         else:  # the weights that a new copy would have, in a fifth of the time
-            initialise(copy, copy.cfg, fresh)
+            initialise(copy, copy.cfg, fresh_seed)
         scores.append(_highest(copy, batch, related))
         yield scores[-1]
+
+
+@lru_cache(maxsize=64)
+def _stored_scores(cfg: Any, seed: int, digest: str) -> list[Float[np.ndarray, " column"]]:
+    """Scores of untrained models of a config, to which `highest_scores` adds: the next model need not repeat them."""
+    return []
 
 
 def _highest(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, " column"]:

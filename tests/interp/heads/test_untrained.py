@@ -1,6 +1,6 @@
 """Labels against untrained models: the level of the Monte Carlo test, its power, early stopping, and what is kept."""
 
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
     seen = []
     monkeypatch.setattr(untrained, "_highest", lambda model, *_: seen.append(
         {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
-    monkeypatch.setattr(untrained, "_stored", type(untrained._stored)())
+    untrained._stored_scores.cache_clear()
     batch = task.sample(2, generator=torch.Generator().manual_seed(0))
     found = highest_scores(model, (), task, batch, PackedRelations.of(task, batch, ["self"]), seed=3)
     for _ in zip(range(3), found, strict=False):
@@ -109,8 +109,7 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
 def test_untrained_scores_are_kept_for_the_next_model_of_a_config(monkeypatch):
     task = Lego(n_vars=2)
     made = []
-    monkeypatch.setattr(untrained, "_stored", type(untrained._stored)())
-    monkeypatch.setattr(untrained, "MOST_STORED", 2)
+    monkeypatch.setattr(untrained, "_stored_scores", lru_cache(maxsize=2)(untrained._stored_scores.__wrapped__))
     highest = untrained._highest
     monkeypatch.setattr(untrained, "_highest", lambda *given: made.append(1) or highest(*given))
 
@@ -126,7 +125,7 @@ def test_untrained_scores_are_kept_for_the_next_model_of_a_config(monkeypatch):
     assert (first, second) == (19, 0)
     assert (one.untrained == two.untrained).all()
     assert classify(n_heads=4)[0] == classify(0, kinds=["previous"])[0] == 19  # another config, other relations
-    assert len(untrained._stored) == 2
+    assert untrained._stored_scores.cache_info().currsize == 2
     assert classify(1)[0] == 19  # the oldest was forgotten
 
 
