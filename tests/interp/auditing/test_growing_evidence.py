@@ -158,7 +158,7 @@ def test_no_number_decides_a_loss_at_the_threshold():
 @pytest.fixture
 def few_untrained(monkeypatch):
     """At such levels labels would need many untrained models."""
-    monkeypatch.setattr("interp.heads.untrained.MOST", 19)
+    monkeypatch.setattr("interp.heads.untrained.MOST_MODELS", 19)
 
 
 @pytest.mark.parametrize(("alpha", "sizes"), [(1e-12, (256, 1000)), (1e-18, (512, 1000))])
