@@ -133,7 +133,7 @@ def test_the_saved_picture_shows_the_weights(browser, tmp_path, n):
     page = browser.open(page.save(tmp_path / "page.html"))
     page.until("document.body.dataset.drawn")
     page.run("document.querySelectorAll('#grid figure')[1].click()")
-    svg = ElementTree.fromstring(page.run("svg()"))
+    svg = ElementTree.fromstring(page.run("panelSvg()"))
     kinds = [one.tag.split("}")[1] for one in svg.iter()]
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     assert texts[0] == "head 1"
