@@ -92,6 +92,7 @@ class AttentionPage:
             raise ValueError(f"{len(chosen)} heads; a chart shows at most {MOST_MAPS}.")
         if not 0 <= example < len(self.examples):
             raise ValueError(f"example is {example}; this page has {len(self.examples)}, from 0.")
+        # one map for each head, and a second one for the other model
         sequence = self.examples[example]
         maps = {}
         for head in chosen:
@@ -142,16 +143,20 @@ def canvas_page(
     if findings and len(findings) != len(heads):
         raise ValueError(f"findings has {len(findings)} entries for {len(heads)} heads; give one each, or none.")
     models = ["model", "other model"][: len(examples[0].patterns_by_model)]
-    # the side of a pattern that fits, if all have the same
+    # the side of a pattern that fits, if all have the same; longer sequences are thinned
     weights_per_pattern = MOST_WEIGHTS / (len(examples) * len(heads) * len(models))
     most_cells = max(1, isqrt(int(weights_per_pattern)))
+    # smaller thumbnails if there are many heads, or findings next to them
     thumbnail = MEDIUM if findings else LARGE
+    if len(heads) > MANY:
+        thumbnail = SMALL
+    # what the script of the page reads
     meta = {
         "heads": [{"name": name, "label": label} for name, label in zip(heads, labels, strict=True)],
         "findings": [asdict(finding) for finding in findings],
         "columns": columns,
         "models": models,
-        "thumb": SMALL if len(heads) > MANY else thumbnail,
+        "thumb": thumbnail,
         "examples": [_page_data(example, ceil(len(example.tokens) / most_cells)) for example in examples],
     }
     script = resource("attention.js")
@@ -179,7 +184,8 @@ def thinned(maps: Shaped[np.ndarray, "*head query key"], block: int) -> Shaped[n
     if block == 1:
         return maps
     starts = np.arange(0, maps.shape[-1], block)
-    return np.maximum.reduceat(np.maximum.reduceat(maps, starts, axis=-1), starts, axis=-2)
+    largest_keys = np.maximum.reduceat(maps, starts, axis=-1)
+    return np.maximum.reduceat(largest_keys, starts, axis=-2)
 
 
 def circuitsvis_page(
@@ -213,6 +219,7 @@ def circuitsvis_page(
 
 
 def _check(examples: Sequence[Example], heads: Sequence[str], labels: Sequence[str]) -> None:
+    """Check that there are examples whose patterns have one shape, and that names match them."""
     if not examples:
         raise ValueError("examples is empty; show at least one sequence.")
     for example in examples:

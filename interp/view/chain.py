@@ -34,6 +34,7 @@ def chain_svg(
     for index, (name, operation, value) in enumerate(zip(variables, operations, values, strict=True)):
         answer = f" (model: {answers[index]})" if answers else ""
         words.append(f"{operation} {name} = {value}{answer}")
+    # the frame of the picture, the tip of an arrow, and the root
     elements = [
         f'<svg class="chain" viewBox="0 0 {width} 128" width="{width}" role="img" '
         f'aria-label="Chain: {escape("; ".join(words))}">'
@@ -49,6 +50,7 @@ def chain_svg(
             f'marker-end="url(#tip)"/>'
             f'<text x="{x - STEP / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
         )
+        # the node is coloured by whether the model's answer is correct
         colour = "#fff"
         if answers:
             colour = RIGHT if answers[index] == value else WRONG
@@ -60,6 +62,7 @@ def chain_svg(
 
 
 def _node(x: int, name: str, fill: str, stroke: str) -> str:
+    """A circle with a name in it."""
     return (
         f'<circle cx="{x}" cy="{TOP}" r="{NODE}" fill="{fill}" fill-opacity="0.55" stroke="{stroke}"/>'
         f'<text x="{x}" y="{TOP + 5}" class="name">{escape(name)}</text>'
@@ -75,8 +78,10 @@ def sentence_html(words: Sequence[str], clause_of_word: Sequence[int | None], ch
         chain_index: For each clause, the index of the chain variable that it defines.
     """
     html = []
+    # consecutive words of one clause, or of none
     for clause, pairs in groupby(zip(words, clause_of_word, strict=True), key=lambda pair: pair[1]):
-        inside = "".join(f"<code>{escape(word)}</code>" for word, _ in pairs)
-        number = None if clause is None else f"<sup>#{chain_index[clause]}</sup>"
-        html.append(f'<span class="clause">{number}{inside}</span>' if number else inside)
+        content = "".join(f"<code>{escape(word)}</code>" for word, _ in pairs)
+        if clause is not None:
+            content = f'<span class="clause"><sup>#{chain_index[clause]}</sup>{content}</span>'
+        html.append(content)
     return Markup('<p class="sentence">' + "".join(html) + "</p>")

@@ -75,24 +75,28 @@ def curves(
         domain: Range of the y axis. If None, the range of the data.
     """
     colour = colour_by(series, table[series], title=series)
-    across = alt.X(f"{x}:Q", title=x)
+    x_axis = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
-    up = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
-    spread = base.mark_area(opacity=0.18) if len(set(table[x])) > 1 else base.mark_rule()
-    band = spread.encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour)
+    # the interval: a band, or a vertical line if there is one x
+    y_scale = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
+    interval = base.mark_area(opacity=0.18) if len(set(table[x])) > 1 else base.mark_rule()
+    interval = interval.encode(x_axis, alt.Y("low:Q", title=y, scale=y_scale), alt.Y2("high:Q"), colour)
+    # the line, dashed for some series
     tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), *numbers(y, "low", "high")]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
-        across, alt.Y(f"{y}:Q", title=y), colour, tooltip=tooltip
+        x_axis, alt.Y(f"{y}:Q", title=y), colour, tooltip=tooltip
     )
     if "dashed" in table:
         dashes = alt.Scale(domain=[False, True], range=[[1, 0], [4, 3]])
         line = line.encode(alt.StrokeDash("dashed:N", scale=dashes, legend=None))
-    layers: list[Any] = [band, line]
+    # the rule is behind both
+    layers: list[Any] = [interval, line]
     if rule is not None:
         layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.datum(rule)))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     if panel is None:
         return chart.properties(title=title)
+    # panels in the order of the table
     panels = list(dict.fromkeys(table[panel]))
     return chart.facet(facet=alt.Facet(f"{panel}:N", title=None, sort=panels), columns=3, title=title)
 
@@ -118,6 +122,7 @@ def scaling_curves(
         rule: y value of a dashed line.
         log_y: Use a logarithmic y axis too; values that are not positive are drawn at its lower end.
     """
+    # reference curves that belong to no series are grey
     names = list(dict.fromkeys(table[series]))
     colours = dict(zip(names, palette(len(names)), strict=True))
     if behind is not None:
@@ -125,30 +130,33 @@ def scaling_curves(
     colour = colour_by("series", colours)
     # names without a dot, which would be read as a path
     short = {x: "x", y: "y", series: "series", "low": "low", "high": "high"}
-    points = pd.DataFrame({new: table[old] for old, new in short.items()})
-    sizes = set(points["x"])
+    points = pd.DataFrame({name: table[column] for column, name in short.items()})
+    # a tick at every x, also of the reference
+    ticks = set(points["x"])
     if behind is not None:
-        sizes |= set(behind[x])
-    axis = alt.Axis(format="~g", grid=False, values=sorted(sizes), labelOverlap=True)
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", base=2), axis=axis)
-    up = alt.Scale(type="log", clamp=True) if log_y else alt.Scale(zero=True)
+        ticks |= set(behind[x])
+    axis = alt.Axis(format="~g", grid=False, values=sorted(ticks), labelOverlap=True)
+    x_axis = alt.X("x:Q", title=x, scale=alt.Scale(type="log", base=2), axis=axis)
+    y_scale = alt.Scale(type="log", clamp=True) if log_y else alt.Scale(zero=True)
+    y_axis = alt.Y("y:Q", title=y, scale=y_scale)
     if log_y:
         points[["y", "low", "high"]] = points[["y", "low", "high"]].clip(lower=LOWEST)
     base = alt.Chart(points)
     tooltip = [alt.Tooltip("series:N", title=series), alt.Tooltip("x:Q", title=x)]
     tooltip += [alt.Tooltip("y:Q", title=y, format=".4g"), *numbers("low", "high", digits=".4g")]
+    # from back to front: the reference, the rule, the intervals, the lines
     layers: list[Any] = []
     if behind is not None:
-        reference = pd.DataFrame({short[old]: behind[old] for old in (x, y, series)})
+        reference = pd.DataFrame({short[column]: behind[column] for column in (x, y, series)})
         if log_y:
             reference = reference.assign(y=reference["y"].clip(lower=LOWEST))
         pale = alt.Chart(reference).mark_line(strokeDash=[5, 4], opacity=0.55, strokeWidth=1.5)
-        layers.append(pale.encode(across, alt.Y("y:Q", title=y, scale=up), colour, tooltip=tooltip[:2]))
+        layers.append(pale.encode(x_axis, y_axis, colour, tooltip=tooltip[:2]))
     if rule is not None:
-        layers.append(base.mark_rule(strokeDash=[2, 3], color=GREY).encode(y=alt.YDatum(rule, scale=up)))
-    layers.append(base.mark_rule().encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour))
+        layers.append(base.mark_rule(strokeDash=[2, 3], color=GREY).encode(y=alt.YDatum(rule, scale=y_scale)))
+    layers.append(base.mark_rule().encode(x_axis, alt.Y("low:Q", title=y, scale=y_scale), alt.Y2("high:Q"), colour))
     line = base.mark_line(point=alt.OverlayMarkDef(size=34))
-    layers.append(line.encode(across, alt.Y("y:Q", title=y, scale=up), colour, tooltip=tooltip))
+    layers.append(line.encode(x_axis, y_axis, colour, tooltip=tooltip))
     return alt.layer(*layers).properties(title=title, width=WIDTH, height=HEIGHT)
 
 
@@ -171,21 +179,24 @@ def dots(
         domain: Ends of the y axis, default: 0 and 1.
         log_y: Use a logarithmic y axis.
     """
+    # categories in the order of the table; within each, a point per series
     order = list(dict.fromkeys(table[x]))
-    extra: dict[str, Any] = {}
+    by_series: dict[str, Any] = {}
     if series is not None:
-        extra["color"] = colour_by(series, table[series])
-        extra["xOffset"] = alt.XOffset(f"{series}:N", sort=list(dict.fromkeys(table[series])))
-    across = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
+        by_series["color"] = colour_by(series, table[series])
+        by_series["xOffset"] = alt.XOffset(f"{series}:N", sort=list(dict.fromkeys(table[series])))
+    x_axis = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
+    scale = alt.Scale(domain=list(domain), type="log" if log_y else alt.Undefined)
+    # intervals, points and the rule
     base = alt.Chart(table)
     tooltip = [alt.Tooltip(f"{x}:N"), *numbers(y, "low", "high")]
-    scale = alt.Scale(domain=list(domain), type="log" if log_y else alt.Undefined)
-    layers: list[Any] = [
-        base.mark_rule(strokeWidth=2).encode(across, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **extra),
-        base.mark_point(filled=True, size=55, opacity=1).encode(
-            across, alt.Y(f"{y}:Q", scale=scale), tooltip=tooltip, **extra
-        ),
-    ]
+    intervals = base.mark_rule(strokeWidth=2).encode(
+        x_axis, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **by_series
+    )
+    points = base.mark_point(filled=True, size=55, opacity=1).encode(
+        x_axis, alt.Y(f"{y}:Q", scale=scale), tooltip=tooltip, **by_series
+    )
+    layers: list[Any] = [intervals, points]
     if rule is not None:
         layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.YDatum(rule, scale=scale)))
     return alt.layer(*layers).properties(title=title, width=max(WIDTH, 18 * len(order)), height=HEIGHT)
@@ -211,20 +222,25 @@ def heatmaps(
         domain: Values at the two ends of the colour scale.
         y: Labels of the rows; default: their numbers.
     """
-    sort, middle = list(x), sum(domain) / 2
+    # columns from the left, rows from the bottom
+    columns = list(x)
     rows = np.arange(len(next(iter(panels.values())))) if y is None else np.array(list(y))
-    from_top = rows[::-1].tolist()
+    rows_from_top = rows[::-1].tolist()
+    labels = alt.Axis(labelAngle=-90 if max(map(len, x)) > LONGEST_LEVEL else 0, labelLimit=0)
+    # one colour scale; text is dark on light cells
     colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
+    middle = sum(domain) / 2
     ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
     tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]
-    labels = alt.Axis(labelAngle=-90 if max(map(len, x)) > LONGEST_LEVEL else 0, labelLimit=0)
     charts: list[Any] = []
     for name, values in panels.items():
+        # one table row per cell
         row, column = np.indices(values.shape).reshape(2, -1)
         cells = {x_title: np.array(x)[column], y_title: rows[row], value: values.ravel(), "map": name}
         base = alt.Chart(pd.DataFrame(cells)).encode(
-            alt.X(f"{x_title}:N", sort=sort, axis=labels), alt.Y(f"{y_title}:O", sort=from_top)
+            alt.X(f"{x_title}:N", sort=columns, axis=labels), alt.Y(f"{y_title}:O", sort=rows_from_top)
         )
+        # coloured cells, with their values if there are not too many
         layers = [base.mark_rect().encode(colour, tooltip=tooltip)]
         if values.size <= MAX_LABELLED_CELLS:
             text = base.mark_text(fontSize=10).encode(alt.Text(f"{value}:Q", format=".2f"), color=ink, tooltip=tooltip)
@@ -263,12 +279,14 @@ def pattern_maps(
         columns: Maps per row.
         full_tokens: Write tokens out, in larger maps; else those of one character.
     """
+    # one row per visible cell of each map
     tables = []
     for name, values in maps.items():
         query, key = np.indices(values.shape).reshape(2, -1)
         tables.append(pd.DataFrame({"query": query, "key": key, "weight": values.ravel().round(4), "map": name}))
     table = pd.concat(tables)
     table = table[table["weight"] > MIN_WEIGHT]
+    # positions are labelled by their tokens
     positions = list(range(len(tokens)))
     names = json.dumps([token if full_tokens or len(token) == 1 else "·" for token in tokens])
     axis = {"labelExpr": f"{names}[datum.value]", "ticks": False, "title": None}
@@ -293,7 +311,8 @@ def chart_svg(chart: Any) -> str:
     """SVG text of a chart, or of its Vega-Lite dict, rendered without a browser."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(drawable(dict(chart) if isinstance(chart, Mapping) else chart.to_dict()))
+    spec = dict(chart) if isinstance(chart, Mapping) else chart.to_dict()
+    return vl_convert.vegalite_to_svg(drawable(spec))
 
 
 def drawable(spec: Any) -> Any:

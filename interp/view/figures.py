@@ -38,6 +38,7 @@ def chart_figure(chart: Any) -> Markup:
     """
     spec = dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json())
     svg = chart_svg(spec)
+    # how the chart looks on a dark page depends on its colours
     kind = ""
     if '"viridis"' not in json.dumps(spec) and _SHADED.search(svg):
         kind = " pale"  # low values are nearly white: an undrawn cell must look like them
@@ -58,6 +59,7 @@ def image(svg: str) -> Markup:
     """A chart's SVG as one image: shorter, with a text alternative, and with ids that no other chart has."""
     text = _text_alternative(svg)
     svg = _with_unique_ids(svg)
+    # labels of marks become tooltips; what no reader sees is removed
     svg = _LABEL.sub(_tip, svg)
     svg = _INVISIBLE.sub("", _ROLES.sub("", svg))
     svg = svg.replace(' font-family="sans-serif"', "").replace(' opacity="1"', "").replace(' aria-hidden="true"', "")
@@ -71,9 +73,11 @@ def _with_two_decimals(attribute: re.Match[str]) -> str:
 
 def _with_unique_ids(svg: str) -> str:
     """Replace ids, which count all charts of the process, by a digest of the chart and a number."""
+    # number them from 0, so that equal charts give equal text
     old_ids = dict.fromkeys(re.findall(r' id="([^"]*)"', svg))
-    ids = {old: f"id-{index}" for index, old in enumerate(old_ids)}
+    ids = {old_id: f"id-{index}" for index, old_id in enumerate(old_ids)}
     svg = _REFERENCE.sub(lambda match: match[1] + ids.get(match[2], match[2]) + match[3], svg)
+    # then put the digest of that text in front, so that other charts have other ids
     digest = hashlib.sha256(svg.encode()).hexdigest()[:8]
     return _REFERENCE.sub(lambda match: f"{match[1]}c{digest}-{match[2]}{match[3]}", svg)
 

@@ -36,7 +36,9 @@ class Offline:
         return super().to_html(*args, inline=inline, **options)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _composing(name: str) -> Callable[..., Any]:
+def _offline_method(name: str) -> Callable[..., Any]:
+    """Altair's method of this name, whose result is displayed and saved without a network too."""
+
     @wraps(getattr(alt.TopLevelMixin, name, None) or getattr(alt.Chart, name))
     def compose(self: Any, *args: Any, **options: Any) -> Any:
         return offline(getattr(super(Offline, self), name)(*args, **options))
@@ -45,7 +47,7 @@ def _composing(name: str) -> Callable[..., Any]:
 
 
 for _name in ("__add__", "__and__", "__or__", "facet", "repeat"):
-    setattr(Offline, _name, _composing(_name))
+    setattr(Offline, _name, _offline_method(_name))
 
 
 class _Chart(Offline, alt.Chart): ...
@@ -69,8 +71,16 @@ class _HConcatChart(Offline, alt.HConcatChart): ...
 class _VConcatChart(Offline, alt.VConcatChart): ...
 
 
-_KINDS = (_Chart, _LayerChart, _FacetChart, _RepeatChart, _ConcatChart, _HConcatChart, _VConcatChart)
-_OFFLINE: dict[type, type] = {kind.__mro__[2]: kind for kind in _KINDS}
+_OFFLINE: dict[type, type] = {
+    alt.Chart: _Chart,
+    alt.LayerChart: _LayerChart,
+    alt.FacetChart: _FacetChart,
+    alt.RepeatChart: _RepeatChart,
+    alt.ConcatChart: _ConcatChart,
+    alt.HConcatChart: _HConcatChart,
+    alt.VConcatChart: _VConcatChart,
+}
+"""The offline class of each class of Altair."""
 
 
 def offline(chart: Any) -> Any:

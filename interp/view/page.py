@@ -55,19 +55,21 @@ def write_page(
     """
     if not sections:
         raise ValueError("sections is empty; a page needs at least one.")
-    contents, entries = [], []
+    # each section, and its line in the table of contents
+    contents, rendered_sections = [], []
     for index, section in enumerate(sections, start=1):
         anchor = section.anchor or f"section-{index}"
         contents.append(Entry(anchor=anchor, name=section.short or section.title, under=section.under))
-        entries.append(_template_values(section, anchor))
-    has_charts = any(entry["figures"] for entry in entries)
+        rendered_sections.append(_template_values(section, anchor))
+    # the script is for charts only
+    has_charts = any(values["figures"] for values in rendered_sections)
     html = render(
         "page.html.jinja",
         title=title,
         lead=lead,
         identity=identity,
         contents=contents,
-        sections=entries,
+        sections=rendered_sections,
         script=resource("page.js") if has_charts else None,
         dark=dark_rules(),
     )

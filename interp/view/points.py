@@ -18,6 +18,7 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
     scale = alt.Scale(zero=zero, nice=True)
     # names without a dot, which would be read as a path
     short = {name: f"c{index}" for index, name in enumerate(table.columns)}
+    # the tooltip shows every column
     tooltip = []
     for name in table.columns:
         kind = "Q" if pd.api.types.is_float_dtype(table[name]) else "N"
@@ -41,13 +42,14 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
         panel: Column that splits the chart into panels, side by side, each with its own y axis.
     """
     order = list(dict.fromkeys(table[x]))
-    across = alt.X(f"{x}:N", sort=order, title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.25))
+    x_axis = alt.X(f"{x}:N", sort=order, title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.25))
     charts: list[Any] = []
     for name, panel_table in table.groupby(panel, sort=False):
-        base = alt.Chart(panel_table).encode(across, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
-        thin = base.mark_line(opacity=0.45, strokeWidth=1.2, point=alt.OverlayMarkDef(size=22, opacity=0.6)).encode(
+        base = alt.Chart(panel_table).encode(x_axis, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
+        # a thin line per model, and a thick one for their mean
+        models = base.mark_line(opacity=0.45, strokeWidth=1.2, point=alt.OverlayMarkDef(size=22, opacity=0.6)).encode(
             detail=f"{line}:N", color=alt.value(COLOURS[0]), tooltip=[f"{line}:N", f"{x}:N", *numbers(y)]
         )
         mean = base.mark_line(strokeWidth=3.5, color="#1c2330").encode(alt.Y(f"mean({y}):Q", title=str(name)))
-        charts.append(alt.layer(thin, mean).properties(width=170, height=HEIGHT))
+        charts.append(alt.layer(models, mean).properties(width=170, height=HEIGHT))
     return alt.hconcat(*charts, title=title).resolve_scale(y="independent")

@@ -28,6 +28,7 @@ def error_growth(
         bound: Its upper bound.
         layers: Name of each layer.
     """
+    # two rows per layer: the error and its bound
     names = [f"{index} {name}" for index, name in enumerate(layers)]
     kinds = [FOUND] * len(names) + [BOUND] * len(names)
     table = pd.DataFrame({"layer": names * 2, "error": [*error, *bound], "which": kinds})

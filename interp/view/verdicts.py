@@ -29,15 +29,21 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], n: str) -> a
         sentences: The finding on each head, shown in its tooltip.
         n: Number of sequences behind the figures, as text.
     """
+    # the cost is that of replacing the head's output by its mean
     table = table[["layer", "head", "verdict", "label", "kind", "score", "score_low", "score_high"]].assign(
         cost=table["mean"], cost_low=table["mean_low"], cost_high=table["mean_high"], finding=list(sentences)
     )
+    # a legend of the verdicts that occur
     present = set(table["verdict"])
     colour = colour_by("verdict", {name: colour for name, colour in VERDICT_COLOURS.items() if name in present})
-    across = alt.Scale(domain=[min(-0.2, *table["score_low"]), 1.02])
-    up = alt.Scale(domain=[min(-0.1, *table["cost_low"]), max(0.6, *table["cost_high"])])
-    x, y = alt.X("score:Q", scale=across, title=SCORE), alt.Y("cost:Q", scale=up)
-    x_low, y_low = alt.X("score_low:Q", scale=across, title=SCORE), alt.Y("cost_low:Q", scale=up, title=COST)
+    # axes that contain all intervals
+    x_scale = alt.Scale(domain=[min(-0.2, *table["score_low"]), 1.02])
+    y_scale = alt.Scale(domain=[min(-0.1, *table["cost_low"]), max(0.6, *table["cost_high"])])
+    x = alt.X("score:Q", scale=x_scale, title=SCORE)
+    y = alt.Y("cost:Q", scale=y_scale)
+    x_low = alt.X("score_low:Q", scale=x_scale, title=SCORE)
+    y_low = alt.Y("cost_low:Q", scale=y_scale, title=COST)
+    # a cross of both intervals, and a point
     tooltip = ["finding:N", "kind:N", *numbers("score", "cost", digits=".3f")]
     base = alt.Chart(table)
     layers: list[Any] = [
@@ -48,15 +54,17 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], n: str) -> a
         ),
     ]
     scatter = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=f"every head, n = {n} (95 % intervals)")
-    return alt.vconcat(scatter, _map(base, table, colour, tooltip)).resolve_scale(color="shared")
+    return alt.vconcat(scatter, _verdict_map(base, table, colour, tooltip)).resolve_scale(color="shared")
 
 
-def _map(base: alt.Chart, table: pd.DataFrame, colour: alt.Color, tooltip: Sequence[Any]) -> Any:
+def _verdict_map(base: alt.Chart, table: pd.DataFrame, colour: alt.Color, tooltip: Sequence[Any]) -> Any:
+    """A map of layers and heads, coloured by verdict, with the verdict in each cell."""
     base = base.encode(
         alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)), alt.Y("layer:O", sort="descending", title="layer")
     )
     size = {"width": max(120, 66 * (max(table["head"]) + 1)), "height": max(50, 30 * (max(table["layer"]) + 1))}
     cells = base.mark_rect(stroke="#fff").encode(colour, tooltip=list(tooltip))
+    # white text on dark cells
     dark = alt.FieldOneOfPredicate(field="verdict", oneOf=["faithful", "misleading", "hidden"])
     ink = alt.condition(dark, alt.value("#fff"), alt.value("#222"))
     words = base.mark_text(fontSize=10).encode(alt.Text("verdict:N"), color=ink, tooltip=list(tooltip))
