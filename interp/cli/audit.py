@@ -31,10 +31,12 @@ def audit(
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
+    # the audit of heads, and of probes
     options: dict[str, Any] = {"n": int(n) if n.isdigit() else n, "limit": limit, "at_chance": at_chance}
     results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, **options, seed=seed)}
     if probes:
         results["probes"] = audit_probe(trained.model, trained.task, seed=seed)
+    # files
     if out is not None:
         results["heads"].save(out)
     if page is not None:

@@ -23,10 +23,12 @@ def demo(
     if quick and fresh:
         raise ValueError("--quick trains nothing; omit --fresh.")
     if quick:
-        page, models = run_quick_demo(out, seed=seed), {"model": SHIPPED}
+        page = run_quick_demo(out, seed=seed)
+        models = {"model": SHIPPED}
     else:
         page = run_demo(out, seed=seed, fresh=fresh)
         models = {"model": out / "model", "control": out / "control"}
+    # where everything is
     results = {name: out / f"{name}.json" for name in ("probes", "heads", "audit")}
     files = {"page": page, **models, **results}
     return Output(text=f"report: {page}", values={name: str(path) for name, path in files.items()})

@@ -84,6 +84,7 @@ def _analyse(
     For a small model, one process is faster: a second one imports everything again, which takes five seconds.
     """
     print("Probing every layer, and auditing every head ...")
+    # probes and audit, in two processes if there are two
     run = runs["model"]
     results: dict[str, Any] = {}
     calls = [(analysis, (source, seed)) for analysis in (_audit, _probe_and_classify)]
@@ -93,6 +94,7 @@ def _analyse(
             count.advance()
         # in the order of the page
         results = {name: results[name] for name in ("audit", "probes", "heads", "sets") if name in results}
+        # files and report
         folder.mkdir(parents=True, exist_ok=True)
         for name, result in results.items():
             result.save(folder / f"{name}.json")
@@ -107,6 +109,7 @@ def _analyse(
             title=title,
         )
         count.advance()
+    # the summary
     print(f"\n{evaluations['model']}\n\n{results['probes']}\n\n{results['audit'].summary()}")
     if "sets" in results:
         print(f"\n{results['sets']}\n")
@@ -118,18 +121,21 @@ def _analyse(
 
 
 def _probe_and_classify(folder: Path, seed: int) -> dict[str, Any]:
+    """Probes and patterns of a model, and ablations of the heads of each kind."""
     torch.set_num_threads(1)
     run = TrainingRun.load(folder)
     model, task = run.model, run.task
     patterns = classify_heads(model, task, seed=seed)
-    kinds = {kind: patterns.heads(kind) for kind in ("association", "manipulation") if patterns.heads(kind)}
     results: dict[str, Any] = {"probes": probe(model, task, verify=True, seed=seed), "heads": patterns}
-    if kinds:
-        results["sets"] = ablate_heads(model, task, heads=kinds, n=N_SETS, n_random=10, seed=seed)
+    heads_by_kind = {kind: patterns.heads(kind) for kind in ("association", "manipulation")}
+    heads_by_kind = {kind: heads for kind, heads in heads_by_kind.items() if heads}
+    if heads_by_kind:
+        results["sets"] = ablate_heads(model, task, heads=heads_by_kind, n=N_SETS, n_random=10, seed=seed)
     return results
 
 
 def _audit(folder: Path, seed: int) -> dict[str, Any]:
+    """Verdicts on the heads of a model, also if its accuracy is at chance."""
     torch.set_num_threads(1)
     run = TrainingRun.load(folder)
     return {"audit": audit(run.model, run.task, n=N_AUDIT, seed=seed, at_chance=True)}

@@ -31,8 +31,10 @@ def heads(
         raise ValueError("--method is how heads are ablated; add --ablate, or omit it.")
     trained = TrainingRun.load(run)
     task = trained.task
-    # ablation is first, because it checks the method
-    ablation = {"ablation": ablate_heads(trained.model, task, method=method or "zero", seed=seed)} if ablate else {}
+    # ablation is first, because it checks the method, and printed last
+    ablation = {}
+    if ablate:
+        ablation["ablation"] = ablate_heads(trained.model, task, method=method or "zero", seed=seed)
     patterns = classify_heads(trained.model, task, seed=seed)
     results: dict[str, Any] = {"patterns": patterns, **ablation}
     if page is not None:

@@ -43,18 +43,22 @@ class Options:
     def parameters(self) -> dict[str, inspect.Parameter]:
         """One parameter per option, by field. None is its default, unless the option is required."""
         dataclass_fields = self._fields()
-        types, helps = _types(self.cls), _field_docstrings(self.cls)
+        hints = _type_hints(self.cls)
+        help_texts = _field_docstrings(self.cls)
         parameters = {}
         for name in {**dataclass_fields, **self.converted}:
+            # an option that is converted elsewhere replaces the field
             if name in self.converted:
                 kind, text = self.converted[name]
                 parameters[name] = self._parameter(name, kind, text)
                 continue
-            kind = _option_type(types[name])
+            # a field of a type that the command line cannot read is no option
+            kind = _option_type(hints[name])
             if kind is not None:
-                required = not self.optional and name not in self.preset and _is_required(dataclass_fields[name])
-                choices = _choices(types[name])
-                parameters[name] = self._parameter(name, kind, helps.get(name, ""), choices, required=required)
+                has_value = self.optional or name in self.preset or _has_default(dataclass_fields[name])
+                choices = _choices(hints[name])
+                text = help_texts.get(name, "")
+                parameters[name] = self._parameter(name, kind, text, choices, required=not has_value)
         return parameters
 
     def values(self, command_line: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,6 +86,7 @@ class Options:
         return f"{self.panel.lower()}_{name}"
 
     def _fields(self) -> dict[str, Field]:
+        """The fields of the dataclass that may be options."""
         if not is_dataclass(self.cls):
             return {}
         return {entry.name: entry for entry in fields(self.cls) if entry.init and entry.name not in self.excluded}
@@ -89,14 +94,17 @@ class Options:
     def _parameter(
         self, name: str, kind: Any, text: str, choices: tuple[Any, ...] = (), *, required: bool = False
     ) -> inspect.Parameter:
+        """The parameter of an option: its flag, type, help text and choices."""
+        # the help shows the default, unless it could not be written like this on a command line
         default = {**self.defaults, **self.preset}.get(name)
         is_printable = isinstance(default, bool | int | float | str | tuple)
-        # a value of another type than the option's could not be written like this on a command line
         if is_printable and (kind is not str or isinstance(default, str)):
             text = f"{text} Default: {default}.".strip()
         flag = self.flag(name)
+        if kind is bool:
+            flag = f"{flag}/--no-{flag.removeprefix('--')}"
         option = typer.Option(
-            f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool else flag,
+            flag,
             help=escape(text),
             metavar="|".join(map(str, choices)) or None,
             rich_help_panel=self.panel,
@@ -109,11 +117,16 @@ class Options:
         )
 
 
-def _is_required(dataclass_field: Field) -> bool:
-    return dataclass_field.default is MISSING and dataclass_field.default_factory is MISSING
+def _has_default(dataclass_field: Field) -> bool:
+    return dataclass_field.default is not MISSING or dataclass_field.default_factory is not MISSING
 
 
-def _types(cls: type) -> dict[str, Any]:
+def _type_hints(cls: type) -> dict[str, Any]:
+    """The type of each field.
+
+    Raises:
+        ValueError: an annotation that cannot be resolved.
+    """
     try:
         return get_type_hints(cls)
     except NameError as error:
@@ -140,13 +153,6 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return get_args(literals[0]) if literals else ()
 
 
-def _string(statement: ast.stmt) -> str | None:
-    """The string that a statement consists of, if it is one."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return statement.value.value if isinstance(statement.value.value, str) else None
-    return None
-
-
 def _field_docstrings(cls: type) -> dict[str, str]:
     """The docstring below each field of a dataclass and of its bases, where their source can be read."""
     docstrings: dict[str, str] = {}
@@ -158,10 +164,9 @@ def _field_docstrings(cls: type) -> dict[str, str]:
         except (OSError, TypeError, SyntaxError, ValueError):
             continue
         assert isinstance(tree, ast.ClassDef)
-        # a field, and the string that follows it
-        for statement, string in pairwise(tree.body):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                text = _string(string)
-                if text is not None:
-                    docstrings[statement.target.id] = inspect.cleandoc(text)
+        # a field, and a statement that is a string
+        for statement, next_statement in pairwise(tree.body):
+            match statement, next_statement:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docstrings[name] = inspect.cleandoc(text)
     return docstrings

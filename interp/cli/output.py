@@ -87,6 +87,7 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         The exit code.
     """
     as_json = "--json" in arguments
+    # what commands print themselves goes to stderr with --json
     with _sigterm_as_interrupt(), redirect_stdout(sys.stderr) if as_json else nullcontext():
         code, output, error = _call(app, arguments)
     if error:
@@ -122,6 +123,7 @@ def did_you_mean(name: str, names: Sequence[str]) -> str:
 
 def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Output | None, str]:
     """Exit code, output and error of a command line. An unexpected error prints its traceback."""
+    # interruptions, errors of the user, then failures
     try:
         result = app(list(arguments), prog_name="interp", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
@@ -129,11 +131,13 @@ def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Outpu
     except Stopped as stopped:
         return INTERRUPTED, None, str(stopped)
     except OSError as error:
-        return USAGE if isinstance(error, UNUSABLE) else FAILED, None, _text(error)
+        code = USAGE if isinstance(error, UNUSABLE) else FAILED
+        return code, None, _text(error)
     except ValueError as error:
         from interp.training.train import Diverged
 
-        return FAILED if isinstance(error, Diverged) else USAGE, None, _text(error)
+        code = FAILED if isinstance(error, Diverged) else USAGE
+        return code, None, _text(error)
     except MissingExtra as error:
         return USAGE, None, str(error)
     except TypeError as error:
@@ -152,10 +156,13 @@ def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Outpu
     # what typer returns after Ctrl-C
     if result == INTERRUPTED:
         return INTERRUPTED, None, "interrupted."
-    return (result.code, result, "") if isinstance(result, Output) else (DONE, None, "")
+    if isinstance(result, Output):
+        return result.code, result, ""
+    return DONE, None, ""
 
 
 def _text(error: Exception) -> str:
+    """The message of an error, with the file for errors of the operating system."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         # filename2 is the target of a rename
         return f"{error.strerror}: {error.filename2 or error.filename}"

@@ -66,6 +66,7 @@ def reproduce(
         raise ValueError("--against is what --check compares with; add --check.")
     if with_models and bundle is None:
         raise ValueError("--with-models is about a bundle; add --bundle FILE.")
+    # the study; without a name all are listed
     entry_points = _study_entry_points()
     if study is None:
         return _list_studies(entry_points)
@@ -96,6 +97,7 @@ def reproduce(
 
 
 def _check_modes(modes: dict[str, bool]) -> None:
+    """Check that at most one of the options that choose what to do is given."""
     chosen_modes = [name for name, is_chosen in modes.items() if is_chosen]
     if len(chosen_modes) > 1:
         raise ValueError(f"{chosen_modes[0]} and {chosen_modes[1]} exclude each other; give one of them.")

@@ -41,6 +41,7 @@ def sweep(
     from interp.sweeps.sweep import SweepRuns
     from interp.sweeps.sweep import sweep as train_all
 
+    # modes that train nothing
     if list_models and slurm:
         raise ValueError("--list and --slurm exclude each other; give one of them.")
     if list_models:
@@ -50,6 +51,7 @@ def sweep(
         missing = [index for index, status in enumerate(statuses) if status != "trained"]
         script = slurm_script(file, out, missing)
         return Output(text=script, values={"script": script})
+    # train all models, or one
     if job is not None:
         if not 0 <= job < len(grid):
             raise ValueError(f"--job is {job}; the sweep has the models 0 to {len(grid) - 1}.")
@@ -61,11 +63,13 @@ def sweep(
 
 
 def _values(runs: Any) -> dict[str, Any]:
+    """The table of models as plain values."""
     table: Any = runs.table()
     return {"folder": str(runs.folder), "models": table.to_dict("records")}
 
 
 def _table_output(runs: Any) -> Output:
+    """The table of models, and how many are trained."""
     table: Any = runs.table()
     text = f"{table.drop(columns='key').to_string(max_rows=200)}\n{runs.tally(list(table['status']))}"
     return Output(text=text, values=_values(runs))
@@ -109,6 +113,7 @@ def read_sweep(file: Path) -> Any:
     from interp.training.configs import config_for
 
     tables = _read_tables(file)
+    # the task, a config that fits it, and the settings
     try:
         task = _task(tables.get("task", {}), file)
         sizes = dict(tables.get("model", {}))
@@ -133,6 +138,7 @@ def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _task(table: Mapping[str, Any], file: Path) -> Any:
+    """The task of a name, with the options of the table."""
     from interp.tasks.registry import task_class_of
 
     options = dict(table)

@@ -62,6 +62,7 @@ def _train_group() -> None: ...
 
 
 def _command(name: str, function: Any, text: str) -> Any:
+    """A command from a function and its help text."""
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     app.command(name, help=text)(function)
     return typer.main.get_command(app)
@@ -87,6 +88,7 @@ def _train_command(name: str) -> Any:
     ) -> Output:
         if identity:
             values |= {model_options.parameter_name(field): True for field in ("qk_identity", "vo_identity")}
+        # each panel reads its options
         task = _make_task(task_class, task_options.values_with_preset(values))
         config = _make_config(task, family, model_options, model_options.values(values))
         settings = _make_settings(recipe_for(task), training_options.values_with_preset(values))
@@ -106,6 +108,7 @@ def _options(task_class: Any) -> tuple[Options, Options, Options]:
     from hooks import TransformerConfig
     from interp.training.settings import TrainSettings
 
+    # presets of the task are values of its fields, or else of the model's and the training's
     presets = dict(task_class.command_line_defaults)
     task_fields = getattr(task_class, "__dataclass_fields__", {})
     other_presets = {name: value for name, value in presets.items() if name not in task_fields}
@@ -124,6 +127,7 @@ def _options(task_class: Any) -> tuple[Options, Options, Options]:
         defaults=_recipe(task_class) | {"curriculum": "auto"},
         converted={"curriculum": CURRICULUM, "snapshots": SNAPSHOTS},
     )
+    # an option of the task that another panel has gets a longer name
     task_options = Options(
         panel="Task",
         cls=task_class,
@@ -183,6 +187,7 @@ def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
 
 
 def _snapshots(text: str) -> int | tuple[int, ...] | str:
+    """A number of snapshots, their steps, or text such as `on change`."""
     steps = text.split(",")
     if not all(step.strip().isdigit() for step in steps):
         return text
@@ -190,6 +195,11 @@ def _snapshots(text: str) -> int | tuple[int, ...] | str:
 
 
 def _stages(text: str) -> tuple[tuple[int, int], ...]:
+    """Stages of a curriculum from `length:steps,length:steps`.
+
+    Raises:
+        ValueError: any other text.
+    """
     if text == "none":
         return ()
     try:
@@ -200,11 +210,13 @@ def _stages(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **options: Any) -> Output:
+    """Train a model in a folder."""
     from hooks import make_model
     from interp.training.train import train
 
     model = make_model(config, seed=seed)
     run = train(model, task, settings, seed=seed, folder=folder, **options)
+    # what to do next; a model without attention has no probes
     text = str(run)
     if config.n_heads:
         verify = " --verify" if task.answer_label is not None else ""

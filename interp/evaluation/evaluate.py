@@ -101,6 +101,7 @@ def evaluate(
     '1.000 [0.960, 1.000]'
     """
     check_number("n", n, low=1)
+    # the model, which a baseline network already is
     if isinstance(model, Baseline):
         check_sizes(model, task, answers=True)
         net: ScorableModel = model
@@ -108,6 +109,7 @@ def evaluate(
         net = prepare_model(model, "evaluate", task)
     if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
+    # fresh examples, and their scores
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     score = score_batch(net, task, batch, depth=depth)
     # equal inputs are one independent unit

@@ -97,11 +97,13 @@ class ExtrapolationResult(Result):
         return alt.layer(lines, rule.encode(x=alt.datum(self.trained_depth)))
 
     def __str__(self) -> str:
+        # a column per target; a star marks those that are not supervised
         marks = ["" if supervised else "*" for supervised in self.supervised]
         names = [name + mark for name, mark in zip(self.targets, marks, strict=True)]
         widths = [max(5, len(name)) for name in names]
         header = "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
         lines = [f"depth  {header}"]
+        # a row per depth
         for depth, row in zip(self.depths, self.accuracy.value, strict=True):
             cells = "  ".join(f"{value:>{width}.3f}" for value, width in zip(row, widths, strict=True))
             note = "  <- n_layers" if depth == self.trained_depth else ""
@@ -154,12 +156,14 @@ def extrapolate(
     (2, 3)
     """
     prepare_model(model, "extrapolate", task)
+    # all depths that the model can be run at, up to a limit, or those given
     if depths is None:
-        greatest = model.cfg.n_layers * (DEPTH_FACTOR if _has_more_layers(model) else 1)
-        depths = range(1, greatest + 1)
+        factor = DEPTH_FACTOR if _has_more_layers(model) else 1
+        depths = range(1, model.cfg.n_layers * factor + 1)
     _check_depths(model, depths)
     depths = sorted(int(depth) for depth in depths)
     check_number("n", n, low=1)
+    # the examples of `evaluate`
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     if batch.supervised.all():
         raise ValueError(
@@ -189,15 +193,21 @@ def accuracy_by_depth(
     n_scored = batch.present.sum(0).numpy()
     inputs = distinct_inputs(batch)
     n_distinct = np.array([len(np.unique(inputs[present])) for present in batch.present.T.numpy()])
-    accuracy = right / np.maximum(n_scored, 1)
-    low, high = share_interval(accuracy, np.maximum(n_distinct, 1))
+    share = right / np.maximum(n_scored, 1)
+    low, high = share_interval(share, np.maximum(n_distinct, 1))
     # NaN where no example has the target
-    accuracy, low, high = (np.where(n_scored > 0, share, np.nan) for share in (accuracy, low, high))
+    has_target = n_scored > 0
+    accuracy = Interval(
+        value=np.where(has_target, share, np.nan),
+        low=np.where(has_target, low, np.nan),
+        high=np.where(has_target, high, np.nan),
+        n=n_distinct,
+    )
     return ExtrapolationResult(
         depths=tuple(depths),
         targets=task.targets,
         supervised=tuple(batch.supervised.tolist()),
-        accuracy=Interval(value=accuracy, low=low, high=high, n=n_distinct),
+        accuracy=accuracy,
         chance=task.chance,
         n=len(batch),
         n_scored=n_scored,
@@ -233,12 +243,13 @@ def right_by_depth(
     """
     _check_depths(model, depths)
     model.eval()
-    greatest = max(depths)
-    net = model if greatest <= model.cfg.n_layers else model.at_depth(greatest)
+    # one pass at the greatest depth has the residual streams of all
+    greatest_depth = max(depths)
+    net = model if greatest_depth <= model.cfg.n_layers else model.at_depth(greatest_depth)
     names = [f"blocks.{depth - 1}.hook_resid_post" for depth in depths]
     right = []
     for chunk in chunks_on_device(net, batch):
-        streams = activations_at_targets(net, chunk, names, depth=greatest)
+        streams = activations_at_targets(net, chunk, names, depth=greatest_depth)
         _check_finite(streams, depths)
         right_in_chunk = torch.stack([task.answers(net.read_out(stream)) == chunk.labels for stream in streams])
         right.append(right_in_chunk & chunk.present)
@@ -251,6 +262,7 @@ def _has_more_layers(model: TransformerStack) -> bool:
 
 
 def _check_depths(model: TransformerStack, depths: Sequence[int]) -> None:
+    """Check that depths are distinct positive integers at which the model can be run."""
     if not depths:
         raise ValueError("depths is empty; give at least one number of layers, or leave it out.")
     if min(depths) < 1:
@@ -260,6 +272,7 @@ def _check_depths(model: TransformerStack, depths: Sequence[int]) -> None:
             raise ValueError(f"depths has {depth}; it must have integers.")
         if list(depths).count(depth) > 1:
             raise ValueError(f"depths has {depth} more than once; give each number of layers once.")
+    # beyond its layers only if it defines more
     if max(depths) <= model.cfg.n_layers or _has_more_layers(model):
         return
     reason = "an untied model has separate weights for each layer, and no further layers"

@@ -97,11 +97,15 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
     score = score_batch(model, task, batch)
     # all windows have the same number of answers
     loss = (score.loss.double() / score.total.double()).numpy()
-    mean_loss, half_width = loss.mean(0), t_half_width(loss)
-    low, high = np.exp(mean_loss - half_width), np.exp(mean_loss + half_width)
+    # perplexity is exp of the mean loss, and so are the ends of its interval
+    mean_loss = loss.mean(0)
+    half_width = t_half_width(loss)
+    interval = Interval(
+        value=np.exp(mean_loss), low=np.exp(mean_loss - half_width), high=np.exp(mean_loss + half_width), n=n
+    )
     return PerplexityResult(
         targets=task.outcomes,
-        perplexity=Interval(value=np.exp(mean_loss), low=low, high=high, n=n),
+        perplexity=interval,
         loss=mean_loss,
         chance=task.d_vocab_out,
         n=n,

@@ -95,13 +95,17 @@ def report_run(
     Raises:
         ValueError: no test examples, or a result that has no section.
     """
-    runs = {"model": run} | ({"control": control} if control else {})
+    runs = {"model": run}
+    if control is not None:
+        runs["control"] = control
     with Count("report", len(runs) + 1) as count:
+        # held-out accuracies of each run
         evaluations = {}
         for name, evaluated_run in runs.items():
             seed = evaluated_run.manifest["seed"]
             evaluations[name] = evaluate(evaluated_run.model, task, n=n_test, seed=seed)
             count.advance()
+        # the page
         page = report(
             _ordered_sections(runs, task, results, evaluations),
             path,
@@ -119,8 +123,10 @@ def _ordered_sections(
     """The sections of a page about a run; pages with findings on heads come first."""
     pages_with_findings, other_results = [], []
     for result in results:
-        has_findings = isinstance(result, AttentionPage) and result.findings
-        (pages_with_findings if has_findings else other_results).append(result)
+        if isinstance(result, AttentionPage) and result.findings:
+            pages_with_findings.append(result)
+        else:
+            other_results.append(result)
     return [
         *pages_with_findings,
         sections.accuracy_section(evaluations, task),
@@ -146,6 +152,7 @@ def _lead(run: TrainingRun, task: Task, results: Sequence[Any], evaluation: Eval
 
 
 def _section(result: Any) -> Section:
+    """The section of a result, by its class; other results of verbs have a general one."""
     if isinstance(result, Section):
         return result
     for kind, section_of in SECTION_OF.items():

@@ -29,14 +29,13 @@ Rows = list[tuple[str, ...]]
 
 def setup_section(runs: dict[str, TrainingRun], task: Task) -> Section:
     """Task, model and training of each run, one line each."""
-    line_of = {
-        "task": lambda run: _task_line(run, task),
-        "model": lambda run: model_line(run.model),
-        "training": _training_line,
-    }
-    rows = [("", *runs)]
-    for name, describe in line_of.items():
-        rows.append((name, *map(describe, runs.values())))
+    # one column per run
+    rows = [
+        ("", *runs),
+        ("task", *(_task_line(run, task) for run in runs.values())),
+        ("model", *(model_line(run.model) for run in runs.values())),
+        ("training", *(_training_line(run) for run in runs.values())),
+    ]
     text = ""
     if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
         text = (
@@ -47,10 +46,14 @@ def setup_section(runs: dict[str, TrainingRun], task: Task) -> Section:
 
 
 def _task_line(run: TrainingRun, task: Task) -> str:
-    return (task if run.manifest["task"] == task.describe() else run.task).description
+    """Description of a run's task, which is read again only if it is not this one."""
+    if run.manifest["task"] == task.describe():
+        return task.description
+    return run.task.description
 
 
 def _training_line(run: TrainingRun) -> str:
+    """Steps, curriculum, association and duration of a run."""
     settings = run.manifest["settings"]
     stages = " ".join(f"{length}:{steps}" for length, steps in settings["curriculum"])
     curriculum = f" (chain length:steps {stages})" if stages else ""
@@ -76,6 +79,7 @@ def accuracy_section(evaluations: dict[str, EvaluationResult], task: Task) -> Se
     """Test accuracy of every target with its interval, as a chart and a table."""
     table = pd.concat([result.to_dataframe().assign(run=name) for name, result in evaluations.items()])
     first = next(iter(evaluations.values()))
+    # a row per target, a column per run
     rows = [("target", *evaluations)]
     for index, target in enumerate(first.targets):
         rows.append((target, *(result.accuracy[index].text(4) for result in evaluations.values())))
@@ -128,10 +132,12 @@ def heads_section(patterns: HeadPatterns) -> Section:
     rows: Rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
     for layer, row in enumerate(patterns.label):
         for head, label in enumerate(row):
+            # the kind of its label, or else the nearest
             kind = patterns.best_kind(layer, head)
             cell = (layer, head, kind)
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
             score = patterns.score[cell].text(2)
+            # a p value that is too small for a float is 0
             p = f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300"
             measures = [
                 patterns.value_weighted[cell],
@@ -181,6 +187,7 @@ def ablation_section(result: AblationResult) -> Section:
     if single:
         text += " Heads are ablated one at a time; a function that two heads share may show no effect."
         return Section(title="Ablation of single heads", text=text, chart=result.plot())
+    # a row without ablation, then one or two per set
     rows = [("ablated heads", *(f"accuracy on {target}" for target in result.targets))]
     rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
     for index, (name, heads) in enumerate(zip(result.names, result.heads, strict=True)):
@@ -188,33 +195,39 @@ def ablation_section(result: AblationResult) -> Section:
         rows.append((f"{name} ({len(heads)})", *(accuracy.text() for accuracy in accuracies)))
         if result.random_drop is not None:
             drops = result.random_drop[index]
-            mean, worst = result.clean - drops.mean(0), result.clean - drops.max(0)
-            cells = (f"{value:.3f}, worst {lowest:.3f}" for value, lowest in zip(mean, worst, strict=True))
+            means = result.clean - drops.mean(0)
+            lowest = result.clean - drops.max(0)
+            cells = (f"{mean:.3f}, worst {low:.3f}" for mean, low in zip(means, lowest, strict=True))
             rows.append((f"{len(drops)} random sets of {len(heads)}", *cells))
     return Section(title="Ablation of sets of heads", text=text, chart=result.plot(), table=rows)
 
 
 def variation_section(result: VariationResult) -> Section:
     """Distance between the patterns of models, layer by layer, and between random patterns."""
-    spread = result.baselines.index("own rows, keys shuffled")
+    # the baselines before this one are of random patterns, and the same in every layer
+    shuffled = result.baselines.index("own rows, keys shuffled")
     rows: Rows = [
         ("layer", "variation [95 %]", "/ flat simplex", "/ own rows, keys shuffled", "relative entropy [95 %]")
     ]
     for layer, ratio in enumerate(result.ratio_to()):
-        variation, entropy = result.variation[layer], result.relative_entropy[layer]
-        cells = [f"{variation:.3f} (one pair)", f"{entropy:.2f}"]
+        variation = result.variation[layer]
+        entropy = result.relative_entropy[layer]
+        # two models give one pair, and no interval
         if result.n > 2:
-            cells = [variation.text(), entropy.text(2)]
-        to_shuffled = float(variation) / max(result.baseline[spread, layer], 1e-300)
-        rows.append((str(layer), cells[0], f"{ratio:.2f}", f"{to_shuffled:.2f}", cells[1]))
-    fixed = zip(result.baselines[:spread], result.baseline[:spread, 0], strict=True)
+            variation_text, entropy_text = variation.text(), entropy.text(2)
+        else:
+            variation_text, entropy_text = f"{variation:.3f} (one pair)", f"{entropy:.2f}"
+        ratio_to_shuffled = float(variation) / max(result.baseline[shuffled, layer], 1e-300)
+        rows.append((str(layer), variation_text, f"{ratio:.2f}", f"{ratio_to_shuffled:.2f}", entropy_text))
+    distances = zip(result.baselines[:shuffled], result.baseline[:shuffled, 0], strict=True)
+    distance_texts = [f"{name} {mean:.2f}" for name, mean in distances]
     text = (
         f"Squared Frobenius distance between the attention patterns of {result.n} models on the same input, mean over "
         f"{result.n_pairs} pairs, over heads and over {len(result.prefixes)} input(s). Intervals resample models, not "
         "pairs, since pairs share models. Sharp patterns are at larger distances than flat ones regardless of their "
         "meaning; for comparison, the table has the relative entropy (0 for a single key, 1 for uniform) and the ratio "
         "to the distance after shuffling the keys of each row. Expected distances of random patterns: "
-        f"{'; '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
+        f"{'; '.join(distance_texts)}."
     )
     return Section(title="Attention variation between models", text=text, chart=result.plot(), table=rows)
 
@@ -245,13 +258,14 @@ def audit_section(result: AuditResult) -> Section:
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
         name = f"{head.layer}.{head.head}"
         rows.append((name, head.verdict, sentence.removeprefix(f"{name} ")))
-    worst = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
+    # one threshold per outcome; equal ones are printed once
+    thresholds = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
     text = (
         "A pattern shows where a head attends, not what it does. Faithful: the head is needed, and acts through its "
         "pattern. Misleading: it has a clear pattern, but is not needed or acts through something else. Hidden: it is "
         "needed, but has no clear pattern. Idle: neither. Redundant: not needed alone, but needed together with its "
         "partners. Undecided: the intervals do not separate these cases. Needed means that accuracy falls by more than "
-        f"{worst} when the output of the head is replaced by its mean over other sequences. {result.counted()} "
+        f"{thresholds} when the output of the head is replaced by its mean over other sequences. {result.counted()} "
         f"sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Bonferroni)."
     )
     if result.warnings:
@@ -261,6 +275,7 @@ def audit_section(result: AuditResult) -> Section:
 
 def printed_section(result: Result) -> Section:
     """Any other result: its chart and its printed text."""
+    # the name of its class in words, without "Result"
     title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(result).__name__)
     title = title.removesuffix(" result").strip().capitalize()
     return Section(title=title, chart=result.plot(), html=Markup("<pre>{}</pre>").format(str(result)))
