@@ -14,24 +14,24 @@ TRAIN = shlex.split("train lego --n-vars 2 --layers 1 --width 16 --association n
 
 def test_train_help_lists_the_fields_of_task_config_and_settings(interp, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    done = interp("train", "lego", "--help")
-    assert done.returncode == 0, done.stderr
-    words = done.stdout.split()
+    process = interp("train", "lego", "--help")
+    assert process.returncode == 0, process.stderr
+    words = process.stdout.split()
     for option in ("--out", "--n-vars", "--group", "--layers", "--no-attn-bias", "--weight-decay", "--depth-range"):
         assert option in words
     for option in ("--n-layers", "--d-vocab", "--attention", "--mimicking", "--pattern", "--templates"):
         assert option not in words
-    assert "Variables in a chain. Default: 4." in done.stdout
+    assert "Variables in a chain. Default: 4." in process.stdout
     assert "none|mimic|query_key" in words
 
 
 def test_any_field_of_config_and_settings_is_an_option(interp, tmp_path):
-    more = shlex.split("--no-attn-bias --activation relu --weight-decay 0 --depth-range 1 1 --n-eval 50")
-    done = interp(*TRAIN, *more, "--out", "run")
-    assert done.returncode == 0, done.stderr
-    found = manifest(tmp_path / "run")
-    assert (found["config"]["attn_bias"], found["config"]["activation"]) == (False, "relu")
-    settings = found["settings"]
+    options = shlex.split("--no-attn-bias --activation relu --weight-decay 0 --depth-range 1 1 --n-eval 50")
+    process = interp(*TRAIN, *options, "--out", "run")
+    assert process.returncode == 0, process.stderr
+    stored = manifest(tmp_path / "run")
+    assert (stored["config"]["attn_bias"], stored["config"]["activation"]) == (False, "relu")
+    settings = stored["settings"]
     assert (settings["weight_decay"], settings["depth_range"], settings["n_eval"]) == (0, [1, 1], 50)
     unknown = interp(*TRAIN, "--weight-decy", "0", "--out", "other")
     assert unknown.returncode == 2
@@ -65,20 +65,20 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert "no intervention can cost accuracy" in refused.stderr
     assert not (tmp_path / "audit.html").exists()
     settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
-    done = interp("audit", "run", *settings)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"128 \(\d+ distinct\) sequences, level 0.01 \(Bonferroni\)", done.stdout)
-    assert "value: " in done.stdout
-    assert "page: audit.html" in done.stdout
+    process = interp("audit", "run", *settings)
+    assert process.returncode == 0, process.stderr
+    assert re.search(r"128 \(\d+ distinct\) sequences, level 0.01 \(Bonferroni\)", process.stdout)
+    assert "value: " in process.stdout
+    assert "page: audit.html" in process.stdout
     saved = json.loads((tmp_path / "audit.json").read_text())
     assert saved["result"] == "AuditResult"
     assert saved["values"]["n"] == 128
     page = (tmp_path / "audit.html").read_text()
     assert "<h2>Audit of heads</h2>" in page
     assert "<h2>Probe audit</h2>" in page
-    other = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
-    assert other.returncode == 0
-    assert "value: " not in other.stdout
+    second_process = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
+    assert second_process.returncode == 0
+    assert "value: " not in second_process.stdout
     assert json.loads((tmp_path / "other.json").read_text()) != saved
 
 
@@ -104,18 +104,18 @@ def test_audit_heads_and_probes(interp, tmp_path):
     ],
 )
 def test_errors_are_one_line(interp, tmp_path, arguments, words):
-    done = interp(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    process = interp(*arguments)
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert process.stderr.startswith("error: ")
+    assert process.stderr.count("\n") == 1
     assert not (tmp_path / "r").exists()
 
 
 @pytest.mark.parametrize(("given", "steps"), [("3", (0, 1, 4)), ("0,2", (0, 2)), ("on change", (0, 4))])
 def test_snapshots_are_a_number_steps_or_on_change(interp, tmp_path, given, steps):
-    done = interp(*TRAIN, "--steps", 4, "--snapshots", given, "--out", "run")
-    assert done.returncode == 0, done.stderr
+    process = interp(*TRAIN, "--steps", 4, "--snapshots", given, "--out", "run")
+    assert process.returncode == 0, process.stderr
     assert TrainingRun.load(tmp_path / "run").snapshots == steps
 
 
@@ -130,9 +130,9 @@ def test_the_default_curriculum_ends_at_the_chain_length(interp, tmp_path, monke
 
 def test_another_run_in_the_folder_is_refused(interp):
     assert interp(*TRAIN, "--out", "run").returncode == 0
-    other = interp(*TRAIN, "--seed", "1", "--out", "run")
-    assert other.returncode == 2
-    assert "seed is 0, not 1" in other.stderr
+    process = interp(*TRAIN, "--seed", "1", "--out", "run")
+    assert process.returncode == 2
+    assert "seed is 0, not 1" in process.stderr
     assert interp(*TRAIN, "--seed", "1", "--out", "run", "--fresh").returncode == 0
 
 
@@ -144,22 +144,22 @@ def manifest(folder):
 
 
 def test_train_on_a_template_family_or_given_templates(interp, tmp_path):
-    named = interp(*TEMPLATE, "--templates", "same_different", "--qk-identity", "--vo-identity", "--out", "named")
-    assert named.returncode == 0, named.stderr
-    assert "trained 2 steps" in named.stdout
-    assert "next: interp probe named --verify, or" in named.stdout
-    found = manifest(tmp_path / "named")
-    assert [one["tokens"] for one in found["task"]["templates"]] == [["a", "a"], ["a", "b"]]
-    assert (found["config"]["d_model"], found["config"]["n_heads"], found["config"]["n_layers"]) == (8, 2, 1)
-    assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is True
-    assert (found["task"]["train"], found["settings"]["n_train"], found["settings"]["keep"]) == (8, 8, "best")
+    process = interp(*TEMPLATE, "--templates", "same_different", "--qk-identity", "--vo-identity", "--out", "named")
+    assert process.returncode == 0, process.stderr
+    assert "trained 2 steps" in process.stdout
+    assert "next: interp probe named --verify, or" in process.stdout
+    stored = manifest(tmp_path / "named")
+    assert [template["tokens"] for template in stored["task"]["templates"]] == [["a", "a"], ["a", "b"]]
+    assert (stored["config"]["d_model"], stored["config"]["n_heads"], stored["config"]["n_layers"]) == (8, 2, 1)
+    assert stored["config"]["qk_identity"] is stored["config"]["vo_identity"] is True
+    assert (stored["task"]["train"], stored["settings"]["n_train"], stored["settings"]["keep"]) == (8, 8, "best")
 
     written = interp(*TEMPLATE, "--templates", "abR -> a", "--templates", "aaR -> R", "--out", "written")
     assert written.returncode == 0, written.stderr
-    found = manifest(tmp_path / "written")
-    assert [one["label"] for one in found["task"]["templates"]] == ["a", "R"]
-    assert found["config"]["tied_embedding"] is True
-    assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is False
+    stored = manifest(tmp_path / "written")
+    assert [template["label"] for template in stored["task"]["templates"]] == ["a", "R"]
+    assert stored["config"]["tied_embedding"] is True
+    assert stored["config"]["qk_identity"] is stored["config"]["vo_identity"] is False
 
 
 @pytest.mark.parametrize(
@@ -171,23 +171,23 @@ def test_train_on_a_template_family_or_given_templates(interp, tmp_path):
     ],
 )
 def test_train_other_models_on_templates(interp, tmp_path, family, templates, sizes):
-    more = ["--family", family, "--templates", templates, "--learning-rate", "0.5", "--out", "run"]
-    done = interp("train", "template", "--n", "8", *sizes, "--steps", "2", *more)
-    assert done.returncode == 0, done.stderr
-    found = manifest(tmp_path / "run")
-    assert found["config"].get("width", found["config"].get("d_model")) == 8
-    assert found["settings"]["learning_rate"] == 0.5
-    assert ("next: interp probe" in done.stdout) == (family == "template_copy")  # no analysis reads the others
+    options = ["--family", family, "--templates", templates, "--learning-rate", "0.5", "--out", "run"]
+    process = interp("train", "template", "--n", "8", *sizes, "--steps", "2", *options)
+    assert process.returncode == 0, process.stderr
+    stored = manifest(tmp_path / "run")
+    assert stored["config"].get("width", stored["config"].get("d_model")) == 8
+    assert stored["settings"]["learning_rate"] == 0.5
+    assert ("next: interp probe" in process.stdout) == (family == "template_copy")  # no analysis reads the others
 
 
 @pytest.mark.parametrize(
     ("family", "kind"), [("fully_connected", "fully connected"), ("rnn", "recurrent"), ("lstm", "recurrent")]
 )
 def test_a_network_without_attention_refuses_options_of_transformers(interp, tmp_path, family, kind):
-    done = interp(*TEMPLATE, "--family", family, "--identity", "--out", "run")
-    assert done.returncode == 2
+    process = interp(*TEMPLATE, "--family", family, "--identity", "--out", "run")
+    assert process.returncode == 2
     refused = f"a {kind} network has no --heads, --layers, --qk-identity, --vo-identity; of the model's options"
-    assert refused in done.stderr
+    assert refused in process.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -206,7 +206,7 @@ def test_sigterm_is_handled_like_ctrl_c(tmp_path):
 def test_an_unknown_method_fails_before_work_begins(interp, monkeypatch):
     assert interp(*TRAIN, "--out", "run").returncode == 0
     monkeypatch.setattr(Lego, "sample", lambda *args, **options: pytest.fail("sequences were sampled"))
-    done = interp("heads", "run", "--ablate", "--method", "assoc")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, uniform,")
-    assert done.stderr.endswith("Did you mean association?\n")
+    process = interp("heads", "run", "--ablate", "--method", "assoc")
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, uniform,")
+    assert process.stderr.endswith("Did you mean association?\n")

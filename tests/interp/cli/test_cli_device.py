@@ -6,18 +6,18 @@ from interp.cli.main import main
 
 
 def test_commands_pass_the_device_on(tmp_path, monkeypatch):
-    asked = []
+    devices = []
 
     def run(*, device, **options):
-        asked.append(device)
+        devices.append(device)
         return SimpleNamespace(page="page", to_dict=dict)
 
-    def train(*given, device, **options):
-        asked.append(device)
+    def train(*arguments, device, **options):
+        devices.append(device)
         return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[])
 
-    others = dict.fromkeys(("choose", "listing", "draw", "check", "bundle", "plan"))
-    study = SimpleNamespace(title="Toy", run=run, **others)
+    methods = dict.fromkeys(("choose", "listing", "draw", "check", "bundle", "plan"))
+    study = SimpleNamespace(title="Toy", run=run, **methods)
     monkeypatch.setattr(
         "interp.cli.reproduce._study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
     )
@@ -28,7 +28,7 @@ def test_commands_pass_the_device_on(tmp_path, monkeypatch):
             with pytest.raises(SystemExit) as stopped:
                 main()
             assert not stopped.value.code
-    assert asked == ["cuda:1", "cuda:1", None, None]
+    assert devices == ["cuda:1", "cuda:1", None, None]
 
 
 def test_a_missing_gpu_is_a_one_line_error(tmp_path, monkeypatch, capsys):

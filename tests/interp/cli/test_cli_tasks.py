@@ -81,67 +81,68 @@ def sums(monkeypatch):
     return registry.register(Sums)
 
 
-def document(done):
+def document(process):
     """The one JSON document on stdout."""
-    (line,) = done.stdout.splitlines()
+    (line,) = process.stdout.splitlines()
     return json.loads(line)
 
 
 def stored(content, tmp_path):
     """A result in its saved form, loaded."""
     (tmp_path / "stored.json").write_text(json.dumps(content))
-    kind = next(one for one in Result.__subclasses__() if one.__name__ == content["result"])
+    kind = next(result_class for result_class in Result.__subclasses__() if result_class.__name__ == content["result"])
     return kind.load(tmp_path / "stored.json")
 
 
 def test_every_command_runs_on_a_foreign_task(interp, sums, tmp_path):
-    done = interp("train", "sums", "--p", 3, "--out", "run", "--json")
-    assert done.returncode == 0, done.stderr
-    trained = document(done)
+    process = interp("train", "sums", "--p", 3, "--out", "run", "--json")
+    assert process.returncode == 0, process.stderr
+    trained = document(process)
     assert trained["command"] == "train"
     assert trained["result"] | {"seconds": 0, "accuracy": 0} == {
         "task": "sums", "folder": "run", "seed": 0, "steps": 2, "seconds": 0, "accuracy": 0,
     }  # fmt: skip
     assert list(trained["result"]["accuracy"]) == ["sum"]
-    assert done.stderr == ""  # no progress when piped
+    assert process.stderr == ""  # no progress when piped
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
     assert (manifest["task"]["modulus"], manifest["config"]["n_layers"]) == (3, 1)
 
-    done = interp("probe", "run", "--verify", "--json")
-    assert done.returncode == 0, done.stderr
-    probed = stored(document(done)["result"], tmp_path)
+    process = interp("probe", "run", "--verify", "--json")
+    assert process.returncode == 0, process.stderr
+    probed = stored(document(process)["result"], tmp_path)
     assert isinstance(probed, ProbeResult)
     assert probed.label == "label"  # the answer, not the first label
     assert probed.causal is not None
 
-    done = interp("heads", "run", "--ablate", "--page", "heads.html", "--json")
-    assert done.returncode == 0, done.stderr
-    found = document(done)["result"]
-    assert list(found) == ["patterns", "ablation", "page"]
-    assert type(stored(found["patterns"], tmp_path)).__name__ == "HeadPatterns"
-    assert type(stored(found["ablation"], tmp_path)).__name__ == "AblationResult"
-    assert (tmp_path / found["page"]).exists()
+    process = interp("heads", "run", "--ablate", "--page", "heads.html", "--json")
+    assert process.returncode == 0, process.stderr
+    results = document(process)["result"]
+    assert list(results) == ["patterns", "ablation", "page"]
+    assert type(stored(results["patterns"], tmp_path)).__name__ == "HeadPatterns"
+    assert type(stored(results["ablation"], tmp_path)).__name__ == "AblationResult"
+    assert (tmp_path / results["page"]).exists()
 
     settings = ("--at-chance", "--n", 64, "--probes", "--out", "audit.json", "--json")
-    done = interp("audit", "run", *settings)
-    assert done.returncode == 0, done.stderr
-    assert list(document(done)["result"]) == ["heads", "probes"]
-    assert document(done)["result"]["heads"] == json.loads((tmp_path / "audit.json").read_text())
+    process = interp("audit", "run", *settings)
+    assert process.returncode == 0, process.stderr
+    assert list(document(process)["result"]) == ["heads", "probes"]
+    assert document(process)["result"]["heads"] == json.loads((tmp_path / "audit.json").read_text())
 
-    done = interp("report", "run", "--json")
-    assert done.returncode == 0, done.stderr
-    assert document(done)["result"]["page"] == "run/report.html"
-    assert stored(document(done)["result"]["evaluation"], tmp_path).targets == ("sum",)
+    process = interp("report", "run", "--json")
+    assert process.returncode == 0, process.stderr
+    assert document(process)["result"]["page"] == "run/report.html"
+    assert stored(document(process)["result"]["evaluation"], tmp_path).targets == ("sum",)
     assert "was trained on sums" in (tmp_path / "run/report.html").read_text()
 
 
 def test_fields_are_options(interp, sums, tmp_path):
-    given = ["--order", "sorted", "--no-marked", "--span", "2", "0.25", "--task-steps", "9", "--task-seed", 6]
-    done = interp("train", "sums", *given, "--steps", 1, "--seed", 7, "--out", "run")
-    assert done.returncode == 0, done.stderr
+    options = ["--order", "sorted", "--no-marked", "--span", "2", "0.25", "--task-steps", "9", "--task-seed", 6]
+    process = interp("train", "sums", *options, "--steps", 1, "--seed", 7, "--out", "run")
+    assert process.returncode == 0, process.stderr
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
-    found = {"order": "sorted", "marked": False, "span": [2, 0.25], "steps": 9, "seed": 6, "modulus": 5, "weights": {}}
-    assert manifest["task"] == {"task": "sums"} | found
+    task_options = {"order": "sorted", "marked": False, "span": [2, 0.25], "steps": 9, "seed": 6}
+    task_options |= {"modulus": 5, "weights": {}}
+    assert manifest["task"] == {"task": "sums"} | task_options
     assert (manifest["settings"]["steps"], manifest["seed"]) == (1, 7)
     assert manifest["config"]["d_model"] == 8
 
@@ -154,9 +155,9 @@ def test_a_preset_of_the_task_is_for_its_own_field(interp, sums, tmp_path):
 
 def test_help_of_a_foreign_task(interp, sums, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    done = interp("train", "sums", "--help")
-    assert done.returncode == 0, done.stderr
-    words = done.stdout.split()
+    process = interp("train", "sums", "--help")
+    assert process.returncode == 0, process.stderr
+    words = process.stdout.split()
     for option in (
         "--p",
         "--order",
@@ -171,10 +172,10 @@ def test_help_of_a_foreign_task(interp, sums, monkeypatch):
         assert option in words
     for option in ("--modulus", "--weights"):
         assert option not in words
-    assert "Sums of two numbers modulo a prime." in done.stdout
-    assert "Numbers are 0 to one less. Default: 5." in done.stdout
-    assert "A field that is called as an option of training. Default: 4." in done.stdout
-    assert done.stdout.count("[required]") == 1  # --out
+    assert "Sums of two numbers modulo a prime." in process.stdout
+    assert "Numbers are 0 to one less. Default: 5." in process.stdout
+    assert "A field that is called as an option of training. Default: 4." in process.stdout
+    assert process.stdout.count("[required]") == 1  # --out
 
 
 @pytest.mark.parametrize(
@@ -188,11 +189,11 @@ def test_help_of_a_foreign_task(interp, sums, monkeypatch):
     ],
 )
 def test_bad_options_of_a_foreign_task(interp, sums, arguments, words):
-    done = interp("train", *arguments, "--out", "run")
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    process = interp("train", *arguments, "--out", "run")
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert process.stderr.startswith("error: ")
+    assert process.stderr.count("\n") == 1
 
 
 def test_a_field_without_default_has_to_be_given(interp, sums, tmp_path):
@@ -225,11 +226,11 @@ def test_text_options_are_converted_by_the_task(interp, sums, tmp_path):
 
         @classmethod
         def from_options(cls, *, scale=1.0, weights=(), **options):
-            pairs = (one.split("=") for one in weights)
+            pairs = (weight.split("=") for weight in weights)
             return cls(weights={name: float(value) * scale for name, value in pairs}, **options)
 
-    done = interp("train", "weighted", "--weights", "a=1", "--weights", "b=2", "--scale", 2, "--out", "run")
-    assert done.returncode == 0, done.stderr
+    process = interp("train", "weighted", "--weights", "a=1", "--weights", "b=2", "--scale", 2, "--out", "run")
+    assert process.returncode == 0, process.stderr
     assert json.loads((tmp_path / "run/manifest.json").read_text())["task"]["weights"] == {"a": 2.0, "b": 4.0}
 
 
@@ -237,17 +238,17 @@ def test_a_run_whose_task_is_not_known(interp, sums, monkeypatch):
     assert interp("train", "sums", "--out", "run").returncode == 0
     monkeypatch.setattr(registry, "_REGISTERED", {})
     for command in ("probe", "heads", "audit", "report"):
-        done = interp(command, "run")
-        assert done.returncode == 2
-        assert "there is no task 'sums' (the class test_cli_tasks:Sums) here" in done.stderr
-        assert "call interp.tasks.register" in done.stderr
+        process = interp(command, "run")
+        assert process.returncode == 2
+        assert "there is no task 'sums' (the class test_cli_tasks:Sums) here" in process.stderr
+        assert "call interp.tasks.register" in process.stderr
 
 
 def test_an_unknown_label_lists_those_of_the_task(interp, sums):
     interp("train", "sums", "--out", "run")
-    done = interp("probe", "run", "--label", "size")
-    assert done.returncode == 2
-    assert "label is 'size'; this task has first, label." in done.stderr
+    process = interp("probe", "run", "--label", "size")
+    assert process.returncode == 2
+    assert "label is 'size'; this task has first, label." in process.stderr
 
 
 def test_probe_prints_how_often_answers_follow(interp, sums):
@@ -257,14 +258,14 @@ def test_probe_prints_how_often_answers_follow(interp, sums):
 
 
 def test_known_tasks_are_listed(interp, sums):
-    done = interp("tasks")
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    process = interp("tasks")
+    assert process.returncode == 0
+    lines = process.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["dyck", "lego", "sums", "template", "text", "next:"]
     assert lines[2].split(maxsplit=1)[1] == "Sums of two numbers modulo a prime.  (test_cli_tasks:Sums)"
-    found = document(interp("tasks", "--json"))
-    assert found["command"] == "tasks"
-    assert found["result"]["tasks"][2] == {
+    listing = document(interp("tasks", "--json"))
+    assert listing["command"] == "tasks"
+    assert listing["result"]["tasks"][2] == {
         "task": "sums", "summary": "Sums of two numbers modulo a prime.", "class": "test_cli_tasks:Sums",
     }  # fmt: skip
 

@@ -75,17 +75,17 @@ def test_the_shipped_model_is_what_its_manifest_says(tmp_path):
     run = TrainingRun.load(SHIPPED)
     program, *arguments = shlex.split(run.manifest["command"])
     assert program == "interp"
-    made = {}
+    calls = {}
 
     def train(model, task, settings, *, seed, folder, **options):
-        made.update(seed=seed, task=task.describe(), config=model.cfg.to_dict(), settings=settings.to_dict())
-        made["initial_weights"] = weights_fingerprint(model)
+        calls.update(seed=seed, task=task.describe(), config=model.cfg.to_dict(), settings=settings.to_dict())
+        calls["initial_weights"] = weights_fingerprint(model)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("interp.training.train.train", train)
         assert run_command(app, [*arguments, "--out", str(tmp_path)]) == 130
-    assert {name: json.loads(json.dumps(value)) for name, value in made.items()} == {
+    assert {name: json.loads(json.dumps(value)) for name, value in calls.items()} == {
         name: run.manifest[name] for name in IDENTITY
     }
     assert run.model.cfg.to_dict() == run.manifest["config"]
@@ -107,9 +107,9 @@ def test_quick_and_fresh_exclude_each_other(capsys):
 
 @pytest.mark.slow
 def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "in_processes", lambda calls, n_jobs: [call(*given) for call, given in calls])
-    monkeypatch.setattr(demo, "_audited", lambda *given: {"audit": few(given[0])})
-    monkeypatch.setattr(demo, "_probed", lambda folder, seed: {"probes": probed(folder)})
+    monkeypatch.setattr(demo, "in_processes", lambda calls, n_jobs: [call(*arguments) for call, arguments in calls])
+    monkeypatch.setattr(demo, "_audit", lambda folder, seed: {"audit": few(folder)})
+    monkeypatch.setattr(demo, "_probe_and_classify", lambda folder, seed: {"probes": probed(folder)})
 
     def few(folder):
         run = TrainingRun.load(folder)

@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[3]
 TRAIN = ["train", "lego", "--n-vars", 2, "--layers", 1, "--width", 16, "--association", "none", "--curriculum", "none"]
 
 
-def errors_in(done):
+def errors_in(process):
     """The error document and the last line on stderr."""
-    (line,) = done.stdout.splitlines()
-    return json.loads(line), done.stderr.splitlines()[-1]
+    (line,) = process.stdout.splitlines()
+    return json.loads(line), process.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def errors_in(done):
 )
 def test_bad_usage_exits_with_2(interp, tmp_path, arguments, words):
     (tmp_path / "file").touch()
-    for more in ([], ["--json"]):
-        done = interp(*arguments, *more)
-        assert done.returncode == 2
-        assert words in done.stderr
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
-        if more and arguments != ["prob"]:
-            document, line = errors_in(done)
+    for flags in ([], ["--json"]):
+        process = interp(*arguments, *flags)
+        assert process.returncode == 2
+        assert words in process.stderr
+        assert process.stderr.startswith("error: ")
+        assert process.stderr.count("\n") == 1
+        if flags and arguments != ["prob"]:
+            document, line = errors_in(process)
             assert line == f"error: {document['error']}"
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
@@ -64,12 +64,12 @@ def test_usage_errors_name_the_help(interp):
 
 
 def test_a_diverged_training_exits_with_1(interp):
-    done = interp(*TRAIN, "--steps", 3, "--learning-rate", 1e30, "--clip-norm", 1e30, "--out", "r", "--json")
-    assert done.returncode == 1
-    document, line = errors_in(done)
+    process = interp(*TRAIN, "--steps", 3, "--learning-rate", 1e30, "--clip-norm", 1e30, "--out", "r", "--json")
+    assert process.returncode == 1
+    document, line = errors_in(process)
     assert "lower learning_rate or clip_norm" in document["error"]
     assert line == f"error: {document['error']}"
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -88,24 +88,24 @@ def test_a_diverged_training_exits_with_1(interp):
 def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
     words = words or f"TypeError: no len {192 * 'x'}… Set INTERP_DEBUG=1 for the traceback."
 
-    def fail(*given, **options):
+    def fail(*arguments, **options):
         raise error
 
     study = SimpleNamespace(**{**dict.fromkeys(STUDY_METHODS), "run": fail})
     monkeypatch.setattr(
         "interp.cli.reproduce._study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
     )
-    for more in ([], ["--json"]):
-        done = interp("reproduce", "toy", *more)
-        assert done.returncode == code
-        assert done.stderr.endswith(f"error: {words}\n")
-        assert ("Traceback" in done.stderr) == traceback
-        assert done.stdout == (json.dumps({"error": words}) + "\n" if more else "")
+    for flags in ([], ["--json"]):
+        process = interp("reproduce", "toy", *flags)
+        assert process.returncode == code
+        assert process.stderr.endswith(f"error: {words}\n")
+        assert ("Traceback" in process.stderr) == traceback
+        assert process.stdout == (json.dumps({"error": words}) + "\n" if flags else "")
 
 
 def test_a_type_error_has_a_traceback_on_request(interp, monkeypatch):
     monkeypatch.setenv("INTERP_DEBUG", "1")
-    monkeypatch.setattr("interp.cli.demo_run.run_demo", lambda *given, **options: len(3))
+    monkeypatch.setattr("interp.cli.demo_run.run_demo", lambda *arguments, **options: len(3))
     assert "Traceback" in interp("demo").stderr
 
 
@@ -114,37 +114,37 @@ def test_ctrl_c_in_training_exits_with_130(interp, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("interp.training.train.Trainer._evaluate", interrupt)
-    done = interp(*TRAIN, "--out", "r")
-    assert done.returncode == 130
-    assert done.stderr.startswith("error: interrupted: training stopped at step ")
-    assert done.stderr.endswith("which is saved in r. The same command resumes it.\n")
+    process = interp(*TRAIN, "--out", "r")
+    assert process.returncode == 130
+    assert process.stderr.startswith("error: interrupted: training stopped at step ")
+    assert process.stderr.endswith("which is saved in r. The same command resumes it.\n")
 
 
 def test_ctrl_c_in_an_analysis_says_where_it_stopped(interp, monkeypatch):
-    def interrupt(*given, **options):
+    def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
     assert interp(*TRAIN, "--steps", 2, "--out", "r").returncode == 0
     monkeypatch.setattr("interp.heads.classify.measure", interrupt)
-    done = interp("heads", "r")
-    assert done.returncode == 130
-    what = "interrupted: classifying heads stopped after 0 of 2. Nothing was written; run it again."
-    assert done.stderr == f"error: {what}\n"
+    process = interp("heads", "r")
+    assert process.returncode == 130
+    message = "interrupted: classifying heads stopped after 0 of 2. Nothing was written; run it again."
+    assert process.stderr == f"error: {message}\n"
 
 
 def test_version(interp):
-    done = interp("--version")
-    assert (done.returncode, done.stdout) == (0, f"unmyopic {importlib.metadata.version('unmyopic')}\n")
+    process = interp("--version")
+    assert (process.returncode, process.stdout) == (0, f"unmyopic {importlib.metadata.version('unmyopic')}\n")
 
 
 def test_runs_below_a_folder_are_suggested(interp, tmp_path):
     for name in ("model", "control"):
         (tmp_path / "demo" / name).mkdir(parents=True)
         (tmp_path / "demo" / name / "manifest.json").write_text("{}")
-    done = interp("probe", "demo")
-    assert done.returncode == 2
+    probe = interp("probe", "demo")
+    assert probe.returncode == 2
     assert (
-        "there is no training run in demo (no manifest.json). Did you mean demo/model or demo/control?" in done.stderr
+        "there is no training run in demo (no manifest.json). Did you mean demo/model or demo/control?" in probe.stderr
     )
 
 
@@ -155,9 +155,9 @@ def test_what_a_command_prints_goes_to_stderr(interp, monkeypatch):
 
     monkeypatch.setattr("interp.cli.demo_run.run_demo", run_demo)
     assert interp("demo").stdout == "Training ...\nreport: runs/demo/report.html\n"
-    done = interp("demo", "--json")
-    assert done.stderr == "Training ...\n"
-    assert json.loads(done.stdout) == {
+    process = interp("demo", "--json")
+    assert process.stderr == "Training ...\n"
+    assert json.loads(process.stdout) == {
         "command": "demo",
         "result": {
             "page": "runs/demo/report.html",
@@ -171,11 +171,11 @@ def test_what_a_command_prints_goes_to_stderr(interp, monkeypatch):
 
 
 def test_studies_and_claims_as_json(interp):
-    found = json.loads(interp("reproduce", "--json").stdout)["result"]["studies"]
+    studies = json.loads(interp("reproduce", "--json").stdout)["result"]["studies"]
     assert {
         "study": "lego",
         "title": "Chains of group operations: what transformers learn, and how far they extrapolate",
-    } in found
+    } in studies
     listed = json.loads(interp("reproduce", "lego", "--list", "--only", "solved", "--json").stdout)["result"]
     assert listed["study"] == "lego"
     assert {claim["id"].split(".")[0] for claim in listed["claims"]} == {"solved"}
@@ -185,7 +185,7 @@ def test_studies_and_claims_as_json(interp):
 
 def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
     run = SimpleNamespace(history=(), seconds=1.0, final_accuracy=[float("nan"), 1.0])
-    monkeypatch.setattr("interp.training.train.train", lambda *given, **options: run)
+    monkeypatch.setattr("interp.training.train.train", lambda *arguments, **options: run)
     trained = json.loads(interp(*TRAIN, "--out", "r", "--json").stdout)["result"]
     assert list(trained["accuracy"].values()) == [None, 1.0]
 
@@ -204,9 +204,9 @@ def test_help_and_an_unknown_task_load_no_heavy_package():
         "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy', 'interp.tasks.lego'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    main_help, train_help, reproduce_help, *_ = done.stdout.split("== next\n")[1:]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    main_help, train_help, reproduce_help, *_ = process.stdout.split("== next\n")[1:]
     for word, shown in (("demo", main_help), ("template", train_help), ("--only", reproduce_help)):
         assert word in shown
 

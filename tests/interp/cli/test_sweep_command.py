@@ -52,8 +52,8 @@ def test_a_file_describes_the_same_models_as_values(file):
     settings = replace(recipe_for(task), curriculum=(), steps=4, association="none", eval_every=4, n_eval=20)
     base = ModelSpec(task=task, config=config, settings=replace(settings, betas=(0.9, 0.95)), seed=0)
     expected = Sweep(base, {"settings.learning_rate": [1e-3, 1e30], "seed": [0, 1]})
-    found = read_sweep(file)
-    assert found.keys == expected.keys
+    grid = read_sweep(file)
+    assert grid.keys == expected.keys
     file.write_text(TEXT.replace("settings.learning_rate", "model.n_layers").replace("1e-3, 1e30", "1, 2"))
     assert read_sweep(file)[2].config == replace(config, n_layers=2)
     file.write_text(TEXT.replace("settings.learning_rate = [1e-3, 1e30]", "task.clause_order = ['random', 'chain']"))
@@ -61,18 +61,18 @@ def test_a_file_describes_the_same_models_as_values(file):
 
 
 def test_the_command_trains_lists_and_resumes(file, interp):
-    done = interp("sweep", file, "--out", "runs", "--list")
-    assert done.stdout.splitlines()[-1] == "4 models in runs: 4 missing"
-    done = interp("sweep", file, "--out", "runs", "--job", "1", "--jobs", "1", "--json")
-    (model,) = json.loads(done.stdout)["result"]["models"]
+    process = interp("sweep", file, "--out", "runs", "--list")
+    assert process.stdout.splitlines()[-1] == "4 models in runs: 4 missing"
+    process = interp("sweep", file, "--out", "runs", "--job", "1", "--jobs", "1", "--json")
+    (model,) = json.loads(process.stdout)["result"]["models"]
     assert (model["seed"], model["status"]) == (1, "trained")
-    done = interp("sweep", file, "--out", "runs", "--jobs", "1")
-    assert done.returncode == 1
-    assert "4 models in runs: 2 trained, 2 failed" in done.stdout
-    assert "failed: learning_rate 1e+30, seed 0: Diverged" in done.stdout
-    assert "learning_rate 1e+30, seed 0 failed: the loss is" in done.stdout
+    process = interp("sweep", file, "--out", "runs", "--jobs", "1")
+    assert process.returncode == 1
+    assert "4 models in runs: 2 trained, 2 failed" in process.stdout
+    assert "failed: learning_rate 1e+30, seed 0: Diverged" in process.stdout
+    assert "learning_rate 1e+30, seed 0 failed: the loss is" in process.stdout
     listed = json.loads(interp("sweep", file, "--out", "runs", "--list", "--json").stdout)["result"]["models"]
-    assert [one["status"] for one in listed] == ["trained", "trained", "failed", "failed"]
+    assert [row["status"] for row in listed] == ["trained", "trained", "failed", "failed"]
     script = interp("sweep", file, "--out", "runs", "--slurm").stdout.splitlines()
     assert script[1] == "#SBATCH --array=2-3"
     assert script[3].startswith(f"interp sweep {file} --out ")
@@ -108,10 +108,10 @@ def test_what_is_wrong_in_a_file_is_named(file, interp, old, new, words):
     file.write_text(TEXT.replace(old, new))
     with pytest.raises(ValueError, match=words):
         read_sweep(file)
-    done = interp("sweep", file, "--list")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    process = interp("sweep", file, "--list")
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: ")
+    assert process.stderr.count("\n") == 1
 
 
 def test_options_that_do_not_fit_are_named(file, interp):
@@ -121,20 +121,20 @@ def test_options_that_do_not_fit_are_named(file, interp):
         (["--stacked", "--scheduler", "tcp://nowhere:1"], "leave out scheduler, or stacked"),
         (["--jobs", "0"], "n_jobs is 0"),
     ]:
-        done = interp("sweep", file, *options)
-        assert done.returncode == 2
-        assert words in done.stderr
+        process = interp("sweep", file, *options)
+        assert process.returncode == 2
+        assert words in process.stderr
     missing = interp("sweep", "nothing.toml")
     assert missing.returncode == 2
     assert "nothing.toml" in missing.stderr
 
 
 def test_ctrl_c_says_that_the_same_command_resumes(file, interp, monkeypatch):
-    def stop(*given, **options):
+    def stop(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("interp.sweeps.parallel.train", stop)
-    done = interp("sweep", file, "--jobs", "1")
-    assert done.returncode == 130
-    assert "training models stopped after 0 of 4. The same command resumes it." in done.stderr
+    process = interp("sweep", file, "--jobs", "1")
+    assert process.returncode == 130
+    assert "training models stopped after 0 of 4. The same command resumes it." in process.stderr
     assert SweepRuns(grid=read_sweep(file), folder=Path("runs/sweep")).status == ["missing"] * 4

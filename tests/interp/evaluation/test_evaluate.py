@@ -20,8 +20,8 @@ def test_accuracy_is_the_share_of_right_answers(trained, tiny, split):
     result = evaluate(trained.model, tiny, n=700, split=split, depth=1, seed=3)  # more than one chunk
     batch = tiny.sample(700, generator=derived_generator(3, "evaluate", split), split=split)
     logits = trained.model(batch.tokens, depth=1)
-    drawn = Counter(tuple(row) for row in batch.tokens.tolist())
-    assert result.accuracy.n == len(drawn) < 700
+    counts = Counter(tuple(row) for row in batch.tokens.tolist())
+    assert result.accuracy.n == len(counts) < 700
     for target in range(2):
         right = Counter()
         for row in range(700):
@@ -29,8 +29,8 @@ def test_accuracy_is_the_share_of_right_answers(trained, tiny, split):
             right[tuple(batch.tokens[row].tolist())] += int(answer == batch.labels[row, target])
         share = right.total() / 700
         assert result.accuracy.value[target] == pytest.approx(share)
-        variance = sum((right[tokens] - share * times) ** 2 for tokens, times in drawn.items()) / 700**2
-        trials = share * (1 - share) / variance if variance else len(drawn)
+        variance = sum((right[tokens] - share * times) ** 2 for tokens, times in counts.items()) / 700**2
+        trials = share * (1 - share) / variance if variance else len(counts)
         low = stats.beta.ppf(0.025, share * trials, (1 - share) * trials + 1)
         high = stats.beta.ppf(0.975, share * trials + 1, (1 - share) * trials) if share < 1 else 1.0
         assert (result.accuracy.low[target], result.accuracy.high[target]) == pytest.approx((low, high), abs=1e-8)
@@ -93,6 +93,6 @@ def test_derived_seeds_are_fixed_and_distinct():
     assert derived_seed(7, "x") == 7149076045963795434
     seeds = {derived_seed(seed, name, step) for seed in range(5) for name in ("a", "b") for step in range(5)}
     assert len(seeds) == 50
-    one, other = (torch.rand(4, generator=derived_generator(0, name)) for name in ("a", "b"))
-    assert not torch.equal(one, other)
-    assert torch.equal(one, torch.rand(4, generator=derived_generator(0, "a")))
+    first, second = (torch.rand(4, generator=derived_generator(0, name)) for name in ("a", "b"))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, torch.rand(4, generator=derived_generator(0, "a")))

@@ -73,20 +73,20 @@ def test_the_chunk_size_does_not_change_a_score(task, monkeypatch):
     family = {"d_model": 16, "n_layers": 1, "n_heads": 1}
     model = Transformer(interp.config_for(task, **family), seed=1)
     batch = task.sample(41, generator=torch.Generator().manual_seed(0))
-    seen, forward = [], Transformer.forward
+    n_by_pass, forward = [], Transformer.forward
     monkeypatch.setattr(
-        Transformer, "forward", lambda self, t, *a, **k: seen.append(len(t)) or forward(self, t, *a, **k)
+        Transformer, "forward", lambda self, t, *a, **k: n_by_pass.append(len(t)) or forward(self, t, *a, **k)
     )
-    whole = score_batch(model, task, batch)
-    assert seen == [41]
+    score = score_batch(model, task, batch)
+    assert n_by_pass == [41]
     for chunk, sizes in ((16, {False: [16, 16, 9], True: [6] * 6 + [5]}), (1, {False: [1] * 41, True: [1] * 41})):
-        seen.clear()
+        n_by_pass.clear()
         monkeypatch.setattr(evaluation, "CHUNK", chunk)
-        parts = score_batch(model, task, batch)
-        assert seen == sizes[task.n_ctx > evaluation.SHORT]
+        score_of_parts = score_batch(model, task, batch)
+        assert n_by_pass == sizes[task.n_ctx > evaluation.SHORT]
         for name in ("right", "total"):
-            assert torch.equal(getattr(parts, name), getattr(whole, name))
-        torch.testing.assert_close(parts.loss, whole.loss, rtol=1e-5, atol=1e-4)
+            assert torch.equal(getattr(score_of_parts, name), getattr(score, name))
+        torch.testing.assert_close(score_of_parts.loss, score.loss, rtol=1e-5, atol=1e-4)
 
 
 def padded(left, right):
@@ -96,23 +96,23 @@ def padded(left, right):
 
 
 def test_padding_does_not_change_scores():
-    found = {}
+    results = {}
     for sides in ((0, 0), (3, 2)):
         task, model = padded(*sides)
         batch = task.sample(30, generator=torch.Generator().manual_seed(0))
-        found[sides] = score_batch(model, task, batch)
+        results[sides] = score_batch(model, task, batch)
     for name in ("right", "loss", "total"):
-        torch.testing.assert_close(getattr(found[3, 2], name), getattr(found[0, 0], name), atol=1e-5, rtol=0)
-    one, other = (interp.ablate_heads(*padded(*sides)[::-1], n=100) for sides in found)
-    np.testing.assert_allclose(one.drop, other.drop, atol=1e-6)
-    np.testing.assert_allclose(one.loss_rise, other.loss_rise, atol=1e-5)
+        torch.testing.assert_close(getattr(results[3, 2], name), getattr(results[0, 0], name), atol=1e-5, rtol=0)
+    result, padded_result = (interp.ablate_heads(*padded(*sides)[::-1], n=100) for sides in results)
+    np.testing.assert_allclose(result.drop, padded_result.drop, atol=1e-6)
+    np.testing.assert_allclose(result.loss_rise, padded_result.loss_rise, atol=1e-5)
 
 
 def test_chunks_of_long_sequences_are_smaller(monkeypatch):
-    seen = []
+    sizes = []
 
     def watch(batch, size):
-        seen.append(size)
+        sizes.append(size)
         return chunks(batch, size)
 
     monkeypatch.setattr(evaluation, "chunks", watch)
@@ -121,7 +121,7 @@ def test_chunks_of_long_sequences_are_smaller(monkeypatch):
         model = Transformer(interp.config_for(task, "dyck_gpt", d_model=4, d_mlp=4, n_layers=1))
         monkeypatch.setattr(Transformer, "forward", lambda self, t, *a, **k: torch.zeros(*t.shape, self.cfg.d_vocab))
         score_batch(model, task, task.sample(2, generator=torch.Generator().manual_seed(0)))
-    assert seen == [512, 512, 128, 1]
+    assert sizes == [512, 512, 128, 1]
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -129,12 +129,12 @@ def test_chunks_of_long_sequences_are_smaller(monkeypatch):
 def test_ablation_drop_is_per_answer(task, method):
     model = Transformer(interp.config_for(task, d_model=16, n_heads=2), seed=1).eval()
     sets = {"one": [(1, 1)], "two": [(0, 0), (1, 0)]}
-    found = interp.ablate_heads(model, task, heads=sets, method=method, n=150, n_random=2)  # more than one part
+    result = interp.ablate_heads(model, task, heads=sets, method=method, n=150, n_random=2)  # more than one part
     batch = task.sample(150, generator=derived_generator(0, "ablate"), split="test")
     clean = score_batch(model, task, batch)
     total = clean.total.sum(0)
     assert total.min() > 100
-    assert found.clean.tolist() == pytest.approx((clean.right.sum(0) / total).tolist())
+    assert result.clean.tolist() == pytest.approx((clean.right.sum(0) / total).tolist())
     past = torch.ones(batch.tokens.shape[1], batch.tokens.shape[1]).tril()
     allowed = past * (1 if batch.attention_mask is None else batch.attention_mask[:, None, :])
     rows = allowed / allowed.sum(-1, keepdim=True)
@@ -156,28 +156,28 @@ def test_ablation_drop_is_per_answer(task, method):
         score = task.score(edited, batch)
         drop = (clean.right - score.right).sum(0) / total
         rise = (score.loss - clean.loss).sum(0) / total
-        assert found.drop.value[index].tolist() == pytest.approx(drop.tolist(), abs=1e-6)
-        assert found.loss_rise.value[index].tolist() == pytest.approx(rise.tolist(), abs=1e-4)
+        assert result.drop.value[index].tolist() == pytest.approx(drop.tolist(), abs=1e-6)
+        assert result.loss_rise.value[index].tolist() == pytest.approx(rise.tolist(), abs=1e-4)
         if method == "zero":
             assert float(rise.abs().max()) > 1e-3
         lost = torch.stack([clean.right - score.right, score.loss - clean.loss], 1)
         lost, weight = per_input(batch, lost, clean.total)
         mean, low, high = bootstrap_mean(lost, seed=0, weight=weight)
-        assert found.drop.low[index] == pytest.approx(low[0], abs=1e-5)
-        assert found.drop.high[index] == pytest.approx(high[0], abs=1e-5)
-        assert found.loss_rise.low[index] == pytest.approx(low[1], abs=1e-4)
-        assert found.loss_rise.high[index] == pytest.approx(high[1], abs=1e-4)
-        assert found.drop.value[index] == pytest.approx(mean[0], abs=1e-6)
+        assert result.drop.low[index] == pytest.approx(low[0], abs=1e-5)
+        assert result.drop.high[index] == pytest.approx(high[0], abs=1e-5)
+        assert result.loss_rise.low[index] == pytest.approx(low[1], abs=1e-4)
+        assert result.loss_rise.high[index] == pytest.approx(high[1], abs=1e-4)
+        assert result.drop.value[index] == pytest.approx(mean[0], abs=1e-6)
 
 
 def test_the_drop_of_random_sets_is_per_answer():
     """With two heads, a random set is the other head, so its drop is that of ablating the other head."""
     task = dataclasses.replace(TASKS["prefixes"], score_from=3)
     model = Transformer(interp.config_for(task, d_model=16, n_layers=1, n_heads=2), seed=1)
-    found = interp.ablate_heads(model, task, heads={"first": [(0, 0)]}, n=60, n_random=3)
-    other = interp.ablate_heads(model, task, heads={"second": [(0, 1)]}, n=60)
-    np.testing.assert_allclose(found.random_drop, np.broadcast_to(other.drop[:, None], (1, 3, 4)), atol=1e-12)
-    assert np.abs(other.drop).max() > 0
+    result = interp.ablate_heads(model, task, heads={"first": [(0, 0)]}, n=60, n_random=3)
+    second = interp.ablate_heads(model, task, heads={"second": [(0, 1)]}, n=60)
+    np.testing.assert_allclose(result.random_drop, np.broadcast_to(second.drop[:, None], (1, 3, 4)), atol=1e-12)
+    assert np.abs(second.drop).max() > 0
 
 
 @pytest.fixture
@@ -198,8 +198,8 @@ def test_an_outcome_without_answers_has_no_accuracy(shallow):
 
 def test_an_outcome_without_answers_has_no_drop(shallow):
     task, model = shallow
-    found = interp.ablate_heads(model, task, n=20)
-    assert np.isnan(found.drop[:, 0]).all()
+    result = interp.ablate_heads(model, task, n=20)
+    assert np.isnan(result.drop[:, 0]).all()
 
 
 def test_a_run_with_an_outcome_without_answers_has_a_table(shallow):
@@ -212,18 +212,18 @@ def test_a_run_with_an_outcome_without_answers_has_a_table(shallow):
 def test_targets_that_some_examples_do_not_have_are_scored_in_the_others(generator):
     task, junk = Counting(length=5, shortest=2), Junk(length=5, shortest=2)
     model = Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=2, init="fan_in")).eval()
-    found, same = evaluate(model, task, n=200), evaluate(model, junk, n=200)
-    assert found.to_dataframe().equals(same.to_dataframe())
+    result, same = evaluate(model, task, n=200), evaluate(model, junk, n=200)
+    assert result.to_dataframe().equals(same.to_dataframe())
     batch = task.sample(200, generator=derived_generator(0, "evaluate", "test"), split="test")
     with torch.no_grad():
         logits = model(batch.tokens, attention_mask=batch.attention_mask)
     for target in range(5):
-        here = batch.present[:, target]
-        right = int((logits.argmax(-1) == batch.labels)[here, target].sum())
-        assert found.accuracy.value[target] == right / int(here.sum())
-        hits = (logits.argmax(-1) == batch.labels)[:, target] & here
-        _, low, high = pooled_interval(*per_input(batch, hits[:, None], here[:, None]))
-        assert (found.accuracy.low[target], found.accuracy.high[target]) == pytest.approx(
+        has_target = batch.present[:, target]
+        right = int((logits.argmax(-1) == batch.labels)[has_target, target].sum())
+        assert result.accuracy.value[target] == right / int(has_target.sum())
+        hits = (logits.argmax(-1) == batch.labels)[:, target] & has_target
+        _, low, high = pooled_interval(*per_input(batch, hits[:, None], has_target[:, None]))
+        assert (result.accuracy.low[target], result.accuracy.high[target]) == pytest.approx(
             (float(low[0]), float(high[0]))
         )
     loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.labels, reduction="none")

@@ -26,9 +26,9 @@ ALL = Lego(n_vars=3)
 KINDS = ("pre_ln", "post_ln", "encoder")
 
 
-def model_of(task, kind="pre_ln", *, tied=True, n_layers=2, seed=0, **more):
+def model_of(task, kind="pre_ln", *, tied=True, n_layers=2, seed=0, **options):
     """Random weights, large enough that every layer changes answers."""
-    sizes = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, "d_model": 16, "n_heads": 2, "init": "fan_in", **more}
+    sizes = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, "d_model": 16, "n_heads": 2, "init": "fan_in", **options}
     given_cfg = {"n_layers": n_layers, "tied": tied, "d_vocab_out": task.d_vocab_out, **sizes}
     if kind == "encoder":
         cfg = EncoderConfig(**given_cfg, head="linear", n_token_types=2, d_embedding=8)
@@ -53,9 +53,9 @@ def test_accuracy_at_each_depth_is_that_of_the_model_at_that_depth(kind, tied):
     for depth, row, low, high in zip(
         result.depths, result.accuracy.value, result.accuracy.low, result.accuracy.high, strict=True
     ):
-        alone = interp.evaluate(model.at_depth(depth), task, n=300, seed=4)
-        assert np.array_equal(row, alone.accuracy)
-        assert np.allclose((low, high), (alone.accuracy.low, alone.accuracy.high))
+        evaluation = interp.evaluate(model.at_depth(depth), task, n=300, seed=4)
+        assert np.array_equal(row, evaluation.accuracy)
+        assert np.allclose((low, high), (evaluation.accuracy.low, evaluation.accuracy.high))
     assert len(np.unique(result.accuracy, axis=0)) == len(result.depths)  # every layer did something
 
 
@@ -65,10 +65,10 @@ def test_right_by_depth_matches_the_answers_of_the_model_at_that_depth(kind):
     batch = ALL.sample(600, generator=derived_generator(1, "x"))  # more than one chunk
     right = right_by_depth(model, ALL, batch, depths)
     assert right.shape == (3, 600, 3)
-    for depth, found in zip(depths, right, strict=True):
+    for depth, right_at_depth in zip(depths, right, strict=True):
         with torch.no_grad():
             answers = logits_at_targets(model.at_depth(depth)(batch.tokens), batch).argmax(-1)
-        assert torch.equal(found, answers == batch.labels)
+        assert torch.equal(right_at_depth, answers == batch.labels)
 
 
 def test_one_pass_covers_all_depths_and_stops_at_the_greatest():
@@ -144,14 +144,14 @@ def made_up(accuracy, depths):
 )
 def test_resolved_requires_the_level_at_all_greater_depths(rows, level):
     depths = [3 * index + 2 for index in range(len(rows))]
-    found = made_up(np.array(rows) / 10, depths).depth_reaching(level / 10)
+    reached = made_up(np.array(rows) / 10, depths).depth_reaching(level / 10)
     for target in range(2):
         expected = float("nan")
         for depth, row in reversed(list(zip(depths, rows, strict=True))):
             if row[target] < level:
                 break
             expected = depth
-        assert found[target] == expected or (np.isnan(found[target]) and np.isnan(expected))
+        assert reached[target] == expected or (np.isnan(reached[target]) and np.isnan(expected))
 
 
 def test_a_level_outside_0_to_1_is_refused():
@@ -247,9 +247,9 @@ def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
 def test_weights_do_not_change_and_seeds_are_reproducible():
     model = model_of(TASK)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    one, same, other = (interp.extrapolate(model, TASK, n=200, seed=seed) for seed in (0, 0, 1))
-    assert np.array_equal(one.accuracy, same.accuracy)
-    assert not np.array_equal(one.accuracy, other.accuracy)
+    result, same, second_result = (interp.extrapolate(model, TASK, n=200, seed=seed) for seed in (0, 0, 1))
+    assert np.array_equal(result.accuracy, same.accuracy)
+    assert not np.array_equal(result.accuracy, second_result.accuracy)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(point.fwd_hooks for point in model.hook_dict.values())
 
@@ -257,43 +257,43 @@ def test_weights_do_not_change_and_seeds_are_reproducible():
 def test_accuracy_is_that_of_the_examples_with_the_target():
     words = {"length": 6, "shortest": 2, "n_unsupervised": 2}
     task, model = Counting(**words), model_of(Counting(**words), attention="causal")
-    found, junk = (interp.extrapolate(model, one, n=300) for one in (task, Junk(**words)))
+    result, junk = (interp.extrapolate(model, one_task, n=300) for one_task in (task, Junk(**words)))
     batch = task.sample(300, generator=derived_generator(0, "evaluate", "test"), split="test")
     counts = batch.present.sum(0)
-    assert found.n_scored.tolist() == counts.tolist()
+    assert result.n_scored.tolist() == counts.tolist()
     assert 300 == counts[1] > counts[2] > 0
     different = [
         {tuple(row) for row in batch.tokens[batch.present[:, target]].tolist()} for target in range(len(counts))
     ]
-    assert found.accuracy.n.tolist() == [len(one) for one in different]
-    for index, depth in enumerate(found.depths):
+    assert result.accuracy.n.tolist() == [len(inputs) for inputs in different]
+    for index, depth in enumerate(result.depths):
         with torch.no_grad():
             answers = model.at_depth(depth)(batch.tokens, attention_mask=batch.attention_mask).argmax(-1)
         right = ((answers == batch.labels) & batch.present).sum(0)
-        assert found.accuracy.value[index].tolist() == pytest.approx((right / counts).tolist())
-        share, n = (right / counts).double().numpy(), found.accuracy.n
+        assert result.accuracy.value[index].tolist() == pytest.approx((right / counts).tolist())
+        share, n = (right / counts).double().numpy(), result.accuracy.n
         low = np.where(share > 0, stats.beta.ppf(0.025, share * n, (1 - share) * n + 1), 0.0)
         high = np.where(share < 1, stats.beta.ppf(0.975, share * n + 1, (1 - share) * n), 1.0)
-        assert found.accuracy.low[index] == pytest.approx(low, abs=1e-6)
-        assert found.accuracy.high[index] == pytest.approx(high, abs=1e-6)
-    assert found.to_dataframe().equals(junk.to_dataframe())
-    assert found.to_dataframe()["n"].tolist() == counts.tolist() * len(found.depths)
-    assert f"accuracy on {min(counts)} to 300 test examples" in str(found)
-    assert f"n = {min(counts)} to 300 per point" in json.dumps(found.plot().to_dict())
+        assert result.accuracy.low[index] == pytest.approx(low, abs=1e-6)
+        assert result.accuracy.high[index] == pytest.approx(high, abs=1e-6)
+    assert result.to_dataframe().equals(junk.to_dataframe())
+    assert result.to_dataframe()["n"].tolist() == counts.tolist() * len(result.depths)
+    assert f"accuracy on {min(counts)} to 300 test examples" in str(result)
+    assert f"n = {min(counts)} to 300 per point" in json.dumps(result.plot().to_dict())
 
 
 def test_a_target_that_no_example_has_is_nan(tmp_path):
     task = Short(length=4, shortest=2, n_unsupervised=2)
-    found = interp.extrapolate(model_of(task, attention="causal"), task, n=50, depths=[1, 2])
-    assert found.n_scored.tolist()[-1] == 0
-    for values in (found.accuracy.value, found.accuracy.low, found.accuracy.high):
+    result = interp.extrapolate(model_of(task, attention="causal"), task, n=50, depths=[1, 2])
+    assert result.n_scored.tolist()[-1] == 0
+    for values in (result.accuracy.value, result.accuracy.low, result.accuracy.high):
         assert np.isnan(values[:, 3]).all()
         assert np.isfinite(values[:, :3]).all()
-    assert np.isnan(found.depth_reaching()[3])
-    assert "nan" not in str(found).splitlines()[-1]
-    assert "<svg" in found._repr_html_()
-    found.save(tmp_path / "found.json")
-    assert str(ExtrapolationResult.load(tmp_path / "found.json")) == str(found)
+    assert np.isnan(result.depth_reaching()[3])
+    assert "nan" not in str(result).splitlines()[-1]
+    assert "<svg" in result._repr_html_()
+    result.save(tmp_path / "found.json")
+    assert str(ExtrapolationResult.load(tmp_path / "found.json")) == str(result)
 
 
 class Short(Counting):

@@ -64,22 +64,22 @@ def test_training_lowers_perplexity(learned):
 
 def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
     task, run = learned
-    found = perplexity(run.model, task, n=40, seed=3)
+    result = perplexity(run.model, task, n=40, seed=3)
     again = perplexity(run.model, task, n=40, seed=3)
-    assert np.array_equal(found.perplexity, again.perplexity)
+    assert np.array_equal(result.perplexity, again.perplexity)
     batch = task.sample(40, generator=torch.Generator().manual_seed(0), split="test")
-    parts = [task.loss(run.model(batch.tokens, **batch.model_inputs()), batch).item()]
+    losses = [task.loss(run.model(batch.tokens, **batch.model_inputs()), batch).item()]
     if task is not PAIRS:
-        assert found.loss[0] == pytest.approx(parts[0], rel=0.25)  # other windows of the same text
-    assert np.allclose(np.exp(found.loss), found.perplexity)
-    found.save(tmp_path / "found.json")
+        assert result.loss[0] == pytest.approx(losses[0], rel=0.25)  # other windows of the same text
+    assert np.allclose(np.exp(result.loss), result.perplexity)
+    result.save(tmp_path / "found.json")
     loaded = PerplexityResult.load(tmp_path / "found.json")
-    assert np.array_equal(loaded.perplexity.low, found.perplexity.low)
+    assert np.array_equal(loaded.perplexity.low, result.perplexity.low)
     assert str(loaded).startswith("perplexity on 40 test windows, chance 320\n")
-    assert found.to_dataframe()["target"].tolist() == list(task.outcomes)
-    drawn = found.plot().to_dict()
-    assert drawn["title"] == "perplexity, n = 40 windows, chance 320"
-    chance, interval, point = (layer["encoding"]["y"] for layer in drawn["layer"])
+    assert result.to_dataframe()["target"].tolist() == list(task.outcomes)
+    spec = result.plot().to_dict()
+    assert spec["title"] == "perplexity, n = 40 windows, chance 320"
+    chance, interval, point = (layer["encoding"]["y"] for layer in spec["layer"])
     assert chance["datum"] == 320
     assert interval["scale"] == point["scale"] == chance["scale"] == {"type": "log", "domain": [1.0, 320]}
 
@@ -89,7 +89,7 @@ def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
 )
 def test_the_perplexity_axis_contains_one_chance_and_every_interval(low, high, domain):
     middle = np.array([2.5, (low * high) ** 0.5])
-    found = PerplexityResult(
+    result = PerplexityResult(
         targets=("a", "b"),
         perplexity=Interval(value=middle, low=np.array([2.0, low]), high=np.array([3.0, high]), n=9),
         loss=np.log(middle),
@@ -97,7 +97,7 @@ def test_the_perplexity_axis_contains_one_chance_and_every_interval(low, high, d
         n=9,
         split="test",
     )
-    point = found.plot().to_dict()["layer"][-1]
+    point = result.plot().to_dict()["layer"][-1]
     assert point["encoding"]["y"]["scale"]["domain"] == domain
 
 
@@ -105,9 +105,9 @@ def test_perplexity_of_an_untrained_model():
     model = make_model(interp.config_for(NEXT, n_layers=1, n_heads=1, d_model=8))
     with torch.no_grad():
         model.norm_final.weight.zero_()
-    found = perplexity(model, NEXT, n=10)
-    assert found.perplexity == pytest.approx([320.0], rel=1e-4)
-    assert found.perplexity.low == pytest.approx(found.perplexity.high, rel=1e-4)
+    result = perplexity(model, NEXT, n=10)
+    assert result.perplexity == pytest.approx([320.0], rel=1e-4)
+    assert result.perplexity.low == pytest.approx(result.perplexity.high, rel=1e-4)
 
 
 def test_invalid_arguments_of_perplexity_are_refused(learned):
@@ -193,14 +193,14 @@ def test_planted_heads_get_their_labels(task):
     draw = random.Random(0)
     texts = {str(index): " ".join(draw.choices(NAMES[:3], k=8)) for index in range(120)}
     task = replace(task, corpus=Corpus(documents=texts), n_ctx=32)
-    found = interp.classify_heads(planted(task), task, n=64)
-    assert found.label == (("association", "broadcast", "previous", "self", "unclassified"),)
+    patterns = interp.classify_heads(planted(task), task, n=64)
+    assert patterns.label == (("association", "broadcast", "previous", "self", "unclassified"),)
 
 
 def test_an_untrained_model_gets_no_label(learned):
     task, run = learned
-    found = interp.classify_heads(make_model(run.model.cfg, seed=5), task, n=32)
-    assert set(sum(found.label, ())) <= {"unclassified", "uniform"}
+    patterns = interp.classify_heads(make_model(run.model.cfg, seed=5), task, n=32)
+    assert set(sum(patterns.label, ())) <= {"unclassified", "uniform"}
 
 
 def test_ablation_matches_forward_hooks(learned):
@@ -216,8 +216,8 @@ def test_ablation_matches_forward_hooks(learned):
         after = score_batch(run.model, task, batch)
     before = score_batch(run.model, task, batch)
     ablated = interp.ablate_heads(run.model, task, n=16, heads={"one": [(0, 1)]})
-    wanted = (after.loss - before.loss).sum(0) / before.total.sum(0)
-    assert np.allclose(ablated.loss_rise[0], wanted.numpy(), atol=1e-4)
+    increase = (after.loss - before.loss).sum(0) / before.total.sum(0)
+    assert np.allclose(ablated.loss_rise[0], increase.numpy(), atol=1e-4)
 
 
 def test_runs_in_parallel_and_loaded_from_their_folder(tmp_path):
@@ -235,8 +235,8 @@ def test_runs_in_parallel_and_loaded_from_their_folder(tmp_path):
     loaded = TrainingRun.load(tmp_path / "1")
     again = task_from(loaded.manifest["task"])
     assert again == task
-    one = interp.evaluate(loaded.model, again, n=20)
-    assert np.array_equal(one.accuracy, interp.evaluate(loaded.model, task, n=20).accuracy)
+    evaluation = interp.evaluate(loaded.model, again, n=20)
+    assert np.array_equal(evaluation.accuracy, interp.evaluate(loaded.model, task, n=20).accuracy)
     (path / "000.py").write_text("x = 1")
     with pytest.raises(ValueError, match="the text has changed"):
         task_from(loaded.manifest["task"])
@@ -272,8 +272,8 @@ def test_audit_probe_skips_kinds_without_examples(monkeypatch):
     pages = {f"{n}": " ".join(f"word{(n * i) % 7} other" for i in range(120)) for n in range(30)}
     task = Text(corpus=Corpus(documents=pages), n_ctx=8, vocab_size=300)
     model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
-    found = interp.audit_probe(model, task, n_train=300, n_test=32)
-    assert len(found.verdict) == 2
+    audit = interp.audit_probe(model, task, n_train=300, n_test=32)
+    assert len(audit.verdict) == 2
 
 
 def test_the_next_sentence_is_judged_only_above_one_half():
@@ -283,7 +283,7 @@ def test_the_next_sentence_is_judged_only_above_one_half():
     score = Score(right=right, loss=1 - right, total=torch.ones(400, 2))
     judged = judged_outcomes(score, task, None, factor=8.0, alpha=0.01, at_chance=False)
     assert judged.names == ("masked",)
-    assert any("next_sentence is left out: 0.50 is not above chance" in one for one in judged.warnings)
+    assert any("next_sentence is left out: 0.50 is not above chance" in warning for warning in judged.warnings)
     few = Score(right=right[:16], loss=1 - right[:16], total=torch.ones(16, 2))
     with pytest.raises(ValueError, match=r"n is 16; .* sequences are needed"):
         judged_outcomes(few, task, None, factor=8.0, alpha=0.01, at_chance=False)
@@ -295,10 +295,10 @@ def test_the_number_of_logits_per_chunk_is_limited(monkeypatch):
     task = Text(corpus=corpus(), n_ctx=16, vocab_size=300)
     model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
     sizes: list[int] = []
-    model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
-    whole = interp.evaluate(model, task, n=50)
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    evaluation = interp.evaluate(model, task, n=50)
     assert sizes == [50]
     monkeypatch.setattr("interp.evaluation.evaluate.MOST_LOGITS", 20 * 16 * task.d_vocab)
     sizes.clear()
-    assert interp.evaluate(model, task, n=50) == whole
+    assert interp.evaluate(model, task, n=50) == evaluation
     assert sizes == [20, 20, 10]

@@ -110,7 +110,7 @@ def test_charts_are_images_with_a_text_alternative(report):
     charts = re.findall(r'<figure class="chart[^>]*>(.*?)</figure>', report.read_text(), re.DOTALL)
     assert len(charts) == CHARTS
     for chart in charts:
-        ((tag, svg),) = [one for one in Elements(chart).found if one[0] == "svg"]
+        ((tag, svg),) = [element for element in Elements(chart).found if element[0] == "svg"]
         assert svg["role"] == "img"
         assert re.fullmatch(r"Chart\. .*axis titled .*\d+ marks", svg["aria-label"], re.DOTALL), (tag, svg)
         assert "data-tip=" in chart

@@ -80,12 +80,12 @@ def test_the_checks_notice_what_is_wrong(browser, tmp_path):
       <div style="height: 1700px"></div><main><p style="width: 80rem">{LONG}</p>
       <table><tr><td>1</td></tr></table></main>
       <img src="http://example.com/a.png"><script>missing();</script></body></html>""")
-    found = faults(browser, path)
-    assert {(width, mode) for width, mode, *_ in found} == {(w, m) for w in (1280, 400) for m in ("light", "dark")}
-    assert {name for _, _, name, *_ in found} == {
+    problems = faults(browser, path)
+    assert {(width, mode) for width, mode, *_ in problems} == {(w, m) for w in (1280, 400) for m in ("light", "dark")}
+    assert {name for _, _, name, *_ in problems} == {
         "overflow", "long line", "far from the first result", "contents out of sight", "axe", "console", "requests",
     }  # fmt: skip
-    rules = {one[0] for _, _, name, *what in found if name == "axe" for one in what}
+    rules = {values[0] for _, _, name, *details in problems if name == "axe" for values in details}
     assert {"image-alt", "color-contrast"} <= rules
 
 
@@ -106,11 +106,11 @@ def test_a_mark_says_its_values_at_the_pointer_and_by_arrow_keys(browser, page):
     open_page.move(2, 2)
     open_page.until("document.getElementById('values').hidden")
     open_page.run("document.querySelector('.chart .scroll').focus()")
-    seen = []
+    sections = []
     for _ in range(3):
         open_page.press("ArrowRight")
-        seen.append(open_page.run("document.getElementById('values').textContent"))
-    assert len(set(seen)) == 3
+        sections.append(open_page.run("document.getElementById('values').textContent"))
+    assert len(set(sections)) == 3
     assert open_page.run("document.getElementById('values').getAttribute('role')") == "status"
     open_page.press("Escape")
     assert open_page.run("document.getElementById('values').hidden")

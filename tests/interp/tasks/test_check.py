@@ -204,8 +204,8 @@ def test_overlapping_splits():
 def test_the_same_example_with_more_padding_overlaps():
     def sample(self, n, *, generator, split="train"):
         batch = AddMod.sample(self, n, generator=generator)
-        more = {"train": 0, "validation": 1, "test": 2}[split]
-        tokens = torch.nn.functional.pad(batch.tokens, (0, more), value=DIGITS.ids["_"])
+        offset = {"train": 0, "validation": 1, "test": 2}[split]
+        tokens = torch.nn.functional.pad(batch.tokens, (0, offset), value=DIGITS.ids["_"])
         return replace(batch, tokens=tokens, attention_mask=tokens != DIGITS.ids["_"])
 
     with pytest.raises(ValueError, match=r"gives the example '\d \d = _' in train and in validation"):
@@ -321,8 +321,8 @@ def test_descriptions_that_give_another_task():
         broken(from_description=fails),
         "Broken.from_description fails on the output of describe: KeyError: 'size'; expected: the same task.",
     )
-    other = broken(base=Positive, from_description=classmethod(lambda cls, values: cls(size=5)))
-    refused(other, "Broken.from_description gives another size; expected: the task that was described.")
+    changed_task = broken(base=Positive, from_description=classmethod(lambda cls, values: cls(size=5)))
+    refused(changed_task, "Broken.from_description gives another size; expected: the task that was described.")
     stores = broken(base=Positive, describe=lambda _: {"task": "broken", "size": -1})
     refused(stores, "Broken.from_description fails on the output of describe: size is -1; expected: the same task.")
 
@@ -371,9 +371,9 @@ def test_tasks_of_known_answers_pass():
 @pytest.fixture
 def counted(monkeypatch):
     """Every task object whose batches were checked."""
-    seen, real = [], module._check_names
-    monkeypatch.setattr(module, "_check_names", lambda task: (seen.append(task), real(task)))
-    return seen
+    checked, real = [], module._check_names
+    monkeypatch.setattr(module, "_check_names", lambda task: (checked.append(task), real(task)))
+    return checked
 
 
 def test_train_and_audit_check_each_object_once(counted):

@@ -39,9 +39,9 @@ def every_row(task, length):
 def chi_square(counts, expected, n):
     """p of Pearson's test; rare cells are put together so that each expects at least 5."""
     cells = [(counts.get(row, 0), n * p) for row, p in expected.items() if n * p >= 5]
-    seen, wanted = sum(c for c, _ in cells), sum(e for _, e in cells)
-    if n - wanted > 1e-6:
-        cells.append((n - seen, n - wanted))
+    n_observed, n_expected = sum(c for c, _ in cells), sum(e for _, e in cells)
+    if n - n_expected > 1e-6:
+        cells.append((n - n_observed, n - n_expected))
     statistic = sum((c - e) ** 2 / e for c, e in cells)
     return stats.chi2.sf(statistic, len(cells) - 1)
 
@@ -87,8 +87,8 @@ def test_complete_words_come_up_as_often_as_they_should(task, generator):
 def test_a_wrong_distribution_would_be_noticed(generator):
     task = Dyck(length=6, max_depth=3)
     rows = task.sample(40_000, generator=generator).tokens[:, 1:].tolist()
-    other = replace(task, q=0.53)
-    expected = {row: weight for row in every_row(task, 6) if (weight := weight_of(row, other))}
+    variant = replace(task, q=0.53)
+    expected = {row: weight for row in every_row(task, 6) if (weight := weight_of(row, variant))}
     assert chi_square(Counter(map(tuple, rows)), expected, 40_000) < 1e-6
 
 
@@ -153,10 +153,10 @@ def by_stack(tokens):
 @pytest.mark.parametrize("task", [Dyck(length=21, n_types=3), Dyck(words="complete", length=12), Dyck(max_depth=1)])
 def test_structure_against_a_stack(task, generator):
     batch = task.sample(40, generator=generator)
-    found, relations = nesting(batch.tokens, task.max_depth), task.relations(batch)
+    nested, relations = nesting(batch.tokens, task.max_depth), task.relations(batch)
     for row in range(len(batch)):
         depth, open_at, partner = by_stack(batch.tokens[row].tolist())
-        assert found.depth[row].tolist() == depth
+        assert nested.depth[row].tolist() == depth
         for query, stack in enumerate(open_at):
             assert relations["unmatched_open"][row, query].nonzero().flatten().tolist() == stack
             assert relations["stack_top"][row, query].nonzero().flatten().tolist() == stack[-1:]
@@ -192,8 +192,8 @@ def test_the_exact_model_is_always_right_and_has_the_least_loss(generator):
     assert torch.equal(score.right, score.total)
     assert (score.total[:, 0] < score.total[:, 1]).all()
     assert score.loss[:, 0].abs().max() < 1e-5
-    other = torch.randn(exact.shape, generator=generator)
-    assert task.loss(exact, batch) < task.loss(exact + 0.3 * other, batch)
+    logits = torch.randn(exact.shape, generator=generator)
+    assert task.loss(exact, batch) < task.loss(exact + 0.3 * logits, batch)
 
 
 def test_outcomes_by_hand():
@@ -326,9 +326,9 @@ def test_verbs_work_on_brackets(generator):
 
     task = Dyck(length=10)
     model = Transformer(interp.config_for(task))
-    found = interp.evaluate(model, task, n=50)
-    assert found.targets == task.outcomes
-    assert found.chance == 0.5
+    result = interp.evaluate(model, task, n=50)
+    assert result.targets == task.outcomes
+    assert result.chance == 0.5
     labels = interp.classify_heads(model, task, n=16)
     assert {"stack_top", "unmatched_open", "matching_bracket", "broadcast"} <= set(labels.kinds)
     lost = interp.ablate_heads(model, task, n=20)

@@ -93,7 +93,7 @@ def test_what_is_no_action_is_refused(change, words):
 
 
 def test_the_root_decides_where_chains_start():
-    other = GroupAction(**{**GOOD, "root": 1})
+    second = GroupAction(**{**GOOD, "root": 1})
     operations = torch.tensor([[0, 1]])
     assert Lego(n_vars=2, group=Z2).values(operations).tolist() == [[0, 1]]
-    assert Lego(n_vars=2, group=other).values(operations).tolist() == [[1, 0]]
+    assert Lego(n_vars=2, group=second).values(operations).tolist() == [[1, 0]]

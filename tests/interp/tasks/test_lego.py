@@ -25,29 +25,29 @@ def clauses_of(task, text):
     if task.sentence_format == "paper":
         assert text.startswith("[BOS]")
         assert text.endswith(";[EOS]")
-        parts = [part.replace("=", "", 1) for part in text[len("[BOS]") : -len(";[EOS]")].split(";")]
+        clauses = [clause.replace("=", "", 1) for clause in text[len("[BOS]") : -len(";[EOS]")].split(";")]
     else:
         step = len(text) // task.n_vars
         if task.group is S3:  # operations have several characters: cut before each letter that opens a clause
-            parts, rest = [], text
-            while rest:
-                end = rest.rindex("(")
-                parts.insert(0, rest[end - 1 :])
-                rest = rest[: end - 1]
+            clauses, remainder = [], text
+            while remainder:
+                end = remainder.rindex("(")
+                clauses.insert(0, remainder[end - 1 :])
+                remainder = remainder[: end - 1]
         else:
-            parts = [text[at : at + step] for at in range(0, len(text), step)]
-    return [(part[0], part[1:-1], part[-1]) for part in parts]
+            clauses = [text[start : start + step] for start in range(0, len(text), step)]
+    return [(clause[0], clause[1:-1], clause[-1]) for clause in clauses]
 
 
 def values_of(task, text):
     """Every variable's value in chain order, followed from the root by name."""
-    clauses = {right: (left, operation) for left, operation, right in clauses_of(task, text)}
-    at, value, found = task.group.root_token, task.group.points[task.group.root], []
-    while at in clauses:
-        at, operation = clauses[at]
+    clauses = {right: (variable, operation) for variable, operation, right in clauses_of(task, text)}
+    letter, value, values = task.group.root_token, task.group.points[task.group.root], []
+    while letter in clauses:
+        letter, operation = clauses[letter]
         value = apply(operation, value)
-        found.append((at, value))
-    return found
+        values.append((letter, value))
+    return values
 
 
 def apply(operation, value):
@@ -55,8 +55,8 @@ def apply(operation, value):
     if operation in "+-":
         sign = {"+": 1, "-": -1}[operation] * int(value)
         return f"{sign:+d}"
-    both = {letter: moved(operation, moved(value, letter)) for letter in "123"}
-    return cycles(both)
+    products = {letter: moved(operation, moved(value, letter)) for letter in "123"}
+    return cycles(products)
 
 
 def moved(permutation, letter):
@@ -107,14 +107,14 @@ def test_labels_and_targets_are_what_the_text_says(sentence_format, clause_order
     shuffled = 0
     for row in range(len(batch)):
         text = task.vocab.decode(batch.tokens[row])
-        found = values_of(task, text)
-        assert [value for _, value in found] == [group.points[label] for label in batch.labels[row]]
+        values = values_of(task, text)
+        assert [value for _, value in values] == [group.points[label] for label in batch.labels[row]]
         words = task.vocab.words(batch.tokens[row])
-        assert [words[position] for position in batch.target_positions[row]] == [letter for letter, _ in found]
-        assert len({letter for letter, _ in found}) == task.n_vars
-        written = [left for left, _, _ in clauses_of(task, text)]
-        shuffled += written != [letter for letter, _ in found]
-        assert [written[clause] for clause in batch.clause_of[row]] == [letter for letter, _ in found]
+        assert [words[position] for position in batch.target_positions[row]] == [letter for letter, _ in values]
+        assert len({letter for letter, _ in values}) == task.n_vars
+        written = [variable for variable, _, _ in clauses_of(task, text)]
+        shuffled += written != [letter for letter, _ in values]
+        assert [written[clause] for clause in batch.clause_of[row]] == [letter for letter, _ in values]
     assert shuffled == 0 if clause_order == "chain" else shuffled > 150
     assert set(batch.labels.unique().tolist()) == set(range(len(group.points)))
 
@@ -146,30 +146,30 @@ def test_no_sentence_is_in_two_splits(n_vars):
         }
         for split in ("train", "validation", "test")
     }
-    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
-        assert not texts[one] & texts[other]
+    for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert not texts[first] & texts[second]
     everything = set().union(*texts.values())
-    whole = {2: 4 * 3 * 2**2 * 2, 4: 24 * 2**4 * 24}[n_vars]
-    assert len(everything) <= whole
+    n_sentences = {2: 4 * 3 * 2**2 * 2, 4: 24 * 2**4 * 24}[n_vars]
+    assert len(everything) <= n_sentences
     if n_vars == 2:
-        assert len(everything) == whole
+        assert len(everything) == n_sentences
 
 
 def test_splits_have_their_shares():
     task = Lego(n_vars=4, alphabet="abcd", sentence_format="compact")
-    whole = 24 * 2**4 * 24
+    n_sentences = 24 * 2**4 * 24
     for split, share in (("train", 3 / 4), ("validation", 1 / 8), ("test", 1 / 8)):
         # 60,000 draws leave out one of the about 5184 training sentences with probability e^-11
         tokens = task.sample(60_000, generator=seeded(3), split=split).tokens
-        found = len(tokens.unique(dim=0))
-        assert abs(found - whole * share) < 5 * (whole * share * (1 - share)) ** 0.5
+        n_distinct = len(tokens.unique(dim=0))
+        assert abs(n_distinct - n_sentences * share) < 5 * (n_sentences * share * (1 - share)) ** 0.5
 
 
 def test_the_generator_decides_everything():
     task = Lego(n_vars=4)
-    one, same, other = (task.sample(20, generator=seeded(seed)) for seed in (0, 0, 1))
-    assert torch.equal(one.tokens, same.tokens)
-    assert not torch.equal(one.tokens, other.tokens)
+    first, same, third = (task.sample(20, generator=seeded(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first.tokens, same.tokens)
+    assert not torch.equal(first.tokens, third.tokens)
     torch.manual_seed(0)
     before = torch.get_rng_state()
     task.sample(20, generator=seeded(0))
@@ -289,7 +289,7 @@ def test_relations_of_a_sentence_worked_by_hand():
     relations = {name: keys[0] for name, keys in task.relations(batch).items()}
     pairs = {tuple(pair) for pair in relations["same_token"].nonzero().tolist()}
     a, equals, stop = (1, 9), (2, 7), (5, 10)
-    assert pairs == {pair for one, other in (a, equals, stop) for pair in ((one, other), (other, one))}
+    assert pairs == {pair for first, second in (a, equals, stop) for pair in ((first, second), (second, first))}
     assert relations["same_clause"].nonzero()[:, 1].tolist()[:1] == [0]
     for query in range(12):
         block = [0] if query == 0 else [11] if query == 11 else list(range(1, 6)) if query < 6 else list(range(6, 11))
@@ -319,9 +319,9 @@ def test_only_supervised_variables_count_in_the_loss(generator):
     logits = torch.randn(30, task.n_ctx, 2, generator=generator)
     loss = task.loss(logits, batch)
     for variable in range(4):
-        where = batch.target_positions[:, variable]
+        positions = batch.target_positions[:, variable]
         changed = logits.clone()
-        changed[torch.arange(30), where] = torch.randn(30, 2, generator=generator)
+        changed[torch.arange(30), positions] = torch.randn(30, 2, generator=generator)
         assert (task.loss(changed, batch) == loss) == (variable in (1, 3))
     chosen = torch.stack([logits[row, batch.target_positions[row]] for row in range(30)])
     log_chance = chosen.log_softmax(-1)
@@ -375,10 +375,10 @@ def test_probe_labels_are_values_and_operations(generator):
 def test_select_keeps_rows_together(generator):
     task = Lego(n_vars=4)
     batch = task.sample(10, generator=generator, n_vars=2)
-    part = batch.select(torch.tensor([7, 2]))
-    assert len(part) == 2
+    selected = batch.select(torch.tensor([7, 2]))
+    assert len(selected) == 2
     for name in ("tokens", "labels", "letters", "operations", "clause_of", "target_positions", "position_ids"):
-        assert torch.equal(getattr(part, name), getattr(batch, name)[[7, 2]])
-    assert torch.equal(part.supervised, batch.supervised)
-    assert set(part.model_inputs()) == {"position_ids"}
+        assert torch.equal(getattr(selected, name), getattr(batch, name)[[7, 2]])
+    assert torch.equal(selected.supervised, batch.supervised)
+    assert set(selected.model_inputs()) == {"position_ids"}
     assert torch.equal(batch.select(slice(2, 4)).labels, batch.labels[2:4])

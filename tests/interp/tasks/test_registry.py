@@ -34,8 +34,8 @@ def installed(monkeypatch):
     def pretend(**values):
         points = [
             EntryPoint(name=name, value=value, group="interp.tasks")
-            for name, given in values.items()
-            for value in ([given] if isinstance(given, str) else given)
+            for name, argument in values.items()
+            for value in ([argument] if isinstance(argument, str) else argument)
         ]
         monkeypatch.setattr(registry, "entry_points", lambda group: points)
         monkeypatch.setattr(registry, "_installed", registry._installed.__wrapped__)
@@ -166,7 +166,7 @@ def test_lists_of_a_manifest_become_tuples():
     @dataclass(frozen=True, kw_only=True)
     class Listed(AddMod):
         pairs: tuple[tuple[int, ...], ...] = ()
-        named: dict | None = None
+        description: dict | None = None
 
     task = Listed(pairs=((1, 2), (3,)), named={"a": (1, None), "b": {"c": ()}})
     again = task_from(json.loads(json.dumps(task.describe())))

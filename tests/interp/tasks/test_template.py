@@ -42,8 +42,10 @@ def strings_of(task, batch):
 
 def only_match(task, string):
     """The number of the one template that the string is of."""
-    (found,) = [index for index, one in enumerate(task.labelled) if matches(string, one, fixed=task.fixed)]
-    return found
+    (template_index,) = [
+        index for index, template in enumerate(task.labelled) if matches(string, template, fixed=task.fixed)
+    ]
+    return template_index
 
 
 def label_of(template, string):
@@ -85,23 +87,23 @@ def test_what_is_asked_where(task, generator):
         assert task.targets == ("label",)
         assert task.attention == "bidirectional"
     assert task.outcomes == ("label",)
-    part = batch.select(slice(2, 5))
+    selected = batch.select(slice(2, 5))
     for name in ("tokens", "labels", "template", "values", "target_positions"):
-        assert torch.equal(getattr(part, name), getattr(batch, name)[2:5]), name
+        assert torch.equal(getattr(selected, name), getattr(batch, name)[2:5]), name
 
 
 def test_no_symbol_of_one_split_is_in_another(task, generator):
-    seen = {}
+    symbols_of = {}
     for split in SPLITS:
         batch = task.sample(300, generator=generator, split=split)
         tokens = {name for string in strings_of(task, batch) for name in string}
         labels = {task.vocab.names[int(label)] for label in batch.labels[:, -1]} if task.form != "real" else set()
-        seen[split] = (tokens | labels) - set(task.fixed)
-        assert seen[split] == set(task.alphabet(split))  # and every symbol of the alphabet occurs
-    assert not seen["train"] & seen["validation"]
-    assert not seen["train"] & seen["test"]
-    assert not seen["validation"] & seen["test"]
-    assert task.d_vocab == len(task.vocab) == len(task.fixed) + sum(map(len, seen.values()))
+        symbols_of[split] = (tokens | labels) - set(task.fixed)
+        assert symbols_of[split] == set(task.alphabet(split))  # and every symbol of the alphabet occurs
+    assert not symbols_of["train"] & symbols_of["validation"]
+    assert not symbols_of["train"] & symbols_of["test"]
+    assert not symbols_of["validation"] & symbols_of["test"]
+    assert task.d_vocab == len(task.vocab) == len(task.fixed) + sum(map(len, symbols_of.values()))
     assert task.vocab.names[: len(task.fixed)] == task.fixed
 
 
@@ -120,10 +122,10 @@ def test_templates_are_drawn_by_weight_and_symbols_evenly(generator):
 
 
 def test_the_generator_decides(task):
-    one, again, other = (task.sample(20, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    first, again, third = (task.sample(20, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     for name in ("tokens", "labels", "template", "values"):
-        assert torch.equal(getattr(one, name), getattr(again, name))
-    assert not torch.equal(one.tokens, other.tokens)
+        assert torch.equal(getattr(first, name), getattr(again, name))
+    assert not torch.equal(first.tokens, third.tokens)
 
 
 def test_a_task_is_a_task_and_survives_a_manifest(task):
@@ -194,14 +196,14 @@ def test_templates_without_wildcards_are_strings(generator):
 def test_disjoint_strings_share_no_symbol(task, copies):
     strings = task.disjoint_strings(copies)
     assert strings.shape == (len(task.labelled), copies, task.n_ctx)
-    used = Counter()
+    counts = Counter()
     for template, rows in zip(task.labelled, strings.tolist(), strict=True):
         for row in rows:
             # ids beyond the vocabulary need names too
             name = [task.fixed[id] if id < len(task.fixed) else f"s{id}" for id in row]
             assert matches(name[:-1] if task.cls else name, template, fixed=task.fixed)
-            used.update({id for id in row if id >= len(task.fixed)})
-    assert set(used.values()) == {1}
+            counts.update({id for id in row if id >= len(task.fixed)})
+    assert set(counts.values()) == {1}
 
 
 def test_diversity_is_one_over_the_chance_of_the_likeliest_symbol(task, generator):
@@ -230,8 +232,8 @@ def test_loss_and_score_by_loops(task, generator):
     logits = torch.randn(9, task.n_ctx, task.d_vocab_out, generator=generator, dtype=torch.float64)
     losses, right, of_label = [], [], []
     for row in range(9):
-        asked = range(task.n_ctx) if task.form == "next_token" else [task.n_ctx - 1]
-        for place, position in enumerate(asked):
+        positions = range(task.n_ctx) if task.form == "next_token" else [task.n_ctx - 1]
+        for place, position in enumerate(positions):
             answer = logits[row, position]
             if task.form == "real":
                 number = task.labelled[int(batch.template[row])].label
@@ -274,21 +276,21 @@ def test_chance_is_guessing_evenly():
 
 def test_relations_by_loops(task, generator):
     batch = task.sample(12, generator=generator)
-    found = task.relations(batch)
-    assert set(found) == {"same_symbol", "same_template_position"} | ({"special"} if task.cls else set())
-    texts = [list(one.tokens) for one in task.labelled]
+    relations = task.relations(batch)
+    assert set(relations) == {"same_symbol", "same_template_position"} | ({"special"} if task.cls else set())
+    texts = [list(template.tokens) for template in task.labelled]
     for row, string in enumerate(strings_of(task, batch)):
         names = [*string, CLS] if task.cls else string
-        for query, one in enumerate(names):
-            for key, other in enumerate(names):
-                same = one == other and query != key and one not in task.fixed
-                assert bool(found["same_symbol"][row, query, key]) == same
+        for query, first_name in enumerate(names):
+            for key, second_name in enumerate(names):
+                same = first_name == second_name and query != key and first_name not in task.fixed
+                assert bool(relations["same_symbol"][row, query, key]) == same
                 within = max(query, key) < len(string)
                 equal = {text[query] == text[key] for text in texts} if within else {False}
-                assert bool(found["same_template_position"][row, query, key]) == (len(equal) == 2)
+                assert bool(relations["same_template_position"][row, query, key]) == (len(equal) == 2)
                 if task.cls:
-                    assert bool(found["special"][row, query, key]) == (other == CLS)
-    assert found["same_template_position"].any()
+                    assert bool(relations["special"][row, query, key]) == (second_name == CLS)
+    assert relations["same_template_position"].any()
 
 
 def test_what_there_is_to_probe(task, generator):
@@ -410,7 +412,7 @@ def test_a_probe_is_checked_against_causes_where_answers_are_numbers(model):
 
 
 def test_verbs_work_on_templates(model):
-    found = interp.evaluate(model, REAL, n=50)
-    assert (found.targets, found.chance) == (("label",), pytest.approx(1 / 3))
+    result = interp.evaluate(model, REAL, n=50)
+    assert (result.targets, result.chance) == (("label",), pytest.approx(1 / 3))
     assert interp.ablate_heads(model, REAL, n=16).names == ("0.0", "0.1")
     assert interp.show_attention(model, REAL, examples=1)

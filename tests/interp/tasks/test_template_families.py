@@ -39,17 +39,17 @@ def test_there_are_as_many_as_the_paper_says():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_is_a_task_of_different_templates(name, generator):
     task = Template(templates=name)
-    assert len({structure(one) for one in task.labelled}) == COUNTS[name]
-    assert len({len(one.tokens) for one in task.labelled}) == 1
+    assert len({structure(template) for template in task.labelled}) == COUNTS[name]
+    assert len({len(template.tokens) for template in task.labelled}) == 1
     assert task.form == ("symbolic" if isinstance(task.labelled[0].label, str) else "real")
     batch = task.sample(16, generator=generator)
     assert batch.tokens.shape == (16, task.n_ctx)
     # every wildcard of a label occurs before the label
-    assert all(one.label in one.tokens for one in task.labelled if isinstance(one.label, str))
+    assert all(template.label in template.tokens for template in task.labelled if isinstance(template.label, str))
 
 
 def labels_of(name, **options):
-    return {one.text: one.label for one in ready_templates(name, **options)}
+    return {template.text: template.label for template in ready_templates(name, **options)}
 
 
 def test_two_templates_are_distinguished():
@@ -61,64 +61,64 @@ def test_two_templates_are_distinguished():
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 6])
 def test_majority_is_counted(length):
-    found = {one.tokens: one.label for one in majority(length)}
+    label_of = {template.tokens: template.label for template in majority(length)}
     for string in product("ab", repeat=length):
-        others = Counter(string)
-        assert found["a", *string] == (1 if others["a"] >= others["b"] else -1)
-    assert set(found.values()) == {1.0, -1.0}
+        counts = Counter(string)
+        assert label_of["a", *string] == (1 if counts["a"] >= counts["b"] else -1)
+    assert set(label_of.values()) == {1.0, -1.0}
 
 
 def run(program):
     """What a program of assignments and one print prints, run by Python."""
     printed = []
-    statements = "\n".join(part.strip() for part in program.split(";"))
+    statements = "\n".join(statement.strip() for statement in program.split(";"))
     exec(statements, {"print": printed.append})
     return printed[0]
 
 
 def test_programs_print_their_label():
-    for one in ready_templates("programs"):
-        assert run(one.text) == one.label
+    for template in ready_templates("programs"):
+        assert run(template.text) == template.label
     for name in ("symbolic_programs", "print"):
-        for one in ready_templates(name):
-            assert run(one.text).strip() == one.label
-    assert {one.label for one in ready_templates("symbolic_programs")} == {"c", "d"}
+        for template in ready_templates(name):
+            assert run(template.text).strip() == template.label
+    assert {template.label for template in ready_templates("symbolic_programs")} == {"c", "d"}
 
 
 def test_distribution_of_three_is_labelled_by_the_missing_symbol():
-    for one in ready_templates("distribution_of_three"):
-        first, second, choices = one.tokens[:3], one.tokens[3:5], one.tokens[5:]
+    for template in ready_templates("distribution_of_three"):
+        first, second, choices = template.tokens[:3], template.tokens[3:5], template.tokens[5:]
         (missing,) = set(first) - set(second)
-        assert choices[int(one.label) - 1] == missing
+        assert choices[int(template.label) - 1] == missing
         assert len(set(choices)) == 4
         assert set(first) < set(choices)
-    assert set(Counter(one.label for one in ready_templates("distribution_of_three")).values()) == {36}
+    assert set(Counter(template.label for template in ready_templates("distribution_of_three")).values()) == {36}
 
 
 def test_match_to_sample_is_labelled_by_the_matching_pair():
-    found = ready_templates("match_to_sample")
-    for one in found:
-        sample, first, second = (one.tokens[i] == one.tokens[i + 1] for i in (0, 2, 4))
+    templates = ready_templates("match_to_sample")
+    for template in templates:
+        sample, first, second = (template.tokens[i] == template.tokens[i + 1] for i in (0, 2, 4))
         assert first != second
-        assert one.label == (1 if first == sample else -1)
-        equals = one.tokens[2] if first else one.tokens[4]
-        assert equals not in one.tokens[:2]
+        assert template.label == (1 if first == sample else -1)
+        equals = template.tokens[2] if first else template.tokens[4]
+        assert equals not in template.tokens[:2]
     # every string of that kind is of some template: all over six symbols, by their structure
     strings = set()
     for string in product(range(6), repeat=6):
         same = [string[i] == string[i + 1] for i in (0, 2, 4)]
         if same[1] != same[2] and string[2 if same[1] else 4] not in string[:2]:
             strings.add(tuple(list(dict.fromkeys(string)).index(symbol) for symbol in string))
-    assert {structure(one) for one in found} == strings
+    assert {structure(template) for template in templates} == strings
 
 
 def test_matrix_reasoning_is_labelled_by_the_symbol_that_completes_the_row():
-    found = ready_templates("matrix_reasoning")
-    for one in found:
-        rows = [one.tokens[:3], one.tokens[3:6], (*one.tokens[6:], one.label)]
+    templates = ready_templates("matrix_reasoning")
+    for template in templates:
+        rows = [template.tokens[:3], template.tokens[3:6], (*template.tokens[6:], template.label)]
         constant = all(len(set(row)) == 1 for row in rows) and len(set(sum(rows, ()))) == 3
         assert constant != (set(rows[0]) == set(rows[1]) == set(rows[2]) and len(set(rows[0])) == 3)
-    assert sum(one.tokens[0] == one.tokens[1] for one in found) == 1
+    assert sum(template.tokens[0] == template.tokens[1] for template in templates) == 1
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_matrix_reasoning_is_labelled_by_the_symbol_that_completes_the_row():
 )
 def test_random_templates_are_different_and_a_constant_answer_has_loss_one(options):
     for seed in range(8):
-        found = random_templates(**options, seed=seed)
-        assert len({structure(one) for one in found}) == options.get("count", 4)
-        assert {len(one.tokens) for one in found} == {options.get("length", 5)}
-        labels = np.array([one.label for one in found])
+        templates = random_templates(**options, seed=seed)
+        assert len({structure(template) for template in templates}) == options.get("count", 4)
+        assert {len(template.tokens) for template in templates} == {options.get("length", 5)}
+        labels = np.array([template.label for template in templates])
         assert labels.mean() == pytest.approx(0, abs=1e-12)
         assert (labels**2).mean() == pytest.approx(1)
         allowed = {*"abcdefg"[: options.get("n_wildcards", 4)], *(f"R{i}" for i in range(options.get("n_fixed", 0)))}
-        assert {token for one in found for token in one.tokens} <= allowed
+        assert {token for template in templates for token in template.tokens} <= allowed
 
 
 def test_the_seed_decides_random_templates():

@@ -37,11 +37,11 @@ def labelled(*tokens):
 def strings_of(template, symbols=SYMBOLS):
     """All its strings, by Definition 2.1: every way to give its wildcards different symbols."""
     names = sorted({token for token in template.tokens if len(token) == 1 and token.islower()})
-    found = set()
+    strings = set()
     for chosen in permutations(symbols, len(names)):
         to = dict(zip(names, chosen, strict=True))
-        found.add(tuple(to.get(token, token) for token in template.tokens))
-    return found
+        strings.add(tuple(to.get(token, token) for token in template.tokens))
+    return strings
 
 
 @quick
@@ -62,8 +62,8 @@ def test_a_substituted_string_matches_and_gives_the_symbols_back(tokens, symbols
 @given(templates.filter(lambda tokens: len({"a", "b", "c"} & set(tokens)) > 1))
 def test_the_same_symbol_for_two_wildcards_never_matches(tokens):
     template = labelled(*tokens)
-    one, other = template.wildcards[:2]
-    symbols = {**dict(zip("abc", ("x", "y", "z"), strict=True)), other: "q", one: "q"}
+    first, second = template.wildcards[:2]
+    symbols = {**dict(zip("abc", ("x", "y", "z"), strict=True)), second: "q", first: "q"}
     filled = tuple(symbols.get(token, token) for token in tokens)
     assert not matches(filled, template)
 
@@ -91,21 +91,21 @@ def test_a_wildcard_never_matches_a_fixed_token():
 @quick
 @given(templates_of[3], templates_of[3])
 def test_structures_are_equal_exactly_where_strings_are_shared(tokens, others):
-    one, other = labelled(*tokens), labelled(*others)
-    shared = strings_of(one) & strings_of(other)
-    assert (structure(one) == structure(other)) == bool(shared)
-    assert not shared or strings_of(one) == strings_of(other)
+    first, second = labelled(*tokens), labelled(*others)
+    shared = strings_of(first) & strings_of(second)
+    assert (structure(first) == structure(second)) == bool(shared)
+    assert not shared or strings_of(first) == strings_of(second)
 
 
 @quick
 @given(st.lists(templates_of[3], min_size=2, max_size=5))
 def test_of_a_checked_set_no_string_matches_two(chosen):
     chosen = [labelled(*tokens) for tokens in chosen]
-    clash = any(strings_of(one) & strings_of(other) for one, other in combinations(chosen, 2))
+    clash = any(strings_of(first) & strings_of(second) for first, second in combinations(chosen, 2))
     if not clash:
         check_disjoint(chosen)
         for string in product((*SYMBOLS, *FIXED), repeat=3):
-            assert sum(matches(string, one, fixed=FIXED) for one in chosen) <= 1
+            assert sum(matches(string, template, fixed=FIXED) for template in chosen) <= 1
         return
     with pytest.raises(ValueError, match="overlap"):
         check_disjoint(chosen)
@@ -117,14 +117,14 @@ CLASHES = st.lists(st.sampled_from(("a", "b", "A", "A'", "B''", "S0")), min_size
 @quick
 @given(CLASHES)
 def test_a_clash_names_both_templates_and_a_string_of_both(tokens):
-    one = LabelledTemplate(tuple(tokens), 1.0)
-    other = LabelledTemplate(tuple({"a": "x", "b": "a"}.get(token, token) for token in tokens), -1.0)
-    with pytest.raises(ValueError, match=re.escape(f"the templates '{one}' and '{other}' overlap: ")) as caught:
-        check_disjoint([labelled("a", "a", "a", "a", "a"), one, other])
-    told = re.search(r"""the string (['"])(.*)\1 matches both\. Keep one""", str(caught.value))
-    string = tuple(told[2].replace("\\'", "'").split(" "))
-    assert matches(string, one)
-    assert matches(string, other)
+    first = LabelledTemplate(tuple(tokens), 1.0)
+    second = LabelledTemplate(tuple({"a": "x", "b": "a"}.get(token, token) for token in tokens), -1.0)
+    with pytest.raises(ValueError, match=re.escape(f"the templates '{first}' and '{second}' overlap: ")) as caught:
+        check_disjoint([labelled("a", "a", "a", "a", "a"), first, second])
+    message = re.search(r"""the string (['"])(.*)\1 matches both\. Keep one""", str(caught.value))
+    string = tuple(message[2].replace("\\'", "'").split(" "))
+    assert matches(string, first)
+    assert matches(string, second)
 
 
 def test_reading_by_character_or_by_white_space():

@@ -83,8 +83,8 @@ def test_every_place_is_a_beginning(generator):
     stream = NEXT._tokenized.split["test"]
     places = len(stream) - 24 + 1
     batch = NEXT.sample(20 * places, generator=generator, split="test")
-    seen = {tuple(row) for row in batch.tokens.tolist()}
-    assert seen == {tuple(row) for row in stream.tokens.unfold(0, 24, 1).tolist()}
+    windows = {tuple(row) for row in batch.tokens.tolist()}
+    assert windows == {tuple(row) for row in stream.tokens.unfold(0, 24, 1).tolist()}
 
 
 def test_the_next_token_is_the_next_token(generator):
@@ -107,13 +107,13 @@ def test_masked_targets_are_what_was_written(n_ctx, next_sentence, seed):
     count = max(1, round(0.15 * (n_ctx - frame)))
     assert task.n_masked == count
     assert len(task.targets) == batch.labels.shape[1] == count + next_sentence == len(batch.supervised)
-    at = batch.target_positions[:, :count]
-    assert torch.equal(batch.unmasked_tokens.gather(1, at), batch.labels[:, :count])
-    assert bool((at.diff(dim=1) > 0).all())
-    elsewhere = torch.ones_like(batch.tokens, dtype=torch.bool).scatter(1, at, False)
+    positions = batch.target_positions[:, :count]
+    assert torch.equal(batch.unmasked_tokens.gather(1, positions), batch.labels[:, :count])
+    assert bool((positions.diff(dim=1) > 0).all())
+    elsewhere = torch.ones_like(batch.tokens, dtype=torch.bool).scatter(1, positions, False)
     assert torch.equal(batch.tokens[elsewhere], batch.unmasked_tokens[elsewhere])
     frame_at = [0, n_ctx - 1] + ([1 + (n_ctx - 3) - (n_ctx - 3) // 2] if next_sentence else [])
-    assert not torch.isin(at, torch.tensor(frame_at)).any()
+    assert not torch.isin(positions, torch.tensor(frame_at)).any()
     marks = [task.vocab.ids[name] for name in ("[CLS]", "[SEP]")]
     assert bool(torch.isin(batch.unmasked_tokens[:, frame_at], torch.tensor(marks)).all())
 
@@ -126,11 +126,11 @@ def test_four_fifths_are_hidden_a_tenth_is_swapped_a_tenth_stays(generator):
     ordinary = len(MASKED.vocab.ordinary)
     assert set(shown[~hidden & ~stays].tolist()) <= set(MASKED.vocab.ordinary.tolist())
     assert len(set(shown[~hidden & ~stays].tolist())) > 0.95 * ordinary
-    for share, wanted in ((hidden, 0.8), (stays, 0.1 + 0.1 / ordinary)):
-        assert abs(share.double().mean() - wanted) < 5 * (wanted * (1 - wanted) / n) ** 0.5
+    for share, expected_share in ((hidden, 0.8), (stays, 0.1 + 0.1 / ordinary)):
+        assert abs(share.double().mean() - expected_share) < 5 * (expected_share * (1 - expected_share) / n) ** 0.5
     per_place = torch.bincount(batch.target_positions.flatten(), minlength=24)[1:-1].double() / 8000
-    wanted = MASKED.n_masked / 22
-    assert ((per_place - wanted).abs() < 5 * (wanted * (1 - wanted) / 8000) ** 0.5).all()
+    expected_share = MASKED.n_masked / 22
+    assert ((per_place - expected_share).abs() < 5 * (expected_share * (1 - expected_share) / 8000) ** 0.5).all()
 
 
 def test_the_next_sentence_follows_half_of_the_time_and_else_is_of_another_document(generator):
@@ -139,14 +139,16 @@ def test_the_next_sentence_follows_half_of_the_time_and_else_is_of_another_docum
     names = [PAIRS.vocab.names[int(label)] for label in batch.labels[:, -1]]
     assert set(names) == {"[NEXT]", "[RANDOM]"}
     assert abs(names.count("[NEXT]") / n - 0.5) < 5 * (0.25 / n) ** 0.5
-    own = [NEXT._tokenized.tokenizer.encode_documents([text])[0] for text in CORPUS.texts("validation")]
+    documents = [NEXT._tokenized.tokenizer.encode_documents([text])[0] for text in CORPUS.texts("validation")]
     for row, name in list(zip(batch.unmasked_tokens.tolist(), names, strict=True))[:300]:
         first, second = row[1:12], row[13:-1]
-        of = [{index for index, text in enumerate(own) if stands_in(part, text)} for part in (first, second)]
+        of = [
+            {index for index, text in enumerate(documents) if stands_in(sentence, text)} for sentence in (first, second)
+        ]
         if name == "[NEXT]":
-            assert any(stands_in([*first, *second], text) for text in own)
+            assert any(stands_in([*first, *second], text) for text in documents)
         else:
-            assert any(one != other for one in of[0] for other in of[1])
+            assert any(first_document != second_document for first_document in of[0] for second_document in of[1])
     assert batch.token_type_ids[0].tolist() == [0] * 13 + [1] * 11
     assert bool((batch.target_positions[:, -1] == 0).all())
     assert set(batch.model_inputs()) == {"token_type_ids"}
@@ -162,27 +164,29 @@ def test_sentences_of_documents_of_all_lengths_come_up_evenly():
     lengths = [3, 9, 4, 1, 6, 2]
     tokens = torch.cat([torch.tensor([*range(100 * i, 100 * i + size), -1]) for i, size in enumerate(lengths)])
     first = torch.tensor([0, *torch.tensor(lengths).add(1).cumsum(0)[:-1].tolist()])
-    (one, two), follows = sample_pairs(TokenStream(tokens.int(), first), 40_000, 5, torch.Generator().manual_seed(0))
-    assert one.shape[1] == 3
-    assert two.shape[1] == 2
-    starts, counts = one[:, 0].unique(return_counts=True)
+    (first_window, second_window), follows = sample_pairs(
+        TokenStream(tokens.int(), first), 40_000, 5, torch.Generator().manual_seed(0)
+    )
+    assert first_window.shape[1] == 3
+    assert second_window.shape[1] == 2
+    starts, counts = first_window[:, 0].unique(return_counts=True)
     assert starts.tolist() == [100, 101, 102, 103, 104, 400, 401]
     assert ((counts / 40_000 - 1 / 7).abs() < 5 * (6 / 49 / 40_000) ** 0.5).all()
-    assert torch.equal(two[follows], one[follows][:, -1:] + torch.tensor([1, 2]))
-    apart = one[:, 0] // 100 != two[:, 0] // 100
-    assert torch.equal(apart, ~follows)
-    assert torch.equal(two[:, 1], two[:, 0] + 1)
-    seconds, counts = two[~follows & (one[:, 0] < 200)][:, 0].unique(return_counts=True)
+    assert torch.equal(second_window[follows], first_window[follows][:, -1:] + torch.tensor([1, 2]))
+    in_other_document = first_window[:, 0] // 100 != second_window[:, 0] // 100
+    assert torch.equal(in_other_document, ~follows)
+    assert torch.equal(second_window[:, 1], second_window[:, 0] + 1)
+    seconds, counts = second_window[~follows & (first_window[:, 0] < 200)][:, 0].unique(return_counts=True)
     assert seconds.tolist() == [0, 1, 200, 201, 202, 400, 401, 402, 403, 404, 500]
     share = counts / counts.sum()
     assert ((share - 1 / 11).abs() < 5 * (10 / 121 / counts.sum()) ** 0.5).all()
 
 
 def test_the_generator_decides(task):
-    one, again, other = (task.sample(20, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    first, again, third = (task.sample(20, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     for name in ("tokens", "labels", "unmasked_tokens", "target_positions"):
-        assert torch.equal(getattr(one, name), getattr(again, name))
-    assert not torch.equal(one.tokens, other.tokens)
+        assert torch.equal(getattr(first, name), getattr(again, name))
+    assert not torch.equal(first.tokens, third.tokens)
 
 
 def test_a_task_is_a_task_and_survives_a_manifest(task):
@@ -198,13 +202,13 @@ def test_a_task_is_a_task_and_survives_a_manifest(task):
 
 
 def test_another_setting_is_another_task(task):
-    others = [
+    variants = [
         replace(task, n_ctx=25),
         replace(task, vocab_size=330),
         replace(task, corpus=corpus(seed=1)),
         *TASKS.values(),
     ]
-    assert sum(other == task for other in others) == 1
+    assert sum(variant == task for variant in variants) == 1
 
 
 def random_target_logits(batch, d_vocab, seed=0):
@@ -236,69 +240,71 @@ def test_score_and_loss_are_cross_entropy_by_outcome(task, generator):
 
 def test_what_there_is_to_read(task, generator):
     batch = task.sample(40, generator=generator)
-    found, types = task.probe_labels(batch), task.control_types(batch)
-    assert list(found) == ["kind", "previous_kind"]
+    labels, types = task.probe_labels(batch), task.control_types(batch)
+    assert list(labels) == ["kind", "previous_kind"]
     for row in range(40):
-        for target, (at, label) in enumerate(zip(batch.target_positions[row], batch.labels[row], strict=True)):
-            before = int(at) if task is NEXT else max(0, int(at) - 1)
-            assert int(found["kind"][row, target]) == int(task.vocab.kinds[label])
-            assert int(found["previous_kind"][row, target]) == int(task.vocab.kinds[batch.unmasked_tokens[row, before]])
+        for target, (position, label) in enumerate(zip(batch.target_positions[row], batch.labels[row], strict=True)):
+            before = int(position) if task is NEXT else max(0, int(position) - 1)
+            assert int(labels["kind"][row, target]) == int(task.vocab.kinds[label])
+            assert int(labels["previous_kind"][row, target]) == int(
+                task.vocab.kinds[batch.unmasked_tokens[row, before]]
+            )
             assert int(types[row, target]) == int(batch.tokens[row, before])
     if task is PAIRS:
-        assert (found["kind"][:, -1] == TOKEN_KINDS.index("special")).all()
-    assert found["kind"][:, 0].unique().numel() > 2
+        assert (labels["kind"][:, -1] == TOKEN_KINDS.index("special")).all()
+    assert labels["kind"][:, 0].unique().numel() > 2
 
 
 def test_relations(task, generator):
     batch = task.sample(10, generator=generator)
     padded = replace(batch, attention_mask=(torch.arange(24) < 20).expand(10, -1))
     for case in (batch, padded):
-        found = task.relations(case)
+        relations = task.relations(case)
         real = torch.ones(10, 24, dtype=torch.bool) if case.attention_mask is None else case.attention_mask
         special = task.vocab.special[case.tokens]
         for row in range(10):
             for key in range(24):
-                assert bool(found["special"][row, :, key].all()) == bool(special[row, key] & real[row, key])
-                assert bool(found["special"][row, :, key].any()) == bool(special[row, key] & real[row, key])
+                assert bool(relations["special"][row, :, key].all()) == bool(special[row, key] & real[row, key])
+                assert bool(relations["special"][row, :, key].any()) == bool(special[row, key] & real[row, key])
             for query, key in [(random.Random(i).randrange(24), i % 24) for i in range(200)]:
                 same = case.tokens[row, query] == case.tokens[row, key] and query != key
-                wanted = bool(same and real[row, key] and not special[row, key])
-                assert bool(found["same_token"][row, query, key]) == wanted
-        assert found["same_token"].any()
+                expected = bool(same and real[row, key] and not special[row, key])
+                assert bool(relations["same_token"][row, query, key]) == expected
+        assert relations["same_token"].any()
 
 
-def test_the_corpus_is_cut_once_and_then_read_from_disk(monkeypatch, tmp_path):
+def test_a_corpus_is_tokenized_once_and_then_read_from_disk(monkeypatch, tmp_path):
     text_streams.tokenize.cache_clear()
-    other = corpus(seed=3)
-    one = Text(corpus=other, n_ctx=8, vocab_size=300)
-    batch = one.sample(5, generator=torch.Generator().manual_seed(0))
+    documents = corpus(seed=3)
+    task = Text(corpus=documents, n_ctx=8, vocab_size=300)
+    batch = task.sample(5, generator=torch.Generator().manual_seed(0))
     files = sorted(path.name for path in (tmp_path / "cache").rglob("*") if path.is_file())
     tokens_file, tokenizer_file = sorted(files, key=len, reverse=True)
     assert re.fullmatch(r"\w{24}\.safetensors", tokens_file)
-    assert tokenizer_file == f"{one._tokenized.tokenizer.fingerprint}.json"
-    assert Text(corpus=other, n_ctx=9, vocab_size=300)._tokenized is one._tokenized
+    assert tokenizer_file == f"{task._tokenized.tokenizer.fingerprint}.json"
+    assert Text(corpus=documents, n_ctx=9, vocab_size=300)._tokenized is task._tokenized
     text_streams.tokenize.cache_clear()
-    kept = one._tokenized
+    tokenized = task._tokenized
     with monkeypatch.context() as patched:
         patched.setattr(text_streams, "train_tokenizer", None)
         text_streams.tokenize.cache_clear()
-        again = one.sample(5, generator=torch.Generator().manual_seed(0))
+        again = task.sample(5, generator=torch.Generator().manual_seed(0))
     assert torch.equal(again.tokens, batch.tokens)
-    assert one._tokenized is not kept
-    assert one._tokenized.tokenizer == kept.tokenizer
+    assert task._tokenized is not tokenized
+    assert task._tokenized.tokenizer == tokenized.tokenizer
 
 
-def test_another_corpus_and_another_tokenizer_lie_elsewhere():
+def test_another_corpus_and_another_tokenizer_are_cached_separately():
     tasks = [Text(corpus=corpus(seed=6), n_ctx=8, vocab_size=300)]
     tasks += [replace(tasks[0], corpus=corpus(seed=7)), replace(tasks[0], vocab_size=301)]
     tasks += [Text(corpus=corpus(seed=6), n_ctx=8, tokenizer=word_piece())]
     text_streams.tokenize.cache_clear()
     cut = [task._tokenized for task in tasks]
     text_streams.tokenize.cache_clear()
-    kept = [task._tokenized for task in tasks]
-    rows = [one.split["train"].tokens.tolist() for one in kept]
-    assert rows == [one.split["train"].tokens.tolist() for one in cut]
-    assert all(rows[one] != rows[other] for one in range(4) for other in range(one))
+    reloaded = [task._tokenized for task in tasks]
+    rows = [tokenized.split["train"].tokens.tolist() for tokenized in reloaded]
+    assert rows == [tokenized.split["train"].tokens.tolist() for tokenized in cut]
+    assert all(rows[index] != rows[earlier_index] for index in range(4) for earlier_index in range(index))
 
 
 @pytest.mark.parametrize("name", ["*.safetensors", "*.json"])
@@ -308,11 +314,11 @@ def test_a_damaged_cache_is_made_anew(name, damage, tmp_path):
     task = Text(corpus=corpus(seed=4), n_ctx=8, vocab_size=300)
     before = task.sample(5, generator=torch.Generator().manual_seed(0))
     (path,) = (tmp_path / "cache").rglob(name)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     path.unlink() if damage is None else path.write_bytes(damage)
     text_streams.tokenize.cache_clear()
     assert torch.equal(task.sample(5, generator=torch.Generator().manual_seed(0)).tokens, before.tokens)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
 
 
 def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch):
@@ -396,19 +402,19 @@ def test_errors_when_text_is_drawn(task, generator, as_a_user):
 
 def test_windows_may_be_shorter_or_longer_than_the_tasks(task):
     for n_ctx in (5, 30):
-        one, other = (torch.Generator().manual_seed(3) for _ in range(2))
-        batch = task.sample(7, generator=one, split="validation", n_ctx=n_ctx)
-        meant = replace(task, n_ctx=n_ctx).sample(7, generator=other, split="validation")
+        generator, second_generator = (torch.Generator().manual_seed(3) for _ in range(2))
+        batch = task.sample(7, generator=generator, split="validation", n_ctx=n_ctx)
+        meant = replace(task, n_ctx=n_ctx).sample(7, generator=second_generator, split="validation")
         assert batch.tokens.shape == (7, n_ctx)
         for name in ("tokens", "unmasked_tokens", "labels", "target_positions", "supervised"):
             assert torch.equal(getattr(batch, name), getattr(meant, name)), name
         assert float(task.loss(torch.zeros(7, n_ctx, 320), batch)) > 5
-    one, other = (torch.Generator().manual_seed(3) for _ in range(2))
-    same = task.sample(7, generator=one, n_ctx=24)
-    assert torch.equal(same.tokens, task.sample(7, generator=other).tokens)
+    generator, second_generator = (torch.Generator().manual_seed(3) for _ in range(2))
+    same = task.sample(7, generator=generator, n_ctx=24)
+    assert torch.equal(same.tokens, task.sample(7, generator=second_generator).tokens)
     least = {"next_token": 2, "masked": 5 if task.next_sentence else 4}[task.objective]
     with pytest.raises(ValueError, match=f"n_ctx is {least - 1}; this objective needs at least {least} tokens"):
-        task.sample(7, generator=one, n_ctx=least - 1)
+        task.sample(7, generator=generator, n_ctx=least - 1)
 
 
 def test_a_next_sentence_needs_two_documents(generator):
@@ -448,5 +454,5 @@ def test_configs_and_settings_that_fit(task):
 def test_a_loss_at_chance_is_that_of_all_tokens_alike(task, generator):
     batch = task.sample(4, generator=generator)
     logits = torch.zeros(4, 24, task.d_vocab)
-    wanted = math.log(320) * (2 if task is PAIRS else 1)
-    assert float(task.loss(logits, batch)) == pytest.approx(wanted, rel=1e-5)
+    uniform_loss = math.log(320) * (2 if task is PAIRS else 1)
+    assert float(task.loss(logits, batch)) == pytest.approx(uniform_loss, rel=1e-5)

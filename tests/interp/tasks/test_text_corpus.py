@@ -31,35 +31,42 @@ def folder(tmp_path):
 @settings(max_examples=40, deadline=None)
 @given(st.sets(st.text(min_size=1, max_size=8), min_size=3, max_size=120))
 def test_every_document_is_in_one_split(names):
-    found = Corpus(documents=dict.fromkeys(names, "some text"))
-    split = [name for part in SPLITS for name in found.split[part]]
+    corpus = Corpus(documents=dict.fromkeys(names, "some text"))
+    split = [name for split_name in SPLITS for name in corpus.split[split_name]]
     assert sorted(split) == sorted(names)
-    held = max(1, round(0.05 * len(names)))
-    assert [len(found.split[part]) for part in SPLITS] == [len(names) - 2 * held, held, held]
+    n_held_out = max(1, round(0.05 * len(names)))
+    assert [len(corpus.split[split_name]) for split_name in SPLITS] == [
+        len(names) - 2 * n_held_out,
+        n_held_out,
+        n_held_out,
+    ]
 
 
 def test_the_split_is_by_name_alone_and_not_by_its_order():
-    given = documents(200)
-    one = Corpus(documents=given)
-    again = Corpus(documents=dict.fromkeys(reversed(given), "another text"))
-    assert one.split == again.split
-    assert list(one.split["test"]) == sorted(one.split["test"])
-    assert one.split["test"] != tuple(sorted(given))[:10]
-    assert one.texts("test") == [given[name] for name in one.split["test"]]
+    texts = documents(200)
+    corpus = Corpus(documents=texts)
+    again = Corpus(documents=dict.fromkeys(reversed(texts), "another text"))
+    assert corpus.split == again.split
+    assert list(corpus.split["test"]) == sorted(corpus.split["test"])
+    assert corpus.split["test"] != tuple(sorted(texts))[:10]
+    assert corpus.texts("test") == [texts[name] for name in corpus.split["test"]]
 
 
 def test_the_fingerprint_is_of_names_and_texts():
-    given = documents(5)
-    one = Corpus(documents=given)
-    assert one.fingerprint == Corpus(documents=dict(reversed(given.items()))).fingerprint
-    assert one == Corpus(documents=given)
-    assert hash(one) == hash(Corpus(documents=given))
-    first = next(iter(given))
-    changed = [given | {first: given[first] + " "}, given | {"more": "x"}, {**given, "zzz" + first: given[first]}]
+    texts = documents(5)
+    corpus = Corpus(documents=texts)
+    assert corpus.fingerprint == Corpus(documents=dict(reversed(texts.items()))).fingerprint
+    assert corpus == Corpus(documents=texts)
+    assert hash(corpus) == hash(Corpus(documents=texts))
+    first = next(iter(texts))
+    changed = [texts | {first: texts[first] + " "}, texts | {"more": "x"}, {**texts, "zzz" + first: texts[first]}]
     moved = {"a": "bc", "d": "e", "f": "g"}, {"ab": "c", "d": "e", "f": "g"}  # the same letters in a row
-    prints = [one.fingerprint, *(Corpus(documents=other).fingerprint for other in (*changed, *moved))]
+    prints = [
+        corpus.fingerprint,
+        *(Corpus(documents=changed_documents).fingerprint for changed_documents in (*changed, *moved)),
+    ]
     assert len(set(prints)) == len(prints)
-    assert one != "something else"
+    assert corpus != "something else"
 
 
 def test_documents_without_text_are_left_out():
@@ -67,9 +74,9 @@ def test_documents_without_text_are_left_out():
 
 
 def test_a_folder_is_read_by_its_pattern(folder):
-    found = Corpus.from_folder(folder)
-    assert set(found.documents) == {f"part {int(name[:3]) % 3}/{name[:3]}.txt" for name in documents(10)}
-    assert found.documents["part 1/004.txt"] == documents(10)["004.py"]
+    corpus = Corpus.from_folder(folder)
+    assert set(corpus.documents) == {f"part {int(name[:3]) % 3}/{name[:3]}.txt" for name in documents(10)}
+    assert corpus.documents["part 1/004.txt"] == documents(10)["004.py"]
     assert len(Corpus.from_folder(folder, "part 0/*").documents) == 4
 
 
@@ -80,29 +87,29 @@ def test_a_corpus_survives_a_manifest_and_a_pickle(make, folder):
         "folder": lambda: Corpus.from_folder(folder, "**/*.txt"),
         "python": Corpus.python,
     }
-    one = makers[make]()
-    described = json.loads(json.dumps(one.describe()))
+    corpus = makers[make]()
+    described = json.loads(json.dumps(corpus.describe()))
     assert described["source"] == make
     again = Corpus.from_description(described)
-    assert again == one
-    assert again.describe() == one.describe()
-    assert copy.deepcopy(one) == one
-    pickled = pickle.dumps(one)
-    assert pickle.loads(pickled) == one
+    assert again == corpus
+    assert again.describe() == corpus.describe()
+    assert copy.deepcopy(corpus) == corpus
+    pickled = pickle.dumps(corpus)
+    assert pickle.loads(pickled) == corpus
     if make != "documents":
         assert len(pickled) < 1000  # where it is, not what it says
 
 
 def test_python_is_its_library_without_tests_and_packages():
-    found = Corpus.python()
-    assert found is Corpus.python()
-    assert {"ast.py", "json/decoder.py", "asyncio/tasks.py"} <= set(found.documents)
-    assert "def dumps(" in found.documents["json/__init__.py"]
-    parts = {part for name in found.documents for part in name.split("/")}
-    assert not parts & {"test", "tests", "site-packages", "idlelib", "encodings", "stringprep.py"}
-    assert not any(name.startswith("_sysconfigdata") for name in found.documents)
-    assert found.source["python"] == platform.python_version()
-    assert sum(map(len, found.documents.values())) > 5_000_000
+    corpus = Corpus.python()
+    assert corpus is Corpus.python()
+    assert {"ast.py", "json/decoder.py", "asyncio/tasks.py"} <= set(corpus.documents)
+    assert "def dumps(" in corpus.documents["json/__init__.py"]
+    folders = {folder for name in corpus.documents for folder in name.split("/")}
+    assert not folders & {"test", "tests", "site-packages", "idlelib", "encodings", "stringprep.py"}
+    assert not any(name.startswith("_sysconfigdata") for name in corpus.documents)
+    assert corpus.source["python"] == platform.python_version()
+    assert sum(map(len, corpus.documents.values())) > 5_000_000
 
 
 def test_a_file_of_the_library_that_is_not_utf_8_is_passed_over(tmp_path, monkeypatch):
@@ -120,8 +127,8 @@ def test_a_file_of_the_library_that_is_not_utf_8_is_passed_over(tmp_path, monkey
 
 def test_another_python_is_named():
     described = {"source": "python", "python": "3.1.4", "fingerprint": "0123456789abcdef"}
-    here = platform.python_version()
-    with pytest.raises(ValueError, match=rf"of Python 3\.1\.4 had fingerprint 0123456789abcdef; .*of Python {here}"):
+    version = platform.python_version()
+    with pytest.raises(ValueError, match=rf"of Python 3\.1\.4 had fingerprint 0123456789abcdef; .*of Python {version}"):
         Corpus.from_description(described)
 
 
@@ -185,17 +192,17 @@ class Rows(dict):
 
 
 def test_a_hub_data_set(monkeypatch):
-    asked = []
+    calls = []
 
     def load(name, config, *, split, revision):
-        asked.append((name, config, split, revision))
+        calls.append((name, config, split, revision))
         return Rows(text=["one", "two", "three", "four"], label=[0, 1, 2, 3])
 
     monkeypatch.setattr("datasets.load_dataset", load)
-    found = Corpus.from_hub("some/stories", most=4, revision="abc")
-    assert asked == [("some/stories", None, "train[:4]", "abc")]
-    assert list(found.documents.values()) == ["one", "two", "three", "four"]
-    assert Corpus.from_description(json.loads(json.dumps(found.describe()))) == found
+    corpus = Corpus.from_hub("some/stories", most=4, revision="abc")
+    assert calls == [("some/stories", None, "train[:4]", "abc")]
+    assert list(corpus.documents.values()) == ["one", "two", "three", "four"]
+    assert Corpus.from_description(json.loads(json.dumps(corpus.describe()))) == corpus
     with pytest.raises(ValueError, match="column is 'story'; the data set 'some/stories' has text, label"):
         Corpus.from_hub("some/stories", column="story")
 
@@ -218,7 +225,7 @@ def test_a_hub_without_a_network(monkeypatch):
 
 @pytest.mark.parametrize("text", ["a\ud800b", "\udfff" * 1000])
 def test_lone_surrogates_are_refused(text):
-    found = r"documents\['002.py'\] has a lone surrogate \(.*at character [01]\), which is not text. Decode"
-    with pytest.raises(ValueError, match=found) as raised:
+    message = r"documents\['002.py'\] has a lone surrogate \(.*at character [01]\), which is not text. Decode"
+    with pytest.raises(ValueError, match=message) as raised:
         Corpus(documents={**documents(5), "002.py": text})
     assert len(str(raised.value)) < 200

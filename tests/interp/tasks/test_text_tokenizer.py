@@ -57,9 +57,9 @@ def test_training_is_the_same_in_every_process():
         "print(train_tokenizer(documents().values(), 320).fingerprint)"
     )
     root = Path(__file__).parents[3]
-    here = {"PYTHONPATH": f"{root}:{root / 'tests/support'}", "PYTHONHASHSEED": "7", "RAYON_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=here)
-    assert done.stdout.strip() == TOKENS.fingerprint
+    environment = {"PYTHONPATH": f"{root}:{root / 'tests/support'}", "PYTHONHASHSEED": "7", "RAYON_NUM_THREADS": "2"}
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert process.stdout.strip() == TOKENS.fingerprint
 
 
 def test_only_so_many_characters_are_trained_on(monkeypatch):
@@ -69,10 +69,10 @@ def test_only_so_many_characters_are_trained_on(monkeypatch):
 
 
 def test_names_can_be_read_and_told_apart():
-    named = dict(zip(VOCAB.texts, VOCAB.names, strict=True))
-    assert named[" return"] == "·return"
-    assert named["\n"] == "⏎"
-    assert named["\t"] == "⇥"
+    name_of = dict(zip(VOCAB.texts, VOCAB.names, strict=True))
+    assert name_of[" return"] == "·return"
+    assert name_of["\n"] == "⏎"
+    assert name_of["\t"] == "⇥"
     assert VOCAB.names[VOCAB.texts.index("\udce2")] == "<0xE2>"
     assert len(set(VOCAB.names)) == len(VOCAB)
     assert all(name.isprintable() and " " not in name for name in VOCAB.names)
@@ -82,8 +82,8 @@ def test_names_can_be_read_and_told_apart():
 
 
 def test_a_mark_in_the_text_is_not_taken_for_a_space():
-    found = train_tokenizer(["·⏎ "] * 9, 300).vocab
-    assert "".join(found.words(found.encode("·⏎ "))) == "<U+00B7><U+23CE>·"
+    vocab = train_tokenizer(["·⏎ "] * 9, 300).vocab
+    assert "".join(vocab.words(vocab.encode("·⏎ "))) == "<U+00B7><U+23CE>·"
 
 
 def test_an_id_outside_the_vocabulary():
@@ -148,14 +148,14 @@ def test_a_tokenizer_at_hand_keeps_its_special_tokens():
     engine = word_piece()
     engine.enable_truncation(2)
     engine.enable_padding(length=9)
-    found = convert_tokenizer(engine)
-    assert dict(found.roles) == {"cls": 4, "sep": 6, "mask": 2, "end": 6}
-    assert found.vocab.encode("def beta (") == [8, 12, 10, 14]  # neither cut short nor padded
+    tokenizer = convert_tokenizer(engine)
+    assert dict(tokenizer.roles) == {"cls": 4, "sep": 6, "mask": 2, "end": 6}
+    assert tokenizer.vocab.encode("def beta (") == [8, 12, 10, 14]  # neither cut short nor padded
     assert engine.truncation is not None
-    assert found.vocab.words([8, 12, 10, 9]) == ["def", "be", "ta", "<unused 9>"]
-    assert len(found.vocab) == 19
-    assert convert_tokenizer(found) is found
-    assert convert_tokenizer(engine) == found
+    assert tokenizer.vocab.words([8, 12, 10, 9]) == ["def", "be", "ta", "<unused 9>"]
+    assert len(tokenizer.vocab) == 19
+    assert convert_tokenizer(tokenizer) is tokenizer
+    assert convert_tokenizer(engine) == tokenizer
 
 
 def test_a_tokenizer_of_transformers_says_which_token_is_which():
@@ -164,10 +164,10 @@ def test_a_tokenizer_of_transformers_says_which_token_is_which():
     engine = word_piece()
     engine.add_special_tokens(["<hide>"])
     fast = PreTrainedTokenizerFast(tokenizer_object=engine, mask_token="<hide>", eos_token="</s>")
-    found = convert_tokenizer(fast)
-    assert dict(found.roles)["mask"] == engine.token_to_id("<hide>")
-    assert found != convert_tokenizer(word_piece())
-    assert found.fingerprint != convert_tokenizer(word_piece()).fingerprint
+    tokenizer = convert_tokenizer(fast)
+    assert dict(tokenizer.roles)["mask"] == engine.token_to_id("<hide>")
+    assert tokenizer != convert_tokenizer(word_piece())
+    assert tokenizer.fingerprint != convert_tokenizer(word_piece()).fingerprint
 
 
 def test_what_is_no_tokenizer():
@@ -178,11 +178,11 @@ def test_what_is_no_tokenizer():
 
 
 def test_a_token_that_is_missing():
-    found = convert_tokenizer(word_piece())
+    tokenizer = convert_tokenizer(word_piece())
     with pytest.raises(ValueError, match=r"has no \[NEXT\] token, which x needs\. Add one of \[NEXT\] to it"):
-        found.token("next", "x")
+        tokenizer.token("next", "x")
     with pytest.raises(ValueError, match=r"no \[PAD\] token.*\[PAD\], <pad> .*or a tokenizer with pad_token"):
-        found.token("pad", "x")
+        tokenizer.token("pad", "x")
 
 
 def test_byte_pieces_and_metaspace_are_shown_as_text():

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -26,9 +27,9 @@ def patterns(heads, n, seed=0):
 def page_of(heads=4, tokens=NASTY, **relations):
     n = len(tokens)
     relations = relations or {"diagonal": np.eye(n, dtype=bool)}
-    one = Example(tokens=tuple(tokens), patterns=patterns(heads, n), relations=relations)
+    example = Example(tokens=tuple(tokens), patterns=patterns(heads, n), relations=relations)
     names = [str(head) for head in range(heads)]
-    return one, canvas_page([one], heads=names, labels=[""] * heads, columns=4, title="a <title>")
+    return example, canvas_page([example], heads=names, labels=[""] * heads, columns=4, title="a <title>")
 
 
 @pytest.mark.browser
@@ -89,19 +90,17 @@ def test_heads_are_chosen_with_the_keyboard(browser, tmp_path):
     page.run("document.querySelectorAll('#grid figure')[2].focus()")
     chosen = "[...document.querySelectorAll('#grid figure')].map((one) => one.getAttribute('aria-pressed'))"
     assert page.run(chosen) == ["true", "false", "false", "false"]
-    for key, at in (("Enter", 2), ("ArrowRight", 3), ("ArrowLeft", 2)):
+    for key, chosen_head in (("Enter", 2), ("ArrowRight", 3), ("ArrowLeft", 2)):
         page.press(key)
-        assert page.run(chosen) == ["true" if head == at else "false" for head in range(4)]
+        assert page.run(chosen) == ["true" if head == chosen_head else "false" for head in range(4)]
     assert page.run("document.getElementById('name').textContent") == "head 2"
     assert page.run("document.querySelectorAll('#grid figure')[2].getAttribute('aria-label')") == "head 2"
     page.close()
 
 
 def two_models():
-    one, _ = page_of(2)
-    pair = Example(
-        tokens=one.tokens, patterns=one.patterns, relations=one.relations, other_patterns=patterns(2, 6, seed=1)
-    )
+    single, _ = page_of(2)
+    pair = replace(single, other_patterns=patterns(2, 6, seed=1))
     return pair, canvas_page([pair], heads=["0.0", "0.1"], labels=["", "keeps"], columns=2, title="two")
 
 
@@ -119,9 +118,9 @@ def test_two_models_and_their_difference(browser, tmp_path):
         page.press(key)
     first, *numbers = page.run("document.getElementById('tip').textContent").split("\n")
     assert first == f'0.0: query 1 "{NASTY[1]}" -> key 2 "{NASTY[2]}"'
-    wanted = pair.patterns[0, 1, 2], pair.other_patterns[0, 1, 2]
+    weights = pair.patterns[0, 1, 2], pair.other_patterns[0, 1, 2]
     assert [float(text.split(": ")[1]) for text in numbers] == pytest.approx(
-        [*wanted, wanted[1] - wanted[0]], abs=0.008
+        [*weights, weights[1] - weights[0]], abs=0.008
     )
     page.close()
 
@@ -134,13 +133,13 @@ def test_the_saved_picture_shows_the_weights(browser, tmp_path, n):
     page.until("document.body.dataset.drawn")
     page.run("document.querySelectorAll('#grid figure')[1].click()")
     svg = ElementTree.fromstring(page.run("panelSvg()"))
-    kinds = [one.tag.split("}")[1] for one in svg.iter()]
-    texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
+    kinds = [element.tag.split("}")[1] for element in svg.iter()]
+    texts = [element.text for element in svg.iter() if element.tag.endswith("text")]
     assert texts[0] == "head 1"
     assert kinds.count("image") == (0 if n == 6 else 1)  # beyond 40,000 weights
     if n == 6:
         assert set(texts[1:]) == {f"{word[:9]}…" if len(word) > 10 else word for word in NASTY}
-        colours = [one.get("fill") for one in svg.iter() if (one.get("fill") or "").startswith("rgb")]
+        colours = [element.get("fill") for element in svg.iter() if (element.get("fill") or "").startswith("rgb")]
         assert len(colours) == 36
         byte = np.rint(255 * np.sqrt(patterns(2, 6)[1, 0, 0])) / 255
         assert colours[0] == "rgb({:.0f},{:.0f},{:.0f})".format(*(255 + (end - 255) * byte for end in (11, 110, 138)))
@@ -153,12 +152,12 @@ def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
     assert thinned(maps, 1) is maps
     monkeypatch.setattr("interp.view.attention.MOST_WEIGHTS", 2 * 3 * 3)
     tokens = ["a", "b", "c", "d", "e"]
-    one = Example(tokens=tuple(tokens), patterns=patterns(2, 5), relations={"diagonal": np.eye(5, dtype=bool)})
-    html = canvas_page([one], heads=["0", "1"], labels=["", ""], columns=2, title="t").html
+    example = Example(tokens=tuple(tokens), patterns=patterns(2, 5), relations={"diagonal": np.eye(5, dtype=bool)})
+    html = canvas_page([example], heads=["0", "1"], labels=["", ""], columns=2, title="t").html
     meta = json.loads(re.search(r'id="meta">(.*?)</script>', html).group(1))["examples"][0]
     assert (meta["block"], meta["side"]) == (2, 3)
     packed = zlib.decompress(base64.b64decode(meta["patterns"][0]))
-    assert list(packed) == np.rint(255 * np.sqrt(thinned(one.patterns, 2))).ravel().tolist()
+    assert list(packed) == np.rint(255 * np.sqrt(thinned(example.patterns, 2))).ravel().tolist()
 
 
 def test_the_size_of_a_page_is_bounded(monkeypatch):
@@ -169,14 +168,14 @@ def test_the_size_of_a_page_is_bounded(monkeypatch):
         Example(tokens=("a",) * n, patterns=np.random.default_rng(0).random((4, n, n)) ** 2) for n in (1, 158)
     )
     names = {"heads": ["0"] * 4, "labels": [""] * 4}
-    small, page = (canvas_page([one], **names, columns=2, title="t") for one in (bare, example))
+    small, page = (canvas_page([shown_example], **names, columns=2, title="t") for shown_example in (bare, example))
     assert 0.9 * 4 / 3 * 4 * 158**2 < len(page.html) - len(small.html) < 4 / 3 * 100_000 + 2000
 
 
 @pytest.mark.browser
 def test_a_thinned_page_says_so(browser, tmp_path, monkeypatch):
     monkeypatch.setattr("interp.view.attention.MOST_WEIGHTS", 4 * 3 * 3)
-    one, page = page_of(4, ["a", "b", "c", "d", "e"])
+    example, page = page_of(4, ["a", "b", "c", "d", "e"])
     page = browser.open(page.save(tmp_path / "page.html"))
     page.until("document.body.dataset.drawn")
     assert "One cell is 2 by 2 tokens" in page.run("document.getElementById('legend').textContent")
@@ -184,16 +183,16 @@ def test_a_thinned_page_says_so(browser, tmp_path, monkeypatch):
     page.press("ArrowDown")
     text, weight = page.run("document.getElementById('tip').textContent").rsplit(": at most ", 1)
     assert text == '0: query 2 to 3 "c … d" -> key 0 to 1 "a … b"'
-    assert float(weight) == pytest.approx(one.patterns[0, 2:4, :2].max(), abs=0.005)
+    assert float(weight) == pytest.approx(example.patterns[0, 2:4, :2].max(), abs=0.005)
     page.close()
 
 
 def test_patterns_of_another_model_must_fit():
     pair, _ = two_models()
-    alone, _ = page_of(2)
+    example, _ = page_of(2)
     names = {"heads": ["0", "1"], "labels": ["", ""], "columns": 2, "title": "t"}
     with pytest.raises(ValueError, match="give all or none"):
-        canvas_page([pair, alone], **names)
+        canvas_page([pair, example], **names)
     mine = np.zeros((2, 5, 5))
     with pytest.raises(ValueError, match=r"patterns is \(2, 5, 5\) for 2 heads"):
         canvas_page([Example(tokens=pair.tokens, patterns=mine, other_patterns=mine)], **names)
@@ -214,11 +213,11 @@ def test_an_embedded_page_has_no_heading_of_its_own(browser, tmp_path):
 
 
 def test_the_heading_says_what_the_page_is_about():
-    one, _ = page_of()
+    example, _ = page_of()
     names = list("0123")
     for page in (
-        canvas_page([one], heads=names, labels=[""] * 4, columns=4, title="t", identity=IDENTITY),
-        circuitsvis_page(one, heads=names, causal=False, title="t", identity=IDENTITY),
+        canvas_page([example], heads=names, labels=[""] * 4, columns=4, title="t", identity=IDENTITY),
+        circuitsvis_page(example, heads=names, causal=False, title="t", identity=IDENTITY),
     ):
         assert "<dt>task</dt><dd>brackets &lt;2&gt;</dd>" in page.html
         assert "<dt>seed</dt><dd>7</dd>" in page.html
@@ -243,8 +242,8 @@ def test_size_of_a_page_that_compresses_badly():
 
 
 def test_pages_are_self_contained_and_escaped():
-    one, page = page_of()
-    pages = [page, circuitsvis_page(one, heads=["0", "1", "2", "3"], causal=False, title="t")]
+    example, page = page_of()
+    pages = [page, circuitsvis_page(example, heads=["0", "1", "2", "3"], causal=False, title="t")]
     for html, scripts in ((pages[0].html, 2), (pages[1].html, 1)):
         assert not re.search(r"""(?:src|href)=["']?https?:""", html)
         assert len(re.findall(r"</script>", html)) == scripts
@@ -260,9 +259,9 @@ def test_notebook_iframe():
 
 
 def test_mismatched_names_are_refused():
-    one, _ = page_of(2)
+    example, _ = page_of(2)
     with pytest.raises(ValueError, match=r"patterns is \(2, 6, 6\) for 3 heads, 3 labels and 6 tokens"):
-        canvas_page([one], heads=["0", "1", "2"], labels=["", "", ""], columns=1, title="t")
+        canvas_page([example], heads=["0", "1", "2"], labels=["", "", ""], columns=1, title="t")
     with pytest.raises(ValueError, match="examples is empty"):
         canvas_page([], heads=[], labels=[], columns=1, title="t")
 

@@ -33,24 +33,24 @@ def draw(table, **options):
 
 def lines(svg, dashed):
     """Lines as (colour, points), those with dashes or those without."""
-    found = []
+    curves = []
     for attributes in re.findall(r'<path aria-label="[^"]*"[^>]*aria-roledescription="line mark"([^>]*)>', svg):
         if ("stroke-dasharray" in attributes) == dashed:
             points = re.search(r'd="M([^"]*)"', attributes)[1].split("L")
             colour = re.search(r'stroke="([^"]*)"', attributes)[1]
-            found.append((colour, [tuple(map(float, point.split(","))) for point in points]))
-    return found
+            curves.append((colour, [tuple(map(float, point.split(","))) for point in points]))
+    return curves
 
 
 def test_scaling_curves_have_a_point_per_row_and_a_line_per_series(table):
     svg = draw(table)
     assert {"plain", "with a I", "symbols", "test loss", "loss by symbols"} <= set(texts(svg))
     assert len(marks(svg, "point")) == len(table)
-    drawn = lines(svg, dashed=False)
-    assert sorted(len(points) for _, points in drawn) == [2, 3]
-    assert len({colour for colour, _ in drawn}) == 2
+    curves = lines(svg, dashed=False)
+    assert sorted(len(points) for _, points in curves) == [2, 3]
+    assert len({colour for colour, _ in curves}) == 2
     assert not lines(svg, dashed=True)
-    (plain,) = [points for _, points in drawn if len(points) == 3]
+    (plain,) = [points for _, points in curves if len(points) == 3]
     across = [x for x, _ in plain]
     assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.01)  # 16 to 64 is as far as 64 to 256
     heights = [HEIGHT - y for _, y in plain]
@@ -58,8 +58,8 @@ def test_scaling_curves_have_a_point_per_row_and_a_line_per_series(table):
 
 
 def test_tooltips_of_points(table):
-    found = marks(draw(table), "point")
-    for row, mark in zip(table.to_dict("records"), found, strict=True):
+    points = marks(draw(table), "point")
+    for row, mark in zip(table.to_dict("records"), points, strict=True):
         assert mark["models"] == row["models"]
         assert float(mark["test loss"]) == row["test loss"]
         assert (float(mark["low"]), float(mark["high"])) == (row["low"], row["high"])
@@ -68,24 +68,24 @@ def test_tooltips_of_points(table):
 
 def test_reference_curves_are_dashed_in_matching_colours(table, behind):
     svg = draw(table, behind=behind)
-    ours = {len(points): colour for colour, points in lines(svg, dashed=False)}
-    assert ours == {len(points): colour for colour, points in lines(draw(table), dashed=False)}  # as without them
-    theirs = lines(svg, dashed=True)
-    assert [len(points) for _, points in theirs] == [2, 2]
-    assert {colour for colour, _ in theirs} == {ours[3], "#999999"}
-    assert "#999999" not in ours.values()
+    colours = {len(points): colour for colour, points in lines(svg, dashed=False)}
+    assert colours == {len(points): colour for colour, points in lines(draw(table), dashed=False)}  # as without them
+    reference = lines(svg, dashed=True)
+    assert [len(points) for _, points in reference] == [2, 2]
+    assert {colour for colour, _ in reference} == {colours[3], "#999999"}
+    assert "#999999" not in colours.values()
     assert "an LSTM" in texts(svg)
     assert svg.index("stroke-dasharray") < svg.index('aria-roledescription="point"')
 
 
 def test_a_logarithmic_axis_shows_zero_at_its_lower_end(table, behind):
     below = table.assign(**{"test loss": [1.0, 0.1, 0.01, 0.1, 0.0]})
-    drawn = lines(draw(below, behind=behind, log_y=True), dashed=False)
-    (plain,) = [points for _, points in drawn if len(points) == 3]
-    (other,) = [points for _, points in drawn if len(points) == 2]
+    curves = lines(draw(below, behind=behind, log_y=True), dashed=False)
+    (plain,) = [points for _, points in curves if len(points) == 3]
+    (reference,) = [points for _, points in curves if len(points) == 2]
     assert plain[1][1] - plain[0][1] == pytest.approx(plain[2][1] - plain[1][1], abs=0.01)
-    assert other[1][1] == pytest.approx(HEIGHT, abs=0.01)
-    assert all(math.isfinite(y) and 0 <= y <= HEIGHT for points in (plain, other) for _, y in points)
+    assert reference[1][1] == pytest.approx(HEIGHT, abs=0.01)
+    assert all(math.isfinite(y) and 0 <= y <= HEIGHT for points in (plain, reference) for _, y in points)
     dashed = lines(draw(below, behind=behind, log_y=True), dashed=True)
     assert max(y for _, points in dashed for _, y in points) == pytest.approx(HEIGHT, abs=0.01)
 
@@ -95,9 +95,9 @@ def test_a_rule_is_at_its_value(table, log_y):
     svg = draw(table, rule=0.5, log_y=log_y)
     assert 'stroke-dasharray="2,3"' in svg
     assert 'stroke-dasharray="2,3"' not in draw(table, log_y=log_y)
-    at = re.search(r'transform="translate\((\S+),(\S+)\)"[^>]*stroke-dasharray="2,3"', svg)
+    position = re.search(r'transform="translate\((\S+),(\S+)\)"[^>]*stroke-dasharray="2,3"', svg)
     (plain,) = [points for _, points in lines(svg, dashed=False) if len(points) == 3]
-    assert float(at[2]) == pytest.approx(plain[1][1], abs=0.01)  # its loss is 0.5
+    assert float(position[2]) == pytest.approx(plain[1][1], abs=0.01)  # its loss is 0.5
 
 
 @pytest.mark.parametrize("names", [("d.model", "loss [nats]"), ("n['x']", "error 0.5"), ("a\\b", "loss. ")])
@@ -124,4 +124,4 @@ def test_intervals_reach_from_low_to_high(table):
     lengths = sorted(abs(float(length)) / per_unit for *_, length in rules)
     expected = sorted(table["high"] - table["low"])
     for length in expected:
-        assert any(abs(length - found) < 0.01 for found in lengths)
+        assert any(abs(length - length_of_axis) < 0.01 for length_of_axis in lengths)

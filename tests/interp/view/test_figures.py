@@ -62,7 +62,7 @@ def test_positions_are_those_of_the_chart_to_a_hundredth():
         for draw in (chart_svg, chart_figure)
     ]
     assert len(places[0]) > 20
-    np.testing.assert_allclose(*(np.array(one, dtype=float) for one in places), atol=0.0051, rtol=0)
+    np.testing.assert_allclose(*(np.array(place, dtype=float) for place in places), atol=0.0051, rtol=0)
 
 
 def test_figures_are_shorter_than_the_rendered_chart():

@@ -29,9 +29,9 @@ def result():
     return interp.evaluate(model, TASK, n=20)
 
 
-def shown(one):
+def shown(chart):
     """What a notebook shows of an object."""
-    data, _ = DisplayFormatter().format(one)
+    data, _ = DisplayFormatter().format(chart)
     return data
 
 
@@ -61,22 +61,23 @@ def test_a_training_run_plots_offline():
 @pytest.mark.parametrize(
     "compose",
     [
-        lambda one: one | one,
-        lambda one: one & one,
-        lambda one: one + one,
-        lambda one: (one | one) | one,
-        lambda one: one.facet("a:N"),
-        lambda one: one.properties(title="t"),
-        lambda one: one.interactive(),
-        lambda one: one.configure_view(stroke=None),
+        lambda chart: chart | chart,
+        lambda chart: chart & chart,
+        lambda chart: chart + chart,
+        lambda chart: (chart | chart) | chart,
+        lambda chart: chart.facet("a:N"),
+        lambda chart: chart.properties(title="t"),
+        lambda chart: chart.interactive(),
+        lambda chart: chart.configure_view(stroke=None),
     ],
 )
 def test_composed_and_changed_charts_stay_offline(compose):
-    ours, plain = compose(offline(chart())), compose(chart())
-    assert set(shown(ours)) == {"image/svg+xml", "text/plain"}
+    offline_chart, plain = compose(offline(chart())), compose(chart())
+    assert set(shown(offline_chart)) == {"image/svg+xml", "text/plain"}
     assert "text/html" in shown(plain)  # what Altair alone shows, which loads a script
     assert type(plain).__module__.startswith("altair")
-    assert ours.to_dict() == plain.to_dict() or "name" in str(ours.to_dict())  # parameters have counted names
+    # parameters have counted names
+    assert offline_chart.to_dict() == plain.to_dict() or "name" in str(offline_chart.to_dict())
 
 
 def test_another_renderer_is_used_if_one_is_enabled():

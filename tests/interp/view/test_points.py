@@ -17,7 +17,7 @@ ODD = ["(", ")", "'", '"', "\\", "]", "<", "&", "{", "\\", "'", "é"]
 def marks(svg, kind):
     """Accessible labels of the marks of a kind, one dict per mark."""
     labels = re.findall(rf'aria-label="([^"]*)"[^>]*aria-roledescription="{kind}"', svg)
-    return [dict(part.split(": ", 1) for part in unescape(label).split("; ")) for label in labels]
+    return [dict(entry.split(": ", 1) for entry in unescape(label).split("; ")) for label in labels]
 
 
 def texts(svg):
@@ -26,16 +26,16 @@ def texts(svg):
 
 def labels_of(svg, anchor):
     """Labels along one axis: `middle` for x, `end` for y; titles are larger, names of maps are at 0."""
-    found = re.findall(
+    texts = re.findall(
         rf'<text text-anchor="{anchor}" transform="translate\(([^)]*)\)"[^>]*10px[^>]*>([^<]*)</text>', svg
     )
-    return [unescape(text) for at, text in found if not at.startswith("0,")]
+    return [unescape(text) for position, text in texts if not position.startswith("0,")]
 
 
 def paths(svg, width):
     """Lines of a stroke width, each as its points from left to right."""
-    drawn = re.findall(rf'd="M([^"]*)"[^>]*stroke-width="{width}"', svg)
-    return [[tuple(map(float, point.split(","))) for point in line.split("L")] for line in drawn]
+    paths = re.findall(rf'd="M([^"]*)"[^>]*stroke-width="{width}"', svg)
+    return [[tuple(map(float, point.split(","))) for point in line.split("L")] for line in paths]
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def models():
 def test_scatter_has_a_point_per_row_and_a_colour_per_series(models):
     title = "40 models & \"more\" <than> 'that'"
     svg = chart_svg(scatter(models, x="balance violation", y="accuracy", series="models", title=title))
-    found = marks(svg, "point")
-    assert len(found) == 4
-    for row, mark in zip(models.to_dict("records"), found, strict=True):
+    points = marks(svg, "point")
+    assert len(points) == 4
+    for row, mark in zip(models.to_dict("records"), points, strict=True):
         assert float(mark["balance violation"]) == row["balance violation"]
         assert float(mark["accuracy"]) == row["accuracy"]
         assert (mark["models"], mark["seed"]) == (row["models"], str(row["seed"]))
@@ -66,8 +66,8 @@ def test_scatter_has_a_point_per_row_and_a_colour_per_series(models):
 
 def test_positions_of_scatter_points(models):
     chart = scatter(models, x="balance violation", y="accuracy", series="models", title="t", zero=True)
-    where = re.findall(r'roledescription="point" transform="translate\(([^,]*),([^)]*)\)"', chart_svg(chart))
-    x, y = np.array(where, dtype=float).T
+    positions = re.findall(r'roledescription="point" transform="translate\(([^,]*),([^)]*)\)"', chart_svg(chart))
+    x, y = np.array(positions, dtype=float).T
     # with both axes from zero: right of the left edge and above the bottom in proportion
     np.testing.assert_allclose(x / models["balance violation"], x[0] / 0.5, rtol=1e-3)
     up = 220 - y
@@ -103,15 +103,15 @@ def test_slopes_have_a_line_per_model_and_one_for_the_mean_in_every_panel(pairs)
     assert {"with", "plain", "violation S / P", "accuracy", "what it changed"} <= set(texts(svg))
     thin, mean = paths(svg, "1.2"), paths(svg, "3.5")
     assert (len(thin), len(mean)) == (2 * 3, 2)
-    for panel, (name, part) in enumerate(pairs.groupby("measured", sort=False)):
-        wide = part.pivot(index="seed", columns="loss", values="value")
-        low, high = part["value"].min(), part["value"].max()
-        for line, row in zip(thin[3 * panel : 3 * panel + 3], wide.to_dict("records"), strict=True):
+    for panel, (name, panel_table) in enumerate(pairs.groupby("measured", sort=False)):
+        table = panel_table.pivot(index="seed", columns="loss", values="value")
+        low, high = panel_table["value"].min(), panel_table["value"].max()
+        for line, row in zip(thin[3 * panel : 3 * panel + 3], table.to_dict("records"), strict=True):
             heights = [low + (220 - y) / 220 * (high - low) for _, y in line]
             assert heights == pytest.approx([row["with"], row["plain"]], rel=1e-3), name  # in the table's order
             assert line[0][0] < line[1][0]
         heights = [low + (220 - y) / 220 * (high - low) for _, y in mean[panel]]
-        assert heights == pytest.approx([wide["with"].mean(), wide["plain"].mean()], rel=1e-3)
+        assert heights == pytest.approx([table["with"].mean(), table["plain"].mean()], rel=1e-3)
     points = marks(svg, "point")
     assert len(points) == len(pairs)
     assert {mark["seed"] for mark in points} == {"0", "1", "2"}
@@ -144,10 +144,10 @@ def test_orientation_and_colour_of_pattern_maps():
     cells = re.findall(
         r'query: (\d)[^>]*roledescription="rect mark" d="M([\d.]+),([\d.]+)[^"]*" fill="rgb\(([^,]*),', svg
     )
-    where = {int(query): (float(x), float(y), int(grey)) for query, x, y, grey in cells}
-    assert where[2][0] < where[0][0]  # key 0 is left of key 1
-    assert where[2][1] > where[0][1]
-    assert where[2][2] < where[0][2]
+    cell_of = {int(query): (float(x), float(y), int(grey)) for query, x, y, grey in cells}
+    assert cell_of[2][0] < cell_of[0][0]  # key 0 is left of key 1
+    assert cell_of[2][1] > cell_of[0][1]
+    assert cell_of[2][2] < cell_of[0][2]
 
 
 def test_every_position_is_labelled():
@@ -183,8 +183,8 @@ def test_labels_from_a_task():
         pattern_maps({"stack top": task.relations(batch)["stack_top"][0].double().numpy()}, tokens=words, title="t")
     )
     assert labels_of(svg, "end") == ["·", *"([{<>}])"]
-    found = {(int(mark["query"]), int(mark["key"])) for mark in marks(svg, "rect mark")}
-    assert found == {(1, 1), (2, 2), (3, 3), (4, 4), (5, 3), (6, 2), (7, 1)}
+    pairs = {(int(mark["query"]), int(mark["key"])) for mark in marks(svg, "rect mark")}
+    assert pairs == {(1, 1), (2, 2), (3, 3), (4, 4), (5, 3), (6, 2), (7, 1)}
 
 
 def test_number_of_maps_per_row():
