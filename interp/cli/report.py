@@ -29,6 +29,7 @@ def report(
     trained = TrainingRun.load(run)
     task, model = trained.task, trained.model
     label = task.answer_label if verify else None
+    # the analyses, then a page that begins with what each head does
     with Count("report of a run", 5, work=12.0) as count:
         probes = probe_model(model, task, label=label, verify=label is not None)
         count.advance(work=3.0)

@@ -104,6 +104,7 @@ def probe_section(probes: ProbeResult) -> Section:
         f"the same config. With shuffled labels, the mean accuracy is {probes.shuffled.mean():.3f} "
         f"({probes.n_controls} draws)."
     )
+    # with verify=True, whether the model uses what probes read
     if probes.causal is not None:
         causal = probes.causal
         text += (

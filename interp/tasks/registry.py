@@ -116,6 +116,7 @@ def _load(name: str) -> "type[Task]":
     classes = sorted({point.value for point in points})
     if len(classes) > 1:
         raise ValueError(f"two installed packages have a task {name!r}: {' and '.join(classes)}.")
+    # a class that derives from Task and has the name
     point = points[-1]
     try:
         task_class = point.load()

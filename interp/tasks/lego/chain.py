@@ -126,6 +126,7 @@ def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int
 
 def _parse_clause(words: Sequence[str], clause: int, grammar: Grammar) -> tuple[str, str, str]:
     """Variable, operation and operand of one clause."""
+    # `a=+b;`, or `a+b`, in which the marks are implied
     has_marks = grammar.clause_length == 5
     if has_marks:
         variable, equals, operation, operand, stop = words

@@ -32,6 +32,7 @@ def check_alphabets(alphabets: Mapping[Split, Alphabet], *, fixed: Collection[st
     Raises:
         ValueError: an alphabet with fewer symbols than `most`, or a symbol in two alphabets or among the fixed tokens.
     """
+    # what each token belongs to: one alphabet, or the fixed tokens
     owner_of: dict[str, str] = dict.fromkeys(fixed, "the fixed tokens")
     for split, alphabet in alphabets.items():
         if size_of(alphabet) < most:
