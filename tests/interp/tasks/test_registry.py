@@ -166,11 +166,11 @@ def test_lists_of_a_manifest_become_tuples():
     @dataclass(frozen=True, kw_only=True)
     class Listed(AddMod):
         pairs: tuple[tuple[int, ...], ...] = ()
-        description: dict | None = None
+        by_name: dict | None = None
 
-    task = Listed(pairs=((1, 2), (3,)), named={"a": (1, None), "b": {"c": ()}})
+    task = Listed(pairs=((1, 2), (3,)), by_name={"a": (1, None), "b": {"c": ()}})
     again = task_from(json.loads(json.dumps(task.describe())))
-    assert (again.pairs, again.named) == (task.pairs, task.named)
+    assert (again.pairs, again.by_name) == (task.pairs, task.by_name)
     assert again.describe() == task.describe()
 
 
