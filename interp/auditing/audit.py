@@ -87,12 +87,14 @@ def audit(
     with Count("auditing heads", 2 + len(looks)) as count:
         # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
         experiments, judged = choose_outcomes(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
-        heads, n_first, batches = experiments.heads, len(experiments.batch), [experiments.batch]
+        heads = experiments.heads
+        n_first = len(experiments.batch)
+        batches = [experiments.batch]
         count.advance()
 
         # 2. Labels: what each head looks like
         patterns = classify_heads(model, task, n=n_first, alpha=alpha, seed=seed)
-        labels = _labels(patterns)
+        labels = _kinds_of_labelled_heads(patterns)
         count.advance()
 
         # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
@@ -103,16 +105,16 @@ def audit(
 
         # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
-        sets = find_sets(_searched(model, task, n_first, seed), needed, judged.indices, judged.threshold)
+        search = _experiments_for_search(model, task, n_first, seed)
+        sets = find_sets(search, needed, judged.indices, judged.threshold)
         on_sets = effects_of_sets(
             experiments, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling
         )
 
         # 5. Verdicts: the rules, applied to what is significant about each head
         factors = corrections(len(heads), len(labels), len(sets.needed_pairs) + len(sets.cancelling))
-        evidence = GrowingEvidence.of(
-            on_heads.on(judged.indices) | on_sets, judged.threshold, looks=looks, factors=factors
-        )
+        effects = on_heads.on(judged.indices) | on_sets
+        evidence = GrowingEvidence.of(effects, judged.threshold, looks=looks, factors=factors)
         facts_about = partial(
             facts_about_heads,
             heads=heads,
@@ -128,11 +130,13 @@ def audit(
             facts_by_head = dict(zip(heads, facts_about(evidence.p), strict=True))
             undecided = {head for head, facts in facts_by_head.items() if decide(facts).is_open}
             if size > evidence.n and undecided:
+                # Further sequences, and the labels and sets that are still open
                 batch = task.sample(size - evidence.n, generator=derived_generator(seed, "audit", size), split="test")
                 experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
                 batches.append(batch)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
                 still_tested = {head: label for head, label in tested_labels.items() if head in undecided}
+                # The same experiments, which extend the evidence
                 on_heads = experiments.effects(ON_ALL_HEADS, labels, heads=undecided)
                 on_heads |= experiments.effects(LABEL_TESTS, still_tested, heads=still_tested)
                 on_sets = effects_of_sets(experiments, sets, judged.indices, pairs=pairs, cancelling=cancelling)
@@ -157,10 +161,14 @@ def audit(
     )
 
 
-def _labels(patterns: HeadPatterns) -> dict[Head, str]:
-    """Kind that each labelled head is labelled with."""
-    label_of_head = {(layer, head): label for layer, row in enumerate(patterns.label) for head, label in enumerate(row)}
-    return {head: label for head, label in label_of_head.items() if label in patterns.kinds}
+def _kinds_of_labelled_heads(patterns: HeadPatterns) -> dict[Head, str]:
+    """Kind that each head is labelled with, if its label is one."""
+    kinds = {}
+    for layer, row in enumerate(patterns.label):
+        for head, label in enumerate(row):
+            if label in patterns.kinds:
+                kinds[layer, head] = label
+    return kinds
 
 
 def labels_to_test(
@@ -174,7 +182,7 @@ def labels_to_test(
     return {head: label for head, label in labels.items() if head in may_be_needed}
 
 
-def _searched(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
+def _experiments_for_search(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
     """Experiments on the sequences on which sets are searched."""
     generator = derived_generator(seed, "search")
     batch = task.sample(max(32, n // SEARCHED), generator=generator, split="validation")

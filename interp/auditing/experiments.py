@@ -91,8 +91,10 @@ class HeadExperiments:
     def score(self) -> Score:
         """Score of the unchanged model on each sequence."""
         scores = [self.task.score(engine.logits, chunk) for chunk, _, engine in self._clean_runs()]
-        fields = ("right", "loss", "total")
-        return Score(**{name: torch.cat([getattr(score, name) for score in scores]) for name in fields})
+        fields = {}
+        for name in ("right", "loss", "total"):
+            fields[name] = torch.cat([getattr(score, name) for score in scores])
+        return Score(**fields)
 
     def effects(
         self, interventions: Sequence[str], labels: Mapping[Head, str], heads: Collection[Head] | None = None
@@ -205,9 +207,9 @@ class HeadExperiments:
         # Keys of reference sequences that are related to some query, then the values of a clean run there
         batch = reference_batch(self.task, self.seed)
         kinds = kinds_of(self.task, batch, sorted(set(labels.values())))
-        to_some_query = [
-            related_keys(self.task, chunk, kinds).any(2) for chunk in chunks(batch, sequences_at_once(batch))
-        ]
+        to_some_query = []
+        for chunk in chunks(batch, sequences_at_once(batch)):
+            to_some_query.append(related_keys(self.task, chunk, kinds).any(2))
         related = dict(zip(kinds, torch.cat(to_some_query).unbind(1), strict=True))
         reference = HeadExperiments(self.model, self.task, batch, self.seed)
         return value_pool(reference._run(), related, labels, seed=self.seed)

@@ -62,6 +62,7 @@ def pattern_replacements(
     visible_related = {kind: relation & visible for kind, relation in related.items()}
     random = random_weights(visible, seed, first)
 
+    # Rows that do not depend on the pattern: for labelled heads at the queries that the label describes, else at all
     def described_rows(rows: Float[Tensor, "batch query key"]) -> NewRows:
         def new_rows(pattern: Tensor, label: str | None) -> Tensor:
             if label is None:
@@ -71,10 +72,12 @@ def pattern_replacements(
 
         return new_rows
 
+    # Tests of a label leave other heads as they are
     def label_test(rows: Callable[[Tensor, str], Tensor]) -> NewRows:
         return lambda pattern, label: pattern if label is None else rows(pattern, label)
 
     def wrong_key(pattern: Tensor, label: str) -> Tensor:
+        # Keys whose token is at a related key of this query in some sequence, or of any query
         usual_for_query = usual[label][:, batch.tokens].transpose(0, 1)
         usual_for_any_query = usual[label].any(0)[batch.tokens][:, None]
         choices = (usual_for_query, usual_for_any_query)
@@ -93,6 +96,8 @@ def pattern_replacements(
 
 
 def _for_each_head(model: Net, labels: Mapping[Head, str], new_rows: NewRows) -> Replacement:
+    """The replacement that gives every head its new rows."""
+
     def new_pattern(layer: int, clean: Float[Tensor, "batch head query key"]) -> Tensor:
         patterns = [new_rows(clean[:, head], labels.get((layer, head))) for head in range(model.cfg.n_heads)]
         return torch.stack(patterns, dim=1)
@@ -187,12 +192,14 @@ def value_pool(
         drawn_keys[kind] = torch.zeros_like(related[kind])
         drawn_keys[kind][tuple(keys[order[:MOST_POOLED_KEYS]].T)] = True
     # Collect the values of all heads of a layer at these keys
-    kinds_by_layer = {layer: sorted({labels[head] for head in labels if head[0] == layer}) for layer, _ in labels}
+    kinds_by_layer: dict[int, set[str]] = {}
+    for (layer, _), kind in labels.items():
+        kinds_by_layer.setdefault(layer, set()).add(kind)
     values: dict[tuple[str, int], list[Tensor]] = {}
     for _, rows, engine in runs:
         for layer in sorted(kinds_by_layer):
             v = engine.heads(layer).v
-            for kind in kinds_by_layer[layer]:
+            for kind in sorted(kinds_by_layer[layer]):
                 values.setdefault((kind, layer), []).append(v[drawn_keys[kind][rows]])
     return {key: torch.cat(chunks) for key, chunks in values.items()}
 

@@ -112,42 +112,27 @@ def judged_outcomes(
     n_needed = np.ceil(n_answers * n / np.maximum(n_scored, 1)).astype(int)  # not every sequence has the outcome
     enough = above_chance & (n >= n_needed)
 
-    # If it is enough on no outcome: an error, or a warning
-    best = f"at most {np.nanmax(clean):.2f}"
-    levels = ", ".join(f"{level:.2f}" if level >= 0.01 else f"{level:.1g}" for level in dict.fromkeys(chance.tolist()))
-    if above_chance.any():
-        least = int(n_needed[above_chance].min())
-        warning = (
-            f"With {n} sequences, where {least} are needed, no head can be called harmless ({best}, chance {levels})."
-        )
-        error = (
-            f"n is {n}; {least} sequences are needed to call any of the heads harmless at level {alpha:g}. Pass a "
-            "larger n or a larger alpha."
-        )
-    else:
-        warning = f"The model is not above chance ({best}, chance {levels}), so no head can be called harmless."
-        error = (
-            f"the model is not above chance ({levels}) on any outcome ({best}), so no intervention can cost accuracy. "
-            "Train it, or pass at_chance=True to audit it anyway."
-        )
-    if not enough.any() and not at_chance:
-        raise ValueError(error)
-    # Otherwise, the outcomes on which it is, and why the others are left out
+    # The outcomes on which it is enough, and why the others are left out
     outcome_names = np.array(task.outcomes)[chosen]
-    if enough.any():
-        judged = np.flatnonzero(enough)
-        too_few_sequences = [
+    judged = np.flatnonzero(enough)
+    warnings = []
+    for index in np.flatnonzero(above_chance & ~enough):
+        warnings.append(
             f"Outcome {outcome_names[index]} is left out: at an accuracy of {clean[index]:.2f}, {n_needed[index]} "
             f"sequences are needed to detect a loss of {SHARE_THAT_COUNTS:.0%} of the accuracy above chance."
-            for index in np.flatnonzero(above_chance & ~enough)
-        ]
-        not_above_chance = [
-            f"Outcome {outcome_names[index]} is left out: {clean[index]:.2f} is not above chance."
-            for index in np.flatnonzero(~above_chance)
-        ]
-        warnings = [*too_few_sequences, *not_above_chance]
-    else:
-        judged, threshold, warnings = np.flatnonzero(n_scored > 0), SHARE_THAT_COUNTS * (1 - chance), [warning]
+        )
+    for index in np.flatnonzero(~above_chance):
+        warnings.append(f"Outcome {outcome_names[index]} is left out: {clean[index]:.2f} is not above chance.")
+
+    # On none of them: an error; or all outcomes with answers, on which no head can be called harmless
+    if not enough.any():
+        least = int(n_needed[above_chance].min()) if above_chance.any() else None
+        error, warning = _too_weak(n, least, clean, chance, alpha)
+        if not at_chance:
+            raise ValueError(error)
+        judged = np.flatnonzero(n_scored > 0)
+        threshold = SHARE_THAT_COUNTS * (1 - chance)
+        warnings = [warning]
     return JudgedOutcomes(
         indices=[chosen[index] for index in judged],
         names=tuple(outcome_names[judged].tolist()),
@@ -157,3 +142,42 @@ def judged_outcomes(
         too_few={chosen[index]: float(threshold[index]) for index in np.flatnonzero(above_chance & ~enough)},
         warnings=tuple(warnings),
     )
+
+
+def _too_weak(
+    n: int,
+    n_needed: int | None,
+    clean: Float[np.ndarray, " outcome"],
+    chance: Float[np.ndarray, " outcome"],
+    alpha: float,
+) -> tuple[str, str]:
+    """Why a model cannot lose enough accuracy on any outcome, as an error and as a warning.
+
+    Args:
+        n: Number of sequences.
+        n_needed: Number that would be enough for some outcome; None if the model is above chance on none.
+        clean: Accuracy of the model.
+        chance: Accuracy at chance.
+        alpha: Level.
+    """
+    best = f"at most {np.nanmax(clean):.2f}"
+    distinct = dict.fromkeys(chance.tolist())
+    levels = ", ".join(_chance_in_words(level) for level in distinct)
+    if n_needed is None:
+        error = (
+            f"the model is not above chance ({levels}) on any outcome ({best}), so no intervention can cost accuracy. "
+            "Train it, or pass at_chance=True to audit it anyway."
+        )
+        return error, f"The model is not above chance ({best}, chance {levels}), so no head can be called harmless."
+    error = (
+        f"n is {n}; {n_needed} sequences are needed to call any of the heads harmless at level {alpha:g}. Pass a "
+        "larger n or a larger alpha."
+    )
+    warning = (
+        f"With {n} sequences, where {n_needed} are needed, no head can be called harmless ({best}, chance {levels})."
+    )
+    return error, warning
+
+
+def _chance_in_words(level: float) -> str:
+    return f"{level:.2f}" if level >= 0.01 else f"{level:.1g}"

@@ -184,29 +184,34 @@ def _audited(
     columns = [task.targets.index(name) for name in probes.targets]
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
-    labels = [task.probe_labels(batch)[probes.label][:, columns] for batch in (fitting, testing)]
-    present = [batch.present[:, columns] for batch in (fitting, testing)]
-    # Which cells are readable; whether a label is used is tested only where it may be.
+    fit_labels = task.probe_labels(fitting)[probes.label][:, columns]
+    test_labels = task.probe_labels(testing)[probes.label][:, columns]
+    # Which cells are readable; whether a label is used is tested only where it may be
     baseline = np.maximum(np.maximum(probes.shuffled, probes.control), probes.untrained)
     n_correct = np.rint(probes.accuracy.value * probes.n_scored)
     bar = baseline + SHARE_THAT_COUNTS * (1 - baseline)
-    readable, not_readable = readable_p_values(n_correct, bar, probes.n_scored)
-    tested = not_readable > alpha
-    # The directions of these cells, and the answers that edits along them change.
-    n_classes = int(torch.cat([values[exists] for values, exists in zip(labels, present, strict=True)]).max()) + 1
-    sums = DirectionSums(labels[0], present[0], n_classes)
+    p_readable, p_not_readable = readable_p_values(n_correct, bar, probes.n_scored)
+    tested = p_not_readable > alpha
+    # The directions of these cells, and the answers that edits along them change
+    fit_present = fitting.present[:, columns]
+    present_labels = torch.cat([fit_labels[fit_present], test_labels[testing.present[:, columns]]])
+    n_classes = int(present_labels.max()) + 1
+    sums = DirectionSums(fit_labels, fit_present, n_classes)
     for rows, streams in residual_blocks(model, fitting, columns):
         sums.add(rows, streams)
-    directions = {
-        (layer, columns[index]): cell for (layer, index), cell in sums.directions().items() if tested[layer, index]
-    }
-    changes = _changes(model, task, testing, labels[1], directions, columns, seed=seed)
-    # p values of all hypotheses, corrected together.
-    used, unused = used_p_values(changes.values(), SHARE_THAT_COUNTS, probes.n_scored)
-    p = corrected_together([readable, not_readable, used, unused])
+    directions = {}
+    for (layer, index), cell_directions in sums.directions().items():
+        if tested[layer, index]:
+            directions[layer, columns[index]] = cell_directions
+    changes = _changes(model, task, testing, test_labels, directions, columns, seed=seed)
+    # p values of all hypotheses, corrected together
+    p_used, p_unused = used_p_values(changes.values(), SHARE_THAT_COUNTS, probes.n_scored)
+    p = corrected_together([p_readable, p_not_readable, p_used, p_unused])
+    # Share of the examples that each edit changes, missing in cells that are not tested
     shares = {}
     for name, values in changes.items():
-        value, low, high = (np.where(tested, ends, np.nan) for ends in drop_interval(values[..., 0], values[..., 1]))
+        estimates = np.where(tested, drop_interval(values[..., 0], values[..., 1]), np.nan)
+        value, low, high = estimates
         shares[name] = Interval(value=value, low=low, high=high, n=probes.n_scored)
     return ProbeAudit(
         label=probes.label,
@@ -239,14 +244,20 @@ def _changes(
     Every example takes its value from the next one that has the target. It counts for the interchange only if their
     labels differ.
     """
-    present = [batch.present[:, target].nonzero()[:, 0] for target in columns]
-    pairs = {target: (rows, rows.roll(-1)) for target, rows in zip(columns, present, strict=True)}
-    changes = {edit: np.zeros((len(batch), model.cfg.n_layers + 1, len(columns), 2)) for edit in PLACEBOS}
+    pairs = {}
+    for target in columns:
+        rows = batch.present[:, target].nonzero()[:, 0]
+        pairs[target] = (rows, rows.roll(-1))
+    shape = (len(batch), model.cfg.n_layers + 1, len(columns), 2)
+    changes = {edit: np.zeros(shape) for edit in PLACEBOS}
+    # Each edit and its placebo, one cell after the other
     edits = (*PLACEBOS, *PLACEBOS.values())
     for cell in edited_answers(model, task, batch, pairs, directions, edits=edits, seed=seed):
         index = columns.index(cell.target)
         answered = batch.present[cell.rows]
-        changed = {edit: ((after != cell.before) & answered).any(1).double() for edit, after in cell.after.items()}
+        changed = {}
+        for edit, answers in cell.after.items():
+            changed[edit] = ((answers != cell.before) & answered).any(1).double()
         different = (labels[cell.rows, index] != labels[cell.sources, index]).double()
         for edit, placebo in PLACEBOS.items():
             counts = different if edit == "interchange" else torch.ones_like(different)

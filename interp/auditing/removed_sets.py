@@ -131,8 +131,9 @@ class RemovedSets:
         Args:
             needed: Heads that are needed alone.
         """
-        alone = [frozenset([head]) for head in needed]
-        sets = alone or [heads for heads, removed in self.by_heads.items() if removed.costs_accuracy]
+        sets = [frozenset([head]) for head in needed]
+        if not sets:
+            sets = [heads for heads, removed in self.by_heads.items() if removed.costs_accuracy]
         return min(sets, key=self._by_size_and_largest_loss, default=frozenset())
 
     def _by_size_and_largest_loss(self, heads: frozenset[Head]) -> tuple[int, float, list[Head]]:
@@ -160,7 +161,8 @@ class RemovedSets:
             # What the head costs once the others of the set are gone
             drops = [self.by_heads[heads].drop - self.by_heads[heads - {head}].drop for heads in sets]
             drop = np.stack(drops, 1).astype(float)
-            losses, is_needed = self._losses(drop), is_suspected(drop, self._total, self.threshold)
+            losses = self._losses(drop)
+            is_needed = is_suspected(drop, self._total, self.threshold)
             # The smallest sets, those in which it costs most first
             ranked = sorted(
                 (len(heads), -losses[index], tuple(sorted(heads)))

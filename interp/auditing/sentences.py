@@ -8,6 +8,7 @@ from jaxtyping import Float
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict
+from interp.core.page_identity import quantity
 
 REASONS = {
     "together": ", {but} is needed only together with {partners}: without it alone accuracy falls by less than "
@@ -99,8 +100,8 @@ def sentence(
         harmless_pattern=harmless_pattern,
         **costs,
     )
-    look = look_in_words(head.label, head.kind, head.score)
-    return f"{name_of(head.place)} {look}{effect}{_other_removals(head, costs)}{_sequences_to_decide(head)}."
+    appearance = look_in_words(head.label, head.kind, head.score)
+    return f"{name_of(head.place)} {appearance}{effect}{_other_removals(head, costs)}{_sequences_to_decide(head)}."
 
 
 def verdict_summary(verdicts: Sequence[str]) -> str:
@@ -110,7 +111,7 @@ def verdict_summary(verdicts: Sequence[str]) -> str:
         count = list(verdicts).count(verdict)
         if count:
             phrases.append(f"{count} {singular if count == 1 else plural}")
-    return f"{len(verdicts)} head{'s' * (len(verdicts) != 1)}: {', '.join(phrases)}."
+    return f"{quantity(len(verdicts), 'head')}: {', '.join(phrases)}."
 
 
 def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:
@@ -120,7 +121,8 @@ def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:
     if needed is None or not different or head.reason == "content unused":
         return ""
     replacements = " and ".join(f"{REMOVED[name]} in its place ({costs[name]})" for name in different)
-    return f"; it is {'not ' * needed}needed {replacements}"
+    opposite = "not needed" if needed else "needed"
+    return f"; it is {opposite} {replacements}"
 
 
 def _sequences_to_decide(head: HeadVerdict) -> str:

@@ -139,12 +139,14 @@ class _Search:
 
     def run(self) -> None:
         """Try small sets, then sets that follow from what they cost."""
-        heads, few = self.experiments.heads, self.strongest[:MOST_TOGETHER]
+        heads = self.experiments.heads
+        few = self.strongest[:MOST_TOGETHER]
         # Pairs, all subsets of few heads, and sets whose predicted effect is large
         self.removed.remove(_subsets(self.strongest, [2]))
-        self.removed.remove(
-            frozenset([head, second]) for head in self.needed_alone for second in heads if second != head
-        )
+        pairs_with_needed: list[frozenset[Head]] = []
+        for head in self.needed_alone:
+            pairs_with_needed += [frozenset([head, second]) for second in heads if second != head]
+        self.removed.remove(pairs_with_needed)
         self.removed.remove(_subsets(few, range(3, len(few) + 1)))
         for size in (3, 4):
             self.removed.remove(self.predicted_sets(self.not_needed_alone, size, n=LIKELY, largest=True))
@@ -172,7 +174,8 @@ class _Search:
         orders = []
         for seed in range(ORDERS // 2):
             order = np.random.default_rng(seed).permutation(len(candidates))
-            orders += [[candidates[index] for index in order], [candidates[index] for index in order[::-1]]]
+            forwards = [candidates[index] for index in order]
+            orders += [forwards, forwards[::-1]]
         # Add the next heads of every order, unless its set contains a costly one; a costly set stops growing
         grown = [frozenset[Head]()] * len(orders)
         minimal = self.removed.minimal_costly(self.not_needed_alone)
@@ -180,7 +183,9 @@ class _Search:
         for start in range(0, len(candidates), step):
             if len(self.removed.by_heads) > MOST_SETS_TRIED:
                 break
-            larger = [heads | set(order[start : start + step]) for heads, order in zip(grown, orders, strict=True)]
+            larger = []
+            for heads, order in zip(grown, orders, strict=True):
+                larger.append(heads | set(order[start : start + step]))
             self.removed.remove(heads for heads in larger if not _contains_any(heads, minimal))
             for index, heads in enumerate(larger):
                 if _contains_any(heads, minimal):
@@ -194,7 +199,8 @@ class _Search:
         self, heads: frozenset[Head], condition: Callable[[frozenset[Head]], bool], fixed: frozenset[Head] = frozenset()
     ) -> frozenset[Head]:
         """Delete heads, except fixed ones, while a condition is met, until no further one can be deleted (ddmin)."""
-        remaining, n_blocks = sorted(heads - fixed), 2
+        remaining = sorted(heads - fixed)
+        n_blocks = 2
         while len(remaining) > 1:
             # Try each block of heads, then all heads but one block
             size = -(-len(remaining) // n_blocks)
@@ -244,11 +250,10 @@ class _Search:
         # Sets whose effects on the logits nearly add up to nothing, then sets that grow, then a reduction of these
         heads = self.experiments.heads
         for size in (3, 4):
-            self.removed.remove(
-                members
-                for head in self.not_cancelled()
-                for members in self.predicted_sets(heads, size, n=PREDICTED, largest=False, fixed=(head,))
-            )
+            predicted: list[frozenset[Head]] = []
+            for head in self.not_cancelled():
+                predicted += self.predicted_sets(heads, size, n=PREDICTED, largest=False, fixed=(head,))
+            self.removed.remove(predicted)
         for head in self.not_cancelled():
             self.extend(head)
         for head in self.needed_alone:
@@ -312,8 +317,9 @@ class _Search:
     def enlarge_harmless(self) -> None:
         """Add to the largest harmless set the smallest harmless sets of needed heads, and then single heads."""
         heads = self.removed.largest_harmless()
-        of_needed = [self.removed.smallest_harmless(head) for head in self.needed_alone]
-        for members in (*of_needed, *(frozenset([head]) for head in self.experiments.heads)):
+        additions = [self.removed.smallest_harmless(head) for head in self.needed_alone]
+        additions += [frozenset([head]) for head in self.experiments.heads]
+        for members in additions:
             larger = heads | members
             self.removed.remove([larger])
             if larger and self.removed.is_harmless(larger):
@@ -321,6 +327,7 @@ class _Search:
 
 
 def _contains_any(heads: frozenset[Head], sets: Iterable[frozenset[Head]]) -> bool:
+    """Whether some of the sets is a subset of these heads."""
     return any(smaller <= heads for smaller in sets)
 
 

@@ -71,6 +71,7 @@ def show_heads(
 
 
 def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
+    """What the page shows of each head."""
     costs = {name: audit.cost(name)[0] for name in INTERVENTIONS_IN_WORDS if name in audit.interventions}
     findings = []
     for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True)):
@@ -90,5 +91,6 @@ def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
 
 def _accuracies_around(probes: ProbeResult, layer: int) -> list[tuple[str, float, float]]:
     """Name, and probe accuracy before and after a layer, of each target."""
-    before, after = (np.asarray(probes.accuracy)[index].tolist() for index in (layer, layer + 1))
+    before = probes.accuracy.value[layer].tolist()
+    after = probes.accuracy.value[layer + 1].tolist()
     return list(zip(probes.targets, before, after, strict=True))

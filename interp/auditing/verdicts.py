@@ -39,7 +39,9 @@ class HeadFacts:
         """Whether the model needs it, by what takes the place of its output; None if undecided."""
         if removal in self.costs:
             return True
-        return False if removal in self.harmless and removal not in self.doubtful else None
+        if removal in self.harmless and removal not in self.doubtful:
+            return False
+        return None
 
 
 VerdictRule = tuple[Callable[[HeadFacts], bool], Verdict, str]
@@ -119,8 +121,10 @@ def facts_about_heads(
         alpha: Level.
     """
     partners = partners_in_sets(p, heads, sets, alpha=alpha)
-    return [
-        HeadFacts(
+    facts_by_head = []
+    for index, head in enumerate(heads):
+        # A p value that is missing is not significant: its intervention was not tried
+        facts = HeadFacts(
             labelled=head in labelled,
             costs=frozenset(name for name in TESTED if p.matters[name][index] <= alpha),
             harmless=frozenset(name for name in TESTED if p.harmless[name][index] <= alpha),
@@ -128,8 +132,8 @@ def facts_about_heads(
             doubtful=frozenset(name for name in REMOVALS if head in doubtful[name]),
             at_chance=at_chance,
         )
-        for index, head in enumerate(heads)
-    ]
+        facts_by_head.append(facts)
+    return facts_by_head
 
 
 def partners_in_sets(
@@ -161,10 +165,12 @@ def partners_in_sets(
         "cancelled": _partners(cancelled, needed_alone),
         "cancelling too close": _partners(maybe_cancelled, needed_alone),
     }
-    return {
-        head: {reason: partners[head] for reason, partners in partners_by_reason.items() if head in partners}
-        for head in heads
-    }
+    # The same by head
+    partners_of_head: dict[Head, dict[str, tuple[Head, ...]]] = {head: {} for head in heads}
+    for reason, partners in partners_by_reason.items():
+        for head, members in partners.items():
+            partners_of_head[head][reason] = members
+    return partners_of_head
 
 
 def _partners(pairs: Iterable[tuple[Head, Heads]], heads: Collection[Head]) -> dict[Head, Heads]:
@@ -175,8 +181,9 @@ def _partners(pairs: Iterable[tuple[Head, Heads]], heads: Collection[Head]) -> d
             sets_of_head.setdefault(head, []).append(members)
     partners = {}
     for head, sets in sets_of_head.items():
-        smallest = min(map(len, sets))
-        members = {member for members in sets if len(members) == smallest for member in members}
+        size = min(map(len, sets))
+        smallest_sets = [members for members in sets if len(members) == size]
+        members = set().union(*smallest_sets)
         partners[head] = tuple(sorted(members - {head}))
     return partners
 
@@ -189,7 +196,8 @@ def doubtful_heads(effects: Effects, heads: Sequence[Head], too_few: Mapping[int
         heads: All heads.
         too_few: Loss of accuracy that counts on each outcome that is left out, by its index.
     """
-    outcomes, thresholds = list(too_few), np.array(list(too_few.values()))
+    outcomes = list(too_few)
+    thresholds = np.array(list(too_few.values()))
     doubtful = {}
     for name in REMOVALS:
         loss = effects.mean(name)[:, outcomes]

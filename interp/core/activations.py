@@ -44,7 +44,9 @@ def activations_at_targets(
         rows = logits_at_targets(activation, batch)
         if rows.dtype in (torch.float16, torch.bfloat16):  # torch cannot factorise matrices of these
             rows = rows.float()
-        return rows if batch.target_mask is None else rows.masked_fill(~batch.target_mask[..., None], 0)
+        if batch.target_mask is not None:
+            rows = rows.masked_fill(~batch.target_mask[..., None], 0)
+        return rows
 
     hooks = storing_hooks(names, activations, transform=select_targets)
     model.run_with_hooks(batch.tokens, **inputs, **batch.model_inputs(), fwd_hooks=hooks)
@@ -67,7 +69,7 @@ def residuals_at_targets(model: Any, batch: Batch, *, first: int = 0) -> Float[T
     activations = torch.empty(0)
     for index, chunk in enumerate(chunks(batch, CHUNK)):
         streams = activations_at_targets(model, chunk.to(device_of(model)), names)
-        if index == 0:
+        if index == 0:  # the sizes are known with the first chunk
             n_targets, width = streams[0].shape[1:]
             activations = torch.empty(len(names), n_targets, len(batch), width, dtype=streams[0].dtype)
         rows = slice(index * CHUNK, index * CHUNK + len(chunk))
@@ -94,7 +96,9 @@ def residual_blocks(
     for start in range(0, len(batch), EXAMPLES_PER_BLOCK):
         rows = slice(start, min(start + EXAMPLES_PER_BLOCK, len(batch)))
         streams = residuals_at_targets(model, batch.select(rows), first=start)
-        yield rows, streams if all_targets else streams[:, list(targets)]
+        if not all_targets:  # without a copy where all are chosen
+            streams = streams[:, list(targets)]
+        yield rows, streams
 
 
 def same_examples(*present: Bool[Tensor, "_ target"]) -> Iterator[tuple[Any, list[Any]]]:
@@ -109,6 +113,7 @@ def same_examples(*present: Bool[Tensor, "_ target"]) -> Iterator[tuple[Any, lis
     if all(bool(exists.all()) for exists in present):
         yield slice(None), [slice(None)] * len(present)
         return
+    # Targets with equal columns, in all batches together, are one group
     distinct, group = torch.cat(present).T.unique(dim=0, return_inverse=True)
     for index in range(len(distinct)):
         targets = (group == index).nonzero()[:, 0].tolist()
@@ -134,9 +139,10 @@ def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "layer mod
     Raises:
         ValueError: a model with a pattern that is not finite.
     """
-    n_layers, n_heads = models[0].cfg.n_layers, models[0].cfg.n_heads
+    cfg = models[0].cfg
+    n_layers = cfg.n_layers
     examples, pos = batch.tokens.shape
-    patterns = torch.empty(n_layers, len(models), examples, n_heads, pos, pos)
+    patterns = torch.empty(n_layers, len(models), examples, cfg.n_heads, pos, pos)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
     for index, model in enumerate(models):
         if model.training:  # eval() costs a hundred times more than this check

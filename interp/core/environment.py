@@ -55,7 +55,8 @@ def source_version() -> dict[str, Any]:
 def source_line(source: Mapping[str, Any]) -> str:
     """A source version in words: its commit, and whether files differed from it; without a commit its version."""
     if source.get("commit"):
-        return f"{source['commit'][:10]}{' with changes' if source.get('changed') else ''}"
+        changes = " with changes" if source.get("changed") else ""
+        return f"{source['commit'][:10]}{changes}"
     return f"version {source['version']}" if source.get("version") else ""
 
 
@@ -77,6 +78,7 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
+    """Name of the processor: `platform` knows only its architecture on Linux."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]

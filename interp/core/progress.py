@@ -46,16 +46,21 @@ class _Bar:
     """Whether an interrupt says how far the count was."""
 
     def __init__(self, name: str, total: int | None):
-        self.name, self.total, self.completed = name, total, 0
+        self.name = name
+        self.total = total
+        self.completed = 0
 
     def __enter__(self: AnyBar) -> AnyBar:
         outer = _outermost.get()
         self.outer: _Bar = outer or self
+        # The outermost bar has the display, to which bars inside it add lines
         if outer is None:
             console = Console(highlight=False, soft_wrap=True)
-            texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}")]
-            columns = (texts[0], BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), texts[1])
-            self.bar, self.notebook = Progress(*columns, console=console), None
+            name_column = TextColumn("{task.description}", markup=False)
+            note_column = TextColumn("{task.fields[note]}", markup=False)
+            columns = (name_column, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), note_column)
+            self.bar = Progress(*columns, console=console)
+            self.notebook = None
             self.on_terminal = _shown.get() and console.is_terminal
             self.set = _outermost.set(self)
             if self.on_terminal:
@@ -94,10 +99,11 @@ class TrainingProgress(_Bar):
         super().__init__(name, None)
 
     def __call__(self, record: dict[str, Any]) -> None:
-        steps, self.total = record["steps_done"], record["total"]
+        steps = record["steps_done"]
+        self.total = record["total"]
         accuracy = " ".join(f"{value:.2f}" for value in record["accuracy"])
-        notes = [_remaining_time(record["seconds"], steps, self.total), f"accuracy {accuracy}"]
-        self.show(steps, ", ".join(filter(None, notes)))
+        remaining = _remaining_time(record["seconds"], steps, self.total)
+        self.show(steps, ", ".join(filter(None, [remaining, f"accuracy {accuracy}"])))
 
 
 class Count(_Bar):
@@ -111,16 +117,18 @@ class Count(_Bar):
 
     def __init__(self, name: str, total: int, *, work: float | None = None):
         super().__init__(name, total)
-        self.items = total
-        self.work, self.worked = work if work is not None else float(total), 0.0
+        self.n_items = total
+        self.total_work = float(total) if work is None else work
+        self.completed_work = 0.0
         self.started = time.monotonic()
 
     def advance(self, text: str = "", *, work: float = 1.0) -> None:
         """Count one more item of this much work; print `text`, if any, as a line, wherever the output goes."""
-        self.worked += work
+        self.completed_work += work
         remaining = ""
-        if self.completed + 1 < self.items:
-            remaining = _remaining_time(time.monotonic() - self.started, self.worked, self.work)
+        if self.completed + 1 < self.n_items:
+            seconds = time.monotonic() - self.started
+            remaining = _remaining_time(seconds, self.completed_work, self.total_work)
         self.show(self.completed + 1, remaining)
         if text and self.outer.on_terminal:
             self.outer.bar.console.print(f"  {text}", markup=False)
@@ -157,7 +165,8 @@ def _remaining_time(seconds: float, completed: int | float, total: int | float) 
 
 def _in_notebook(bar: Progress) -> dict[str, str]:
     """All bars of a display as HTML and as text."""
-    rows, lines = [], []
+    rows = []
+    lines = []
     for task in bar.tasks:
         count = f"{task.description} {task.completed:.0f} of {task.total or '?'}"
         note = task.fields["note"]

@@ -61,9 +61,13 @@ class Result:
         """
         import pandas as pd
 
+        # The label of each axis at every cell
         shape = tuple(map(len, axes.values()))
         indices = np.indices(shape).reshape(len(shape), -1)
-        columns = {name: np.array(labels)[index] for (name, labels), index in zip(axes.items(), indices, strict=True)}
+        columns = {}
+        for (name, labels), index in zip(axes.items(), indices, strict=True):
+            columns[name] = np.array(labels)[index]
+        # The values at every cell, repeated along the axes that they do not have
         values = {name: getattr(self, name) for name in names} | further
         for name, value in values.items():
             cells = np.asarray(value)
@@ -117,10 +121,12 @@ class Result:
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Saved values with intervals in place of the parallel fields that earlier versions saved."""
+        # Former fields that have no other use are dropped
         combined = dict(values)
         for former_names in cls.former_fields.values():
             for former_name in set(former_names) - set(cls._saved_names()):
                 combined.pop(former_name, None)
+        # Fields that are not yet intervals are made of the four former ones, which may include their own name
         for name, former_names in cls.former_fields.items():
             if isinstance(values.get(name), Interval):
                 continue
@@ -159,10 +165,12 @@ def plain(value: Any) -> Any:
         return [plain(element) for element in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    is_missing = isinstance(value, float) and not np.isfinite(value)
+    return None if is_missing else value
 
 
 def _rich(value: Any) -> Any:
+    """A value of `plain` as it was: arrays and intervals by their keys, tuples for lists."""
     if isinstance(value, dict) and {"array", "dtype"} <= set(value):
         array = np.array(value["array"], dtype=object)
         array = array.reshape(value.get("shape", array.shape))

@@ -55,7 +55,8 @@ def _clopper_pearson(
     hits: np.ndarray | np.floating, n: np.ndarray, confidence: float
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Ends of the exact interval; hits and trials may be fractional."""
-    tail, tiny = (1 - confidence) / 2, 1e-12
+    tail = (1 - confidence) / 2
+    tiny = 1e-12  # in place of a parameter 0, where the end is 0 or 1
     low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, tiny), n - hits + 1))
     high = np.where(hits >= n, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(n - hits, tiny)))
     return low, high
@@ -63,6 +64,7 @@ def _clopper_pearson(
 
 def holm(p: Float[np.ndarray, "*cells"]) -> Float[np.ndarray, "*cells"]:
     """Holm-corrected p values of a family of tests (Holm 1979); they control the family-wise error rate."""
+    # Step down: the smallest p times the number of tests, the next times one less, never below those before
     order = np.argsort(p, axis=None)
     steps = p.ravel()[order] * np.arange(p.size, 0, -1)
     corrected = np.empty(p.size)
@@ -227,11 +229,14 @@ def bootstrap_mean(
     Returns:
         Mean, lower and upper end; NaN in cells whose weights are all 0.
     """
-    n, cells = len(values), values.shape[1:]
+    n = len(values)
+    cells = values.shape[1:]
     answers = np.ones(n) if weight is None else weight
     # Sums of values and answers in every resample, a block of resamples at a time
-    generator, block = np.random.default_rng(seed), max(1, COUNTS // n)
-    value_sums, answer_sums = [], []
+    generator = np.random.default_rng(seed)
+    block = max(1, COUNTS // n)
+    value_sums = []
+    answer_sums = []
     for start in range(0, resamples, block):
         counts = generator.multinomial(n, np.full(n, 1 / n), size=min(block, resamples - start))
         value_sums.append(counts @ values.reshape(n, -1))

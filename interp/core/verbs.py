@@ -110,6 +110,7 @@ def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net:
         wrapped = model.bridge if isinstance(model, BridgeModel) else model
         kind = "HookedRootModule" if isinstance(wrapped, HookedRootModule) else "TransformerLens bridge"
         raise ValueError(f"{verb} does not accept a {kind}: {needs.only_transformer}.")
+    # Any other object is refused by `from_bridge`; of a wrapped model, hook points may be missing
     net = from_bridge(model)
     if obstacle := net.capabilities.lacks(needs.uses):
         raise ValueError(f"{verb} does not accept this {net.label}: {obstacle}.")
@@ -125,19 +126,23 @@ def check_sizes(model: Net | Baseline, task: Task, *, answers: bool, spare_outpu
     Raises:
         ValueError: the size that does not fit.
     """
-    task, cfg = Task.require(task, IS_A_TASK), model.cfg
+    task = Task.require(task, IS_A_TASK)
+    cfg = model.cfg
+    # The model must be able to read the sequences
     for name in ("d_vocab", "n_ctx"):
         if getattr(cfg, name) < getattr(task, name):
             raise ValueError(
                 f"the task has {name} {getattr(task, name)}, the model {getattr(cfg, name)}: it cannot read such "
                 f"sequences. Use the task that the model was made for."
             )
+    # Its outputs must be the task's answers, perhaps with spare ones
     has_spare_outputs = cfg.d_vocab_out == cfg.d_vocab and cfg.d_vocab_out > task.d_vocab_out
     if answers and cfg.d_vocab_out != task.d_vocab_out and not (spare_outputs and has_spare_outputs):
         raise ValueError(
             f"the task has d_vocab_out {task.d_vocab_out}, the model {cfg.d_vocab_out}: its answers cannot be scored. "
             f"Use the task that the model was made for."
         )
+    # Its tokens must be the task's
     if cfg.d_vocab > task.d_vocab and not task.is_language:
         raise ValueError(
             f"the task has d_vocab {task.d_vocab}, the model {cfg.d_vocab}: its vocabulary is another one, in which "
@@ -174,9 +179,10 @@ def supported_verbs(model: AnyModel) -> SupportedVerbs:
     if isinstance(model, TransformerStack):
         return SupportedVerbs(dict.fromkeys(VERBS, ""))
     capabilities = from_bridge(model).capabilities
-    return SupportedVerbs(
-        {verb: needs.only_transformer or capabilities.lacks(needs.uses) for verb, needs in VERBS.items()}
-    )
+    obstacles = {}
+    for verb, needs in VERBS.items():
+        obstacles[verb] = needs.only_transformer or capabilities.lacks(needs.uses)
+    return SupportedVerbs(obstacles)
 
 
 def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:

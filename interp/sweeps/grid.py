@@ -1,5 +1,7 @@
 """Grids of models to train: one specification, and what varies."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -39,6 +41,7 @@ class Sweep:
     def __post_init__(self) -> None:
         check_class("base", self.base, ModelSpec)
         check_class("vary", self.vary, Mapping)
+        # Names, each with several values
         for name, values in self.vary.items():
             self._check_name(name)
             if isinstance(values, str) or not isinstance(values, Sequence | Mapping | range) or not len(values):
@@ -46,27 +49,30 @@ class Sweep:
                     f"vary[{name!r}] is {shortened(repr(values))}; give a list of values, or names: values."
                 )
         for name in self.vary:
-            wholes = [prefix for prefix in self.vary if name.startswith(f"{prefix}.")]
-            if wholes:
-                raise ValueError(f"vary has {wholes[0]!r} and {name!r}, which is a part of it; give one of them.")
+            containing = [prefix for prefix in self.vary if name.startswith(f"{prefix}.")]
+            if containing:
+                raise ValueError(f"vary has {containing[0]!r} and {name!r}, which is a part of it; give one of them.")
+        # Labels must distinguish the values of a name, and keys the models
         for name, values in self._values.items():
-            labels = [label for label, _ in values]
-            if double := next((label for label in labels if labels.count(label) > 1), None):
-                raise ValueError(f"vary[{name!r}] has {double!r} twice, or values that look the same; give them names.")
+            repeated = _first_repeated([label for label, _ in values])
+            if repeated:
+                raise ValueError(
+                    f"vary[{name!r}] has {repeated!r} twice, or values that look the same; give them names."
+                )
         keys = self.keys  # makes every specification, so that values that do not fit raise an error here
-        if len(set(keys)) < len(keys):
-            double = next(key for key in keys if keys.count(key) > 1)
-            first, second = [str(self.labels(index)) for index, key in enumerate(keys) if key == double][:2]
+        repeated = _first_repeated(keys)
+        if repeated is not None:
+            first, second = [str(self.labels(index)) for index, key in enumerate(keys) if key == repeated][:2]
             raise ValueError(f"two models of the sweep are the same: {first} and {second}; give each value once.")
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of what varies, as tables have them: the last part of each name if that is unique; `seed` is last."""
-        short = [name.rsplit(".", 1)[-1] for name in self._names]
-        unique = [short.count(last) == 1 for last in short]
-        return tuple(
-            last if is_unique else name for name, last, is_unique in zip(self._names, short, unique, strict=True)
-        )
+        short_names = [name.rsplit(".", 1)[-1] for name in self._names]
+        columns = []
+        for name, short_name in zip(self._names, short_names, strict=True):
+            columns.append(short_name if short_names.count(short_name) == 1 else name)
+        return tuple(columns)
 
     @property
     def combined(self) -> list[str]:
@@ -79,10 +85,7 @@ class Sweep:
         return tuple(self[index].key for index in range(len(self)))
 
     def __len__(self) -> int:
-        number = 1
-        for values in self._values.values():
-            number *= len(values)
-        return number
+        return math.prod(len(values) for values in self._values.values())
 
     def __getitem__(self, index: int) -> ModelSpec:
         """A model of the sweep; seeds vary fastest."""
@@ -90,7 +93,7 @@ class Sweep:
             raise IndexError(f"index is {index}; the sweep has {len(self)} models.")
         positions = dict(zip(self._names, self._positions(index), strict=True))
         chosen = tuple((name, positions[name]) for name in self._names if name != SEED)
-        task, config, settings = self._parts(chosen)
+        task, config, settings = self._sections(chosen)
         _, seed = self._values[SEED][positions[SEED]]
         return replace(self.base, task=task, config=config, settings=settings, seed=seed)
 
@@ -124,16 +127,21 @@ class Sweep:
         return positions[::-1]
 
     @cached_property
-    def _parts(self) -> Any:
-        return lru_cache(maxsize=4096)(self._make_parts)  # the seeds of a combination share them
+    def _sections(self) -> Any:
+        return lru_cache(maxsize=4096)(self._make_sections)  # the seeds of a combination share them
 
-    def _make_parts(self, chosen: tuple[tuple[str, int], ...]) -> tuple[Any, Any, Any]:
-        """Task, config and settings with these values: name and position of each."""
+    def _make_sections(self, chosen: tuple[tuple[str, int], ...]) -> tuple[Any, Any, Any]:
+        """Task, config and settings with these values.
+
+        Args:
+            chosen: Name and position of each value.
+        """
         values: dict[str, Any] = {section: getattr(self.base, section) for section in SECTIONS}
         for section in SECTIONS:
             for name, position in chosen:
                 if name.split(".")[0] == section:
                     values[section] = self._changed_section(values[section], name, position)
+            # A config follows another task before its own fields are changed
             if section == "task" and values["task"] != self.base.task:
                 values["config"] = _fitted(values["config"], values["task"])
         return values["task"], values["config"], values["settings"]
@@ -156,6 +164,7 @@ class Sweep:
             raise ValueError(
                 f"vary has {name!r}; give seed, task, config, settings, or a field of one, such as settings.steps."
             )
+        # Every name on the path is a field of the object before it
         owner = getattr(self.base, section)
         for field_name in path.split("."):
             field_names = [field.name for field in fields(owner)] if is_dataclass(owner) else []
@@ -166,9 +175,17 @@ class Sweep:
             owner = getattr(owner, field_name)
 
 
+def _first_repeated(values: Sequence[Any]) -> Any:
+    """The first value that occurs again; None if all are distinct."""
+    counts = Counter(values)
+    return next((value for value in values if counts[value] > 1), None)
+
+
 def _label(value: Any) -> Any:
     """A value as tables show it."""
-    return value if isinstance(value, bool | int | float | str) or value is None else shortened(str(value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return shortened(str(value))
 
 
 def _changed(owner: Any, path: Sequence[str], value: Any) -> Any:
@@ -186,6 +203,7 @@ def _with_defaults(owner: Any, path: Sequence[str], value: Any) -> Any:
         default = type(owner)(**{name: values[name]})
     except (TypeError, ValueError):  # some fields have no default
         return _changed(owner, path, value)
+    # Fields that differ from their defaults are kept; the others get theirs anew
     explicit = {field: current for field, current in values.items() if current != getattr(default, field)}
     return type(owner)(**{**explicit, name: value})
 
@@ -193,5 +211,6 @@ def _with_defaults(owner: Any, path: Sequence[str], value: Any) -> Any:
 def _fitted(config: Any, task: Any) -> Any:
     """A config with the vocabulary, length and attention of a task."""
     task_config = config_for(task)
-    config_fields = {field.name for field in fields(config)}
-    return replace(config, **{name: getattr(task_config, name) for name in FROM_TASK if name in config_fields})
+    field_names = {field.name for field in fields(config)}
+    changed = {name: getattr(task_config, name) for name in FROM_TASK if name in field_names}
+    return replace(config, **changed)

@@ -85,6 +85,7 @@ def train_each(
         The folder of each run that has ended, and its error or None.
     """
     options = {"n_jobs": n_jobs, "device": device, "fresh": fresh, "scheduler": scheduler}
+    # Train; those that another process trains at the moment are tried again, until it has finished or died
     remaining = specs
     while remaining:
         awaited: dict[Path, ModelSpec] = {}
@@ -112,7 +113,9 @@ def initial_model(spec: ModelSpec, models: Path) -> Model:
     """
     if spec.pretrained is None:
         return make_model(spec.config, seed=spec.seed)
-    source = models / spec.pretrained.key if isinstance(spec.pretrained, ModelSpec) else spec.pretrained
+    source = spec.pretrained
+    if isinstance(source, ModelSpec):
+        source = models / source.key
     try:
         model = pretrained(spec.task, source, symbols=dict(spec.symbols), seed=spec.seed)
     except OSError as error:
@@ -137,11 +140,12 @@ def _outcomes(
     """Train each model once; yields its folder and its error or None."""
     if not specs:
         return
-    # processes may have another working directory
+    # Absolute paths, as processes may have another working directory
     folders = {folder.absolute(): folder for folder in specs}
     sends_files = scheduler is not None and not shared_folder
     function = _train_and_send if sends_files else _train
     calls = [(function, (absolute, specs[folder], device, fresh)) for absolute, folder in folders.items()]
+    # On an accelerator one process at a time; a scheduler decides itself how many
     on_cpu = device is None or device.startswith("cpu")
     options = {"n_jobs": min(n_jobs, len(specs)) if on_cpu else 1}
     if scheduler is not None:
@@ -192,7 +196,7 @@ def _receive(folder: Path, packed: bytes, fresh: bool) -> Exception | None:
             if files.finished and not fresh:
                 return None  # another process was faster
             files.clear()
-            names = sorted(archive.namelist(), key=lambda name: name == files.model_path.name)
+            names = sorted(archive.namelist(), key=lambda name: name == files.model_path.name)  # that one last
             for name in names:
                 path = folder / name
                 if not path.resolve().is_relative_to(folder.resolve()):

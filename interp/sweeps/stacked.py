@@ -36,9 +36,11 @@ def why_not_stacked(spec: ModelSpec) -> str:
     model = make_model(spec.config)
     if isinstance(model, Baseline):
         return "it is not a transformer"
+    # Buffers are those of the first model: they must not depend on the seed
     buffers = dict(make_model(spec.config, seed=1).named_buffers())
     if any(not torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers()):
         return "its models have buffers that differ"
+    # A pass whose operations depend on values cannot be vectorised: try one
     batch = spec.task.sample(1, generator=torch.Generator().manual_seed(0))
     inputs = StepInputs(batch=batch, learning_rate=0.0, generator=torch.Generator())
     try:
@@ -50,7 +52,7 @@ def why_not_stacked(spec: ModelSpec) -> str:
 
 
 def stacking_group(spec: ModelSpec) -> tuple[str, ...]:
-    """What decides whether models can be trained as one stack: equal for specs of which all can, or none."""
+    """Key of the specifications that can be trained as one stack, or of which none can be stacked."""
     return repr(spec.config), repr(spec.task.describe()), str(bool(spec.settings.contrastive))
 
 
@@ -77,13 +79,16 @@ def train_stacked(
     Raises:
         ValueError: different configs, or models that cannot be stacked.
     """
-    configs = [spec.config for spec in specs.values()]
-    for folder, config in zip(specs, configs, strict=True):
-        if config != configs[0]:
+    # One config for all, and a forward pass that can be stacked
+    first = next(iter(specs.values()), None)
+    for folder, spec in specs.items():
+        if first is not None and spec.config != first.config:
             raise ValueError(f"stacked models have one config; that of {folder.name} differs from that of the first.")
-    for spec in {stacking_group(spec): spec for spec in specs.values()}.values():
+    spec_of_group = {stacking_group(spec): spec for spec in specs.values()}
+    for spec in spec_of_group.values():
         if reason := why_not_stacked(spec):
             raise ValueError(f"these models cannot be trained stacked: {reason}.")
+    # Open every folder that can be written to, and train these models together
     torch_device = check_device(device or "cpu")
     trainers: dict[Trainer, Path] = {}
     with ExitStack() as open_folders:
@@ -105,7 +110,8 @@ def _open_trainer(
     folder: Path, spec: ModelSpec, n_stacked: int, fresh: bool, device: torch.device, open_folders: ExitStack
 ) -> Trainer | None:
     """The trainer of a spec, with its folder locked for writing; None if the run is finished."""
-    files, model = RunFolder(folder), initial_model(spec, folder.parent)
+    files = RunFolder(folder)
+    model = initial_model(spec, folder.parent)
     if files.finished and not fresh:
         return None
     manifest = {**manifest_of(model, spec.task, spec.settings, spec.seed), "stacked": n_stacked}
@@ -126,7 +132,7 @@ class Stack:
     Args:
         trainers: Their models have one config and are on one device.
         models_per_pass: Most models in one pass; default: as many as fit in the free memory of an accelerator, by
-            `models_in`. Halved when memory runs out.
+            `models_that_fit`. Halved when memory runs out.
     """
 
     def __init__(self, trainers: Sequence[Trainer], models_per_pass: int | None = None):
@@ -175,10 +181,11 @@ class Stack:
 
     def _losses(self, trainers: Sequence[Trainer], inputs: Mapping[Trainer, StepInputs]) -> dict[Trainer, Tensor]:
         """Losses of models whose passes have the same shapes, and their gradients; in parts if memory runs out."""
+        # On an accelerator, as many models in a pass as fit in its memory
         first = trainers[0]
         if self.models_per_pass is None and first.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(first.device)
-            self.models_per_pass = models_in(free, first.model.cfg, inputs[first].batch.tokens.shape)
+            self.models_per_pass = models_that_fit(free, first.model.cfg, inputs[first].batch.tokens.shape)
         losses: dict[Trainer, Tensor] = {}
         while len(losses) < len(trainers):
             start = len(losses)
@@ -188,7 +195,7 @@ class Stack:
             except torch.OutOfMemoryError:
                 if len(group) == 1:
                     raise
-                # some gradients may have been added already
+                # Some gradients may have been added already: start this group again, in halves
                 for trainer in group:
                     trainer.model.zero_grad(set_to_none=True)
                 torch.cuda.empty_cache()
@@ -224,7 +231,8 @@ def _joint_losses(trainers: Sequence[Trainer], inputs: Sequence[StepInputs]) -> 
 
 def _outputs(models: Sequence[Any], inputs: Sequence[StepInputs]) -> Tensor:
     """Logits of each model on its own batch, or its attention patterns by layer while it mimics."""
-    template, first = models[0], inputs[0]
+    template = models[0]
+    first = inputs[0]
     mimics = first.targets is not None
     depth = {} if first.depth is None else {"depth": first.depth}
 
@@ -246,7 +254,7 @@ def _outputs(models: Sequence[Any], inputs: Sequence[StepInputs]) -> Tensor:
     return torch.vmap(one_pass)(stacked_weights, tokens, stacked_further)
 
 
-def models_in(free: int, cfg: Config, shape: Sequence[int]) -> int:
+def models_that_fit(free: int, cfg: Config, shape: Sequence[int]) -> int:
     """Number of models whose activations take `MEMORY_SHARE` of a number of bytes; at least 1.
 
     Args:

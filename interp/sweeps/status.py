@@ -1,8 +1,5 @@
 """How far runs are, by their folders, and the errors of those that failed."""
 
-import json
-import os
-import socket
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +14,8 @@ def run_status(folder: Path) -> RunStatus:
     files = RunFolder(folder)
     if files.finished:
         return "trained"
-    if _is_written(files.writer_path):
+    writer = files.writer
+    if writer is not None and writer.is_alive:
         return "running"
     if files.failed_path.exists():
         return "failed"
@@ -38,16 +36,3 @@ def save_failure(folder: Path, error: Exception) -> None:
     """Save the error that ended an attempt to train, until the next one."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(RunFolder(folder).failed_path, {"error": f"{type(error).__name__}: {error}"})
-
-
-def _is_written(writer: Path) -> bool:
-    """Whether the process that took a folder, if it is one of this machine, lives."""
-    try:
-        who = json.loads(writer.read_text(encoding="utf-8"))
-        if who["host"] == socket.gethostname():
-            os.kill(int(who["process"]), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError, TypeError, KeyError):
-        return False
-    return True

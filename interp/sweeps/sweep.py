@@ -84,32 +84,35 @@ def sweep(
     if stacked and scheduler is not None:
         raise ValueError("stacked models are trained in this process; leave out scheduler, or stacked.")
     runs = SweepRuns(grid=grid, folder=Path(folder))
-    missing = {
-        runs.folder / grid.keys[index]: index
-        for index, status in enumerate(runs.status)
-        if fresh or status != "trained"
-    }
+    missing = {}  # index of each model to train, by the folder of its run
+    for index, (key, status) in enumerate(zip(grid.keys, runs.status, strict=True)):
+        if fresh or status != "trained":
+            missing[runs.folder / key] = index
     if not missing:
         return runs
 
-    # Pretrained models first; then stacks, in this process; then the others, in processes or on a cluster
+    # Pretrained models first
     _train_sources(grid, runs.folder, device, shared_folder=scheduler is None or shared_folder)
+
+    # On an accelerator, models of one config are stacked if they can be
     specs = {path: grid[index] for path, index in missing.items()}
     accelerated = scheduler is None and device is not None and not device.startswith("cpu")
     stacks: list[Specs] = []
     separate = dict(specs)
     if stacked or (stacked is None and accelerated):
         stacks, separate = _stacks(specs, required=bool(stacked))
+
+    # Train the stacks in this process, then the others in processes or on a cluster
     operations = {path: training_operations(spec) for path, spec in specs.items()}
     with Count("training models", len(specs), work=sum(operations.values())) as count:
 
         def report(path: Path, error: Exception | None) -> None:
-            failure = f"{runs.name(missing[path])} failed: {error}" if error is not None else ""
+            failure = "" if error is None else f"{runs.name(missing[path])} failed: {error}"
             count.advance(failure, work=operations[path])
 
         def report_stacked(path: Path, error: Exception | None) -> None:
             if isinstance(error, FolderInUse):
-                separate[path] = specs[path]  # where it is awaited
+                separate[path] = specs[path]  # `train_each` waits for the other process
                 return
             if error is not None:
                 save_failure(path, error)
@@ -142,6 +145,7 @@ def _stacks(specs: Specs, *, required: bool) -> tuple[list[Specs], dict[Path, Mo
     stacks: list[Specs] = []
     separate: dict[Path, ModelSpec] = {}
     for group in groups.values():
+        # All models of a group can be stacked, or none; a single one gains nothing
         reason = why_not_stacked(next(iter(group.values())))
         if reason and required:
             raise ValueError(f"stacked is True, but models of the sweep cannot be: {reason}.")
@@ -259,6 +263,7 @@ class SweepRuns:
 
     def _verb_inputs(self, verb: Verb) -> list[VerbInput]:
         """Every trained model; for a verb that compares models, the seeds of every combination."""
+        # Each trained model is a group; of a verb that compares models, all seeds of a combination
         groups: dict[tuple[Any, ...], list[int]] = {}
         for index in self._trained({}):
             labels = self.grid.labels(index)
@@ -267,11 +272,13 @@ class SweepRuns:
             groups.setdefault(tuple(labels.values()), []).append(index)
         inputs = []
         for indices in groups.values():
-            labels, files = self.grid.labels(indices[0]), [self._files(index) for index in indices]
+            labels = self.grid.labels(indices[0])
             if compares_models(verb):
                 labels[SEED] = ", ".join(str(self.grid.labels(index)[SEED]) for index in indices)
+            files = [self._files(index) for index in indices]
             weights = tuple(run.model_path for run in files)
-            inputs.append(VerbInput(labels, weights, files[0].path, self.grid[indices[0]].task))
+            task = self.grid[indices[0]].task
+            inputs.append(VerbInput(labels, weights, files[0].path, task))
         return inputs
 
     def _files(self, index: int) -> RunFolder:
@@ -310,13 +317,17 @@ class SweepRuns:
 
         frames: list[Any] = []
         for index in self._trained({}):
+            # The metrics as those of a run without its model, which is not needed
             files = self._files(index)
             history = files.read_metrics()
-            records = tuple(history[-1:] if last else history)
-            run = TrainingRun(model=None, history=records, manifest=files.read_manifest())
+            if last:
+                history = history[-1:]
+            run = TrainingRun(model=None, history=tuple(history), manifest=files.read_manifest())
+            # What varies comes first
             labels = self.grid.labels(index)
             frame: Any = run.to_dataframe().assign(seconds=run.seconds).assign(**labels)
-            frames.append(frame[[*labels, *(name for name in frame if name not in labels)]])
+            metrics = [name for name in frame if name not in labels]
+            frames.append(frame[[*labels, *metrics]])
         return pd.concat(frames, ignore_index=True)
 
     def __str__(self) -> str:
@@ -333,8 +344,10 @@ class SweepRuns:
 
 
 def _printed(table: Any, by: Sequence[str]) -> Iterator[str]:
+    """Lines of the first rows, and the number of further ones."""
     for row in table.head(PRINTED_ROWS).to_dict("records"):
-        ends = f" [{row['low']:.3f}, {row['high']:.3f}]" if np.isfinite(row["low"]) else ""
+        is_interval = np.isfinite(row["low"])  # not of a single seed
+        ends = f" [{row['low']:.3f}, {row['high']:.3f}]" if is_interval else ""
         yield f"{in_words({name: row[name] for name in by})}: accuracy {row['mean']:.3f}{ends}, n = {row['n']}"
     if len(table) > PRINTED_ROWS:
         yield f"and {len(table) - PRINTED_ROWS} more; see to_dataframe()"

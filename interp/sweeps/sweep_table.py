@@ -35,11 +35,12 @@ class SweepTable(VerbTable):
         """
         for name in (value, *by):
             self.check_column(name)
-        names = [*(name for name in self.varies if name != SEED), *by]
+        names = [name for name in self.varies if name != SEED] + list(by)
         table: Any = self.to_dataframe()
+        # The rows over which a mean is taken are seeds, once each
         if table.duplicated([*names, SEED]).any():
-            distinguishing = ", ".join(name for name in self.columns if name not in (*self.varies, *by, value))
-            raise ValueError(f"one seed has several rows; give by= columns that distinguish them: {distinguishing}.")
+            unused = [name for name in self.columns if name not in (*self.varies, *by, value)]
+            raise ValueError(f"one seed has several rows; give by= columns that distinguish them: {', '.join(unused)}.")
         return over_seeds(table, names, value)
 
     def __str__(self) -> str:
@@ -69,6 +70,7 @@ def over_seeds(
     import pandas as pd
 
     groups = table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]
+    # A mean needs one finite value, an interval two
     rows = []
     for label, group in groups:
         values = group[value].to_numpy(dtype=float)

@@ -178,6 +178,7 @@ def verb_name(verb: Verb) -> str:
 
 
 def _stored_columns(content: dict[str, Any]) -> Columns:
+    """The table in the content of a file."""
     return {str(name): list(values) for name, values in content["columns"].items()}
 
 
@@ -202,11 +203,10 @@ def _cached_file(verb_input: VerbInput, verb: Verb, options: Mapping[str, Any]) 
 
 def _join(tables: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
     """The rows of several tables, each with its labels first; None where a table lacks a column."""
+    # Names of columns, each once; a column of a table that is also a label has the same values
     label_names = list(dict.fromkeys(name for labels, _ in tables for name in labels))
-    # what a table says itself about a label is the same
-    value_names = [
-        name for name in dict.fromkeys(name for _, columns in tables for name in columns) if name not in label_names
-    ]
+    all_names = dict.fromkeys(name for _, columns in tables for name in columns)
+    value_names = [name for name in all_names if name not in label_names]
     joined: Columns = {name: [] for name in (*label_names, *value_names)}
     for labels, columns in tables:
         n_rows = len(next(iter(columns.values()), []))

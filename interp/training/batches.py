@@ -11,7 +11,9 @@ class TrainingBatches:
     """The batch of every step on the task, on the CPU; it depends only on the step and its generator."""
 
     def __init__(self, task: Task, settings: TrainSettings, seed: int):
-        self.task, self.settings, self.seed = task, settings, seed
+        self.task = task
+        self.settings = settings
+        self.seed = seed
         self.fixed_set: Batch | None = None
         if settings.n_train is not None:
             self.fixed_set = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
@@ -40,9 +42,12 @@ class TrainingBatches:
 
     def _from_stage(self, stage_length: int, generator: torch.Generator) -> Batch:
         """Examples of the stage's length, or of a random shorter one."""
-        length, shorter = stage_length, self.task.shorter_lengths(stage_length)
-        if shorter and float(torch.rand(1, generator=generator)) >= self.settings.current_share:
-            length = int(torch.randint(shorter.start, shorter.stop, (1,), generator=generator))
+        length = stage_length
+        shorter = self.task.shorter_lengths(stage_length)
+        if shorter:
+            is_shorter = float(torch.rand(1, generator=generator)) >= self.settings.current_share
+            if is_shorter:
+                length = int(torch.randint(shorter.start, shorter.stop, (1,), generator=generator))
         n = self._batch_size(self.task.tokens_of_length(length))
         return self.task.sample_length(n, length, generator=generator)
 

@@ -34,8 +34,7 @@ BASELINES = {"fully_connected": "fully connected", "rnn": "recurrent", "lstm": "
 ENCODERS = (presets.bert_encoder, presets.albert_encoder, presets.hardcode, presets.hybrid)
 """Presets whose default head is a masked-LM head."""
 
-
-OF_BRACKETS = ("dyck_gpt", "dyck_eq6", "dyck_uniform", "dyck_minimal")
+BRACKET_FAMILIES = ("dyck_gpt", "dyck_eq6", "dyck_uniform", "dyck_minimal")
 """Presets for bracket languages: tasks whose `config_fields` know them."""
 
 
@@ -64,12 +63,14 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         (2, 'bidirectional')
     """
     Task.require(task, IS_A_TASK)
+    # What the task needs of any config, and its default preset
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
     if family is None:
         family = task.default_family
         needed |= task.default_sizes
     if family not in CONFIG_FAMILIES:
         raise ValueError(f"family is {family!r}; choose one of {', '.join(CONFIG_FAMILIES)}.")
+    # What it needs of this preset
     if family not in BASELINES:
         needed["attention"] = task.attention
     if family == "template" and task.d_vocab_out == task.d_vocab:
@@ -84,6 +85,6 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         needed |= markers_of(task)
     if CONFIG_FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
         needed["head"] = "linear"  # the answers are not tokens
-    if family in OF_BRACKETS and not task.config_fields(family):
+    if family in BRACKET_FAMILIES and not task.config_fields(family):
         raise ValueError(f"family is {family!r}, which is for Dyck; the task is {task.task_name!r}.")
     return CONFIG_FAMILIES[family](**{**needed, **sizes})

@@ -6,12 +6,9 @@ process at a time writes to a folder.
 
 import json
 import os
-import socket
-import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +17,12 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from hooks import load_checkpoint, save_checkpoint
-from hooks.files import Unreadable, read_json, reading, shortened, write_json, write_text
+from hooks.files import Unreadable, read_json, reading, write_json, write_text
 from hooks.model.architectures import Model
 from hooks.model.checkpoint import check_finite, read_tensors, write_tensors
 from interp.training.manifest import manifest_differences
 from interp.training.snapshots import SnapshotFolder
+from interp.training.writer import Writer
 
 
 class FolderInUse(ValueError):
@@ -44,14 +42,19 @@ class RunFolder:
         self.model_path = self.path / "model.safetensors"
         self.snapshots = SnapshotFolder(self.path / "snapshots")
         self._lock_path = self.path / ".lock"
-        self.writer_path = self.path / ".writer.json"
+        self._writer_path = self.path / ".writer.json"
         self._cleared_path = self.path / ".cleared"
-        self._token: str | None = None
+        self._this_process: Writer | None = None
 
     @property
     def finished(self) -> bool:
         """Whether the trained model has been saved."""
         return self.model_path.exists() and not self._cleared_path.exists()
+
+    @property
+    def writer(self) -> Writer | None:
+        """The process that writes to this folder, or has been killed while it did; None if none is recorded."""
+        return Writer.load(self._writer_path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -61,32 +64,32 @@ class RunFolder:
             FolderInUse: another process writes to it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        # The lock decides who writes; the record of the writer is for messages, and shows that the folder was replaced
         lock = FileLock(self._lock_path, timeout=0)
         try:
             lock.acquire()
         except Timeout:
+            writer = self.writer or "another process"
             raise FolderInUse(
-                f"{self._writer()} writes to {self.path}. Wait for it or stop it, or choose another folder."
+                f"{writer} writes to {self.path}. Wait for it or stop it, or choose another folder."
             ) from None
         try:
-            self._token = uuid.uuid4().hex
-            since = datetime.now().astimezone().isoformat(timespec="seconds")
-            writer = {"process": os.getpid(), "host": socket.gethostname(), "since": since, "token": self._token}
-            write_json(self.writer_path, writer)
-            self._tidy()
+            self._this_process = Writer.of_this_process()
+            self._this_process.save(self._writer_path)
+            self._remove_leftovers()
             self.failed_path.unlink(missing_ok=True)
             yield
         finally:
             if self._is_writer():
-                self.writer_path.unlink(missing_ok=True)
+                self._writer_path.unlink(missing_ok=True)
                 self._lock_path.unlink(missing_ok=True)
-            self._token = None
+            self._this_process = None
             lock.release()
 
     def clear(self) -> None:
         """Remove the files of this run; other files in the folder stay. Killed in between, it is completed later."""
         write_text(self._cleared_path, "")
-        self._tidy()
+        self._remove_leftovers()
 
     def open(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Start a run in this folder or resume one; returns its manifest.
@@ -138,12 +141,13 @@ class RunFolder:
         self._check_writer()
         line = (json.dumps(record) + "\n").encode()
         with self.metrics_path.open("ab", buffering=0) as file:
-            before = file.seek(0, os.SEEK_END)
+            end = file.seek(0, os.SEEK_END)
             try:
                 while line:
-                    line = line[file.write(line) :]
+                    n_written = file.write(line)
+                    line = line[n_written:]
             except OSError as error:
-                file.truncate(before)
+                file.truncate(end)
                 raise OSError(error.errno, error.strerror, str(self.metrics_path)) from None
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -184,11 +188,14 @@ class RunFolder:
         if not self.state_path.exists():
             return None
         tensors, description = read_tensors(self.state_path, kind="training state")
+        # The file has all tensors in one mapping: `model/<name>` and `optimizer/<parameter>/<slot>`
+        weights: dict[str, Tensor] = {}
         slots: dict[int, dict[str, Tensor]] = {}
         with reading(self.state_path, "a training state"):
-            weights = {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
             for name, tensor in tensors.items():
-                if name.startswith("optimizer/"):
+                if name.startswith("model/"):
+                    weights[name.removeprefix("model/")] = tensor
+                elif name.startswith("optimizer/"):
                     _, index, slot = name.split("/")
                     slots.setdefault(int(index), {})[slot] = tensor
             check_finite(self.state_path, weights)
@@ -233,7 +240,7 @@ class RunFolder:
         return load_checkpoint(self.model_path)
 
     def tidy(self) -> None:
-        """Remove what is left of a process that was killed after it had saved the model, unless another one writes."""
+        """Remove what a process left that was killed after it had saved the model, unless another process writes."""
         if any(path.exists() for path in (self._lock_path, self.state_path, self.best_path)):
             with suppress(FolderInUse, OSError), self.writing():
                 pass
@@ -245,9 +252,9 @@ class RunFolder:
     def _files(self) -> tuple[Path, ...]:
         return (self.model_path, self.best_path, self.state_path, self.metrics_path)
 
-    def _tidy(self) -> None:
+    def _remove_leftovers(self) -> None:
         """Remove temporary files of killed processes, and complete a `clear` that was killed."""
-        for path in (*self._files(), self.manifest_path, self.writer_path, self._cleared_path):
+        for path in (*self._files(), self.manifest_path, self._writer_path, self._cleared_path):
             for temporary in self.path.glob(f".{path.name}.*"):
                 temporary.unlink(missing_ok=True)
         if self._cleared_path.exists():
@@ -257,20 +264,8 @@ class RunFolder:
         if self.finished:
             self._remove_checkpoint()
 
-    def _writer(self) -> str:
-        """The process that writes to this folder, in words."""
-        try:
-            writer = json.loads(self.writer_path.read_text(encoding="utf-8"))
-            process, host, since = (int(writer["process"]), str(writer["host"]), str(writer["since"]))
-            return f"process {process} on {shortened(host)} (since {shortened(since)})"
-        except (OSError, ValueError, TypeError, KeyError):
-            return "another process"
-
     def _is_writer(self) -> bool:
-        try:
-            return json.loads(self.writer_path.read_text(encoding="utf-8"))["token"] == self._token
-        except (OSError, ValueError, TypeError, KeyError):
-            return False
+        return self._this_process is not None and self.writer == self._this_process
 
     def _check_writer(self) -> None:
         if not self._is_writer():

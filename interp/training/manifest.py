@@ -57,10 +57,8 @@ def weights_fingerprint(model: Model) -> str:
 def manifest_differences(stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     """How the identity of a stored manifest differs from this one, in words; empty if it does not."""
     expected = json.loads(json.dumps(manifest))  # lists in place of tuples, as in the stored one
-    differences = [
-        _difference(name, stored.get(name), expected[name]) for name in IDENTITY if stored.get(name) != expected[name]
-    ]
-    return "; ".join(differences)
+    differing = [name for name in IDENTITY if stored.get(name) != expected[name]]
+    return "; ".join(_difference(name, stored.get(name), expected[name]) for name in differing)
 
 
 def _difference(name: str, stored: Any, expected: Any) -> str:

@@ -26,7 +26,8 @@ def check_mimicking(task: Task, settings: Mimicking) -> None:
         ValueError: a relation that the task does not have.
     """
     generator = torch.Generator().manual_seed(0)
-    relations = task.relations(mimic_batch(task, dataclasses.replace(settings, batch_size=1), generator))
+    example = mimic_batch(task, dataclasses.replace(settings, batch_size=1), generator)
+    relations = task.relations(example)
     needed = ["same_token"] if settings.local_target == "band" else ["same_token", "same_clause"]
     if lacking := [name for name in needed if name not in relations]:
         raise ValueError(
@@ -47,6 +48,7 @@ def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor
         local = local_band(batch.tokens.shape[1], PAPER_KERNEL).to(association).expand_as(association)
     else:
         local = relations["same_clause"].float()
+    # Smooth, drop keys that are not visible, and normalise the rows
     maps = torch.stack([local, association]) + SMOOTHING
     if task.attention == "causal":
         maps = maps.tril()
@@ -77,9 +79,11 @@ def distance_to_maps(
     """
     losses = []
     for pattern in patterns:
+        # Patterns of the mimicked heads, smoothed like the maps so that no logarithm is infinite
         smooth = pattern[:, : len(targets)].transpose(0, 1) + SMOOTHING
         smooth = smooth / smooth.sum(-1, keepdim=True)
-        losses.append((targets * (targets.log() - smooth.log())).sum(-1).mean((1, 2)).sum())
+        divergence = (targets * (targets.log() - smooth.log())).sum(-1)
+        losses.append(divergence.mean((1, 2)).sum())
     return torch.stack(losses).sum()
 
 
@@ -125,7 +129,7 @@ def contrastive_loss(
     fixed balanced string and puts it before the start token.
     """
     task = Dyck.require(task, "only bracket languages have the contrastive loss.")
-    # Insert p_r after the start token, with its padding mask
+    # Draw p_r, and insert it after the start token, with its padding mask
     r = int(torch.randint(1, task.max_depth + 1, (1,), generator=generator))
     kind = int(torch.randint(task.n_types, (1,), generator=generator))
     longer = insert_after_start(batch.tokens, nested_pairs(task, r, kind))
@@ -133,7 +137,7 @@ def contrastive_loss(
     if batch.attention_mask is not None:
         mask = batch.attention_mask
         inputs["attention_mask"] = torch.cat([mask[:, :1].expand(-1, 2 * r + 1), mask[:, 1:]], 1)
-    # Compare the logits of x after p_r with those of x alone
+    # Compare the logits of x after p_r with those of x alone, at its tokens without padding
     shifted = forward(longer, **inputs)[:, 2 * r + 1 :]
     distance = (shifted - logits[:, 1:]).square().sum(-1)
     if batch.attention_mask is None:

@@ -134,11 +134,14 @@ def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Any, Any]:
             f"source is a {type(source).__name__}; give a model, the folder of a training run or of a Hugging Face "
             f"model, or a hub name."
         )
+    # A folder of a training run or of a Hugging Face model, or a name on the hub
     path = Path(source).expanduser()
     files = RunFolder(path)
     if files.manifest_path.exists():
         manifest = files.read_manifest()
-        return files.load_model(), task_from(manifest["task"]).vocab if wants_tokenizer else None
+        model = files.load_model()
+        vocab = task_from(manifest["task"]).vocab if wants_tokenizer else None
+        return model, vocab
     model = from_huggingface(source, with_tokenizer=False)
     if not wants_tokenizer:
         return model, None

@@ -49,7 +49,12 @@ class TrainingRun:
 
     @classmethod
     def with_task(cls, task: Task, **values: Any) -> "TrainingRun":
-        """A run on a task object that is at hand, whose class need not be registered."""
+        """A run on a task object, whose class need not be registered.
+
+        Args:
+            task: The task it was trained on.
+            values: Fields of the run.
+        """
         run = cls(**values)
         vars(run)["task"] = task  # what the cached property would compute
         return run
@@ -91,8 +96,9 @@ class TrainingRun:
         """Validation accuracy per outcome of the kept model, which is that of the last or the best evaluation."""
         if not self.history:
             return []
-        best = self.manifest["settings"].get("keep") == "best"
-        return (best_record(self.history) if best else self.history[-1])["accuracy"]
+        keeps_best = self.manifest["settings"].get("keep") == "best"
+        record = best_record(self.history) if keeps_best else self.history[-1]
+        return record["accuracy"]
 
     def __str__(self) -> str:
         accuracy = " ".join(f"{value:.3f}" for value in self.final_accuracy)
@@ -104,16 +110,17 @@ class TrainingRun:
         import pandas as pd
 
         n = self.manifest["settings"]["n_eval"]
-        rows = [
-            (record["steps_done"], record["phase"], name, accuracy, record["loss"], n)
-            for record in self.history
-            for name, accuracy in zip(self.manifest["outcomes"], record["accuracy"], strict=True)
-        ]
+        rows = []
+        for record in self.history:
+            for name, accuracy in zip(self.manifest["outcomes"], record["accuracy"], strict=True):
+                rows.append((record["steps_done"], record["phase"], name, accuracy, record["loss"], n))
         frame = pd.DataFrame(rows, columns=["step", "phase", "target", "accuracy", "loss", "n"])
         accuracy = frame["accuracy"].to_numpy(dtype=float)
         scored = np.isfinite(accuracy)  # an outcome without answers has no accuracy
-        ends = proportion_interval(np.rint(np.where(scored, accuracy, 0) * n).astype(int), n)
-        frame["low"], frame["high"] = (np.where(scored, end, np.nan) for end in ends)
+        n_correct = np.rint(np.where(scored, accuracy, 0) * n).astype(int)
+        low, high = proportion_interval(n_correct, n)
+        frame["low"] = np.where(scored, low, np.nan)
+        frame["high"] = np.where(scored, high, np.nan)
         return frame
 
     @plots_offline

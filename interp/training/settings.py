@@ -133,6 +133,7 @@ class TrainSettings:
 
     def __post_init__(self):
         check_field_types(self)
+        # Stages as pairs of integers; with stages, the number of steps follows from them
         try:
             object.__setattr__(self, "curriculum", tuple((int(n), int(steps)) for n, steps in self.curriculum))
         except (TypeError, ValueError):
@@ -140,6 +141,7 @@ class TrainSettings:
             raise ValueError(f"curriculum is {shown}; give stages (length, steps): ((2, 80), (3, 270)).") from None
         if self.curriculum:
             object.__setattr__(self, "steps", sum(steps for _, steps in self.curriculum))
+        # Ranges and choices of single fields
         counts = ("steps", "tokens_per_step", "eval_every", "n_eval", "checkpoint_every")
         check_fields(self, *counts, integer=True, above=0)
         check_fields(self, "learning_rate", "clip_norm", "qk_identity_rate", "vo_identity_rate", above=0)
@@ -150,6 +152,7 @@ class TrainSettings:
         self._check_betas()
         self._check_snapshots()
         _check_choices(self, association=Association, keep=Keep, precision=Precision, decay=Decay)
+        # Fields that exclude each other
         if self.n_train is not None and self.curriculum:
             raise ValueError("n_train and curriculum exclude each other: a fixed set has one chain length.")
 
@@ -159,15 +162,16 @@ class TrainSettings:
             raise ValueError(f"betas is {shortened(repr(self.betas))}; give two numbers from 0 to below 1.")
 
     def _check_snapshots(self) -> None:
-        steps = self.snapshots
-        if isinstance(steps, str):
-            return check_choice("snapshots", steps, OnChange)
-        if isinstance(steps, int):
-            return check_fields(self, "snapshots", integer=True, low=2)
-        if steps is not None and (not steps or steps[0] < 0 or list(steps) != sorted(set(steps))):
-            shown = shortened(repr(steps))
-            raise ValueError(f"snapshots is {shown}; give steps from 0 on, each once and in order.")
-        return None
+        """Check "on change", a number of snapshots, or steps."""
+        if isinstance(self.snapshots, str):
+            check_choice("snapshots", self.snapshots, OnChange)
+        elif isinstance(self.snapshots, int):
+            check_fields(self, "snapshots", integer=True, low=2)
+        elif self.snapshots is not None:
+            steps = list(self.snapshots)
+            if not steps or steps[0] < 0 or steps != sorted(set(steps)):
+                shown = shortened(repr(self.snapshots))
+                raise ValueError(f"snapshots is {shown}; give steps from 0 on, each once and in order.")
 
     @property
     def mimic_steps(self) -> int:

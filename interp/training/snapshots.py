@@ -44,7 +44,9 @@ class SnapshotFolder:
         """
         steps = self.steps
         if step not in steps:
-            hint = f"it has those of {', '.join(map(str, steps))}" if steps else "it has none: train with snapshots=20"
+            hint = "it has none: train with snapshots=20"
+            if steps:
+                hint = f"it has those of {', '.join(map(str, steps))}"
             raise ValueError(f"step is {step}, of which the run in {self.path.parent} has no snapshot; {hint}.")
         return load_checkpoint(self.file(step))
 
@@ -87,10 +89,14 @@ def snapshot_steps(snapshots: int | Sequence[int] | str | None, total: int) -> t
         return tuple(snapshots)
     if snapshots > total + 1:
         raise ValueError(f"snapshots is {snapshots}; this training has {total} steps, so at most {total + 1}.")
-    later = snapshots - 1
+    # Whole steps near a geometric series: after the previous step, and early enough for those that follow
+    n_after_start = snapshots - 1
+    series = np.geomspace(1, total, n_after_start) if n_after_start > 1 else [total]
     steps = [0]
-    for index, step in enumerate(np.geomspace(1, total, later) if later > 1 else [total]):
-        steps.append(min(max(steps[-1] + 1, round(float(step))), total - (later - 1 - index)))
+    for index, target in enumerate(series):
+        n_following = n_after_start - 1 - index
+        step = max(steps[-1] + 1, round(float(target)))
+        steps.append(min(step, total - n_following))
     return tuple(steps)
 
 
@@ -104,7 +110,11 @@ def has_changed(earlier: Sequence[float], accuracy: Sequence[float], n: int) -> 
         accuracy: The same at this evaluation.
         n: Examples of an evaluation.
     """
-    first, second = np.asarray(earlier, dtype=float), np.asarray(accuracy, dtype=float)
-    share = ((first + second) * n + 1) / (2 * n + 2)
-    noise = norm.isf(FALSE_CHANGE_RATE / 2 / max(1, len(first))) * np.sqrt(2 * share * (1 - share) / n)
-    return bool((np.abs(second - first) > noise).any())
+    before = np.asarray(earlier, dtype=float)
+    now = np.asarray(accuracy, dtype=float)
+    # Standard error of a difference of two accuracies, at their pooled value; one example is added, so that it is not 0
+    pooled = ((before + now) * n + 1) / (2 * n + 2)
+    standard_error = np.sqrt(2 * pooled * (1 - pooled) / n)
+    # Two-sided, and corrected for the number of outcomes (Bonferroni)
+    noise = norm.isf(FALSE_CHANGE_RATE / 2 / max(1, len(before))) * standard_error
+    return bool((np.abs(now - before) > noise).any())

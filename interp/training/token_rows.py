@@ -1,15 +1,14 @@
 """Rows of a pretrained embedding for the tokens of a task."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
 from interp.tasks.base import Task
-from interp.tasks.text.tokenizer import Role, TextVocab, convert_tokenizer
+from interp.tasks.text.tokenizer import Role, TextTokenizer, TextVocab, convert_tokenizer
 from interp.tasks.vocab import Vocab
 
 MARKS: dict[str, tuple[Role | None, ...]] = {
@@ -20,10 +19,10 @@ MARKS: dict[str, tuple[Role | None, ...]] = {
     "[END]": ("sep", "end"),
 }
 """Special tokens of tasks, and the roles of the tokens that may replace them, best first. None: beginning of text."""
-_FRAME = set(MARKS) - {"[PAD]"}
+MAY_SHARE_A_ROW = frozenset(MARKS) - {"[PAD]"}
+"""Tokens at the beginning and the end, which may have the same row."""
 
 
-@dataclass(frozen=True)
 class TokenLookup:
     """Look-up of task tokens in a tokenizer.
 
@@ -34,37 +33,23 @@ class TokenLookup:
         ValueError: another type.
     """
 
-    tokenizer: Any
+    vocab: Vocab
+    """The tokens of the tokenizer."""
+    roles: Mapping[Role | None, int]
+    """Token id of each role that the tokenizer has; empty for a vocabulary of symbols."""
+    unknown: int | None
+    """Id of the unknown token, if there is one."""
 
-    def __post_init__(self):
-        len(self.vocab)  # raises for another type
-
-    @cached_property
-    def vocab(self) -> Vocab:
-        return self.tokenizer if isinstance(self.tokenizer, Vocab) else convert_tokenizer(self.tokenizer).vocab
-
-    @cached_property
-    def roles(self) -> dict[Role | None, int]:
-        """Token id of each role that the tokenizer has."""
-        if not isinstance(self.vocab, TextVocab):
-            return {}
-        engine = self.vocab.engine
-        converted = convert_tokenizer(engine if isinstance(self.tokenizer, Vocab) else self.tokenizer)
-        roles: dict[Role | None, int] = dict(converted.roles)
-        beginning_of_text = engine.token_to_id(str(getattr(self.tokenizer, "bos_token", None) or "<s>"))
-        if beginning_of_text is not None:
-            roles[None] = beginning_of_text
-        return roles
-
-    @cached_property
-    def unknown(self) -> int | None:
-        """Id of the unknown token, if there is one."""
-        if not isinstance(self.vocab, TextVocab):
-            return None
-        model = json.loads(self.vocab.engine.to_str())["model"]
-        if model.get("unk_token") is not None:
-            return self.vocab.engine.token_to_id(model["unk_token"])
-        return model.get("unk_id")
+    def __init__(self, tokenizer: Any):
+        if isinstance(tokenizer, Vocab) and not isinstance(tokenizer, TextVocab):
+            self.vocab, self.roles, self.unknown = tokenizer, {}, None
+            return
+        is_vocab = isinstance(tokenizer, TextVocab)
+        converted = convert_tokenizer(tokenizer.engine if is_vocab else tokenizer)
+        self.vocab = tokenizer if is_vocab else converted.vocab
+        bos_token = str(getattr(tokenizer, "bos_token", None) or "<s>")
+        self.roles = _roles(converted, bos_token)
+        self.unknown = _unknown_token(converted.engine)
 
     def single_token(self, text: str) -> int | None:
         """Token of a text that is tokenized to a single known token, else None."""
@@ -74,25 +59,27 @@ class TokenLookup:
             ids = self.vocab.encode(text)
         except Exception:  # raised by `tokenizers`, with this class, if there is no unknown token
             return None
-        return ids[0] if len(ids) == 1 and ids[0] != self.unknown else None
+        is_known = len(ids) == 1 and ids[0] != self.unknown
+        return ids[0] if is_known else None
 
     def find(self, name: str) -> int | None:
         """Token of a text that is tokenized to a single token, else the token of this name; None for neither."""
         token = self.single_token(name)
         if token is None and isinstance(self.vocab, TextVocab):
             token = self.vocab.engine.token_to_id(name)
-            if token is None:
-                token = self.vocab.ids.get(name)
+        if token is None:
+            token = self.vocab.ids.get(name)
         return None if token == self.unknown else token
 
     def row(self, token: str) -> int | None:
         """Token that replaces a task token: that of the same name, or a special token of the same role."""
         row = self.find(token)
-        if row is None and token in MARKS:
-            row = next((self.roles[role] for role in MARKS[token] if role in self.roles), None)
-        return row
+        if row is not None:
+            return row
+        candidates = [self.roles[role] for role in MARKS.get(token, ()) if role in self.roles]
+        return candidates[0] if candidates else None
 
-    def ordinary(self, index: int) -> str | None:
+    def ordinary_text(self, index: int) -> str | None:
         """Printable text that is tokenized to this token alone; None if there is none or the token is special."""
         if not isinstance(self.vocab, TextVocab):
             name = self.vocab.names[index]
@@ -100,7 +87,27 @@ class TokenLookup:
         text = self.vocab.texts[index]
         if index in self.vocab.special_ids or not text.strip() or not text.isprintable():
             return None
-        return next((form for form in (text.strip(), text) if self.single_token(form) == index), None)
+        for form in (text.strip(), text):
+            if self.single_token(form) == index:
+                return form
+        return None
+
+
+def _roles(tokenizer: TextTokenizer, bos_token: str) -> dict[Role | None, int]:
+    """Token id of each role; None, the beginning of text, is the token with this name."""
+    roles: dict[Role | None, int] = dict(tokenizer.roles)
+    beginning_of_text = tokenizer.engine.token_to_id(bos_token)
+    if beginning_of_text is not None:
+        roles[None] = beginning_of_text
+    return roles
+
+
+def _unknown_token(engine: Tokenizer) -> int | None:
+    """Id of the unknown token, which some models name and others number; None if there is none."""
+    model = json.loads(engine.to_str())["model"]
+    if model.get("unk_token") is not None:
+        return engine.token_to_id(model["unk_token"])
+    return model.get("unk_id")
 
 
 def markers_of(task: Task) -> dict[str, int]:
@@ -138,23 +145,24 @@ def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = N
             not tokens of the task, or whose replacements are not single tokens; task tokens that are not single
             tokens; two task tokens with one row; a tokenizer with more ids than rows.
     """
-    names, symbols = task.vocab.names, dict(symbols or {})
+    symbols = symbols or {}
     if task.is_language:
         raise ValueError(
             "the task is text, whose tokens are those of a tokenizer, not symbols with one row each. Train the source "
             "itself on it: interp.train."
         )
     lookup = TokenLookup(tokenizer)
-    if strange := [token for token in symbols if token not in task.vocab.ids]:
-        raise ValueError(f"symbols has {_listed(strange)}, not a token of the task; it has {' '.join(names[:40])}.")
-    wrong = {token: symbol for token, symbol in symbols.items() if lookup.find(symbol) is None}
-    if wrong:
+    # Replacements: each is a token of the task, and a single token of the vocabulary
+    _check_task_tokens("symbols", symbols, task)
+    not_single = {token: symbol for token, symbol in symbols.items() if lookup.find(symbol) is None}
+    if not_single:
         raise ValueError(
-            f"symbols replaces {_listed(wrong)} by {_listed(wrong.values())}, not a single token of the vocabulary. "
-            f"interp.training.token_rows.arbitrary_symbols draws single tokens."
+            f"symbols replaces {_listed(not_single)} by {_listed(not_single.values())}, not a single token of the "
+            f"vocabulary. interp.training.token_rows.arbitrary_symbols draws single tokens."
         )
+    # A row for every token
     rows = {}
-    for token in names:
+    for token in task.vocab.names:
         rows[token] = lookup.find(symbols[token]) if token in symbols else lookup.row(token)
     if lacking := [token for token, row in rows.items() if row is None]:
         raise ValueError(
@@ -165,20 +173,28 @@ def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = N
     return list(rows.values())
 
 
+def _check_task_tokens(argument: str, tokens: Collection[str], task: Task) -> None:
+    """Raise ValueError for tokens that the task does not have."""
+    names = task.vocab.names
+    if strange := [token for token in tokens if token not in names]:
+        raise ValueError(f"{argument} has {_listed(strange)}, not a token of the task; it has {' '.join(names[:40])}.")
+
+
 def _check_rows(rows: Mapping[str, int], lookup: TokenLookup, d_vocab: int) -> None:
     """Raise ValueError for two tokens with one row, and for rows beyond the embedding."""
-    beyond = {token: row for token, row in rows.items() if row >= d_vocab}
-    if beyond:
-        token, row = next(iter(beyond.items()))
-        raise ValueError(
-            f"the tokenizer gives {token!r} the id {row}, but the source has {d_vocab} tokens. Is it another model's?"
-        )
+    for token, row in rows.items():
+        if row >= d_vocab:
+            raise ValueError(
+                f"the tokenizer gives {token!r} the id {row}, but the source has {d_vocab} tokens. Is it another "
+                f"model's?"
+            )
+    # Two tokens with one row would be indistinguishable, which only the marks of beginning and end may be
     tokens_by_row: dict[int, list[str]] = {}
     for token, row in rows.items():
         if token != "[PAD]":
             tokens_by_row.setdefault(row, []).append(token)
     for row, tokens in tokens_by_row.items():
-        if len(tokens) > 1 and not _FRAME.issuperset(tokens):
+        if len(tokens) > 1 and not MAY_SHARE_A_ROW.issuperset(tokens):
             raise ValueError(
                 f"{_listed(tokens)} of the task would all be the token {lookup.vocab.names[row]!r} (id {row}) and "
                 f"indistinguishable. Give different symbols."
@@ -208,18 +224,15 @@ def arbitrary_symbols(
     Source: LEGO (arXiv:2206.04301), where arbitrary tokens for `=`, `+` and `-` do not change the results.
     """
     lookup = TokenLookup(tokenizer)
-    task_names = () if task is None else task.vocab.names
     if len(set(task_tokens)) < len(task_tokens):
         raise ValueError(f"task_tokens has a token twice: {_listed(task_tokens)}.")
-    strange = [token for token in task_tokens if task is not None and token not in task_names]
-    if strange:
-        raise ValueError(
-            f"task_tokens has {_listed(strange)}, not a token of the task; it has {' '.join(task_names[:40])}."
-        )
+    if task is not None:
+        _check_task_tokens("task_tokens", task_tokens, task)
     # Ordinary tokens in random order, without those that the task has
-    used_rows = {lookup.row(token) for token in (*task_names, *task_tokens)}
+    names = () if task is None else task.vocab.names
+    used_rows = {lookup.row(token) for token in (*names, *task_tokens)}
     order = torch.randperm(len(lookup.vocab), generator=torch.Generator().manual_seed(seed)).tolist()
-    candidates = (lookup.ordinary(index) for index in order if index not in used_rows)
+    candidates = (lookup.ordinary_text(index) for index in order if index not in used_rows)
     ordinary = (symbol for symbol in candidates if symbol is not None)
     symbols = dict(zip(task_tokens, ordinary, strict=False))
     if len(symbols) < len(task_tokens):

@@ -28,7 +28,6 @@ from interp.training.objectives import (
     mimic_loss,
     mimic_targets,
 )
-from interp.training.optimizer import apply_gradients, make_optimizer
 from interp.training.run import TrainingRun, best_record
 from interp.training.settings import TrainSettings, settings_or_default
 from interp.training.snapshots import has_changed, snapshot_steps
@@ -88,7 +87,7 @@ def train(
     """
     settings = settings_or_default(settings, task)
     torch_device = None if device is None else check_device(device)
-    manifest = manifest_of(model, task, settings, seed)
+    manifest = manifest_of(model, task, settings, seed)  # checks the model and the settings
     if settings.snapshots is not None and folder is None:
         raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
     files = None if folder is None else RunFolder(folder)
@@ -168,7 +167,11 @@ class Trainer:
         on_record: OnRecord | None = None,
         manifest: dict[str, Any] | None = None,
     ):
-        self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
+        self.model = model
+        self.task = task
+        self.settings = settings
+        self.seed = seed
+        self.files = files
         self.manifest = manifest or {}
         self.on_record = on_record or (lambda record: None)
         self.device = device_of(model)
@@ -227,11 +230,13 @@ class Trainer:
     ) -> None:
         """Continue from a checkpoint: weights, optimiser state, step; records and snapshots after it are dropped."""
         assert self.files is not None
+        # Weights, moments and progress as they were
         self.model.load_state_dict(weights)
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
         self.seconds = description["seconds"]
         self.step = self.saved_step = description["steps_done"]
+        # What was written after the checkpoint will be written again
         self.history = self.files.cut_metrics(self.step)
         if self.settings.keep == "best" and self.history:
             self.best_weights = self.files.load_best().state_dict()
@@ -308,17 +313,21 @@ class Trainer:
             raise Diverged(f"the loss is {loss.item()} at step {self.step}; lower learning_rate or clip_norm.")
 
     def update(self, inputs: StepInputs, loss: torch.Tensor) -> float:
-        """Change the weights by their gradients, and remove these; returns the loss."""
-        apply_gradients(
-            self.optimizer, self.model, learning_rate=inputs.learning_rate, clip_norm=self.settings.clip_norm
-        )
+        """Change the weights by their clipped gradients, and remove the gradients; returns the loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = inputs.learning_rate * group["relative_rate"]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
 
     def advance(self, loss: float) -> Record | None:
         """Count a step; returns its record if the model was evaluated. Writes snapshots and checkpoints."""
         self.step += 1
         self.seconds = time.perf_counter() - self.started
-        record, changed = None, False
+        # Evaluate, then write a snapshot or a checkpoint where one is due
+        record = None
+        changed = False
         if self.ended or self.step % self.settings.eval_every == 0:
             record = self._evaluate(loss)
             changed = self._has_changed(record["accuracy"])
@@ -345,8 +354,10 @@ class Trainer:
         }
         self.model.train()
         self.history.append(record)
+        # Weights first: after an interruption there is no record of a best model that was not saved
         if self.settings.keep == "best" and best_record(self.history) is record:
-            self.best_weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            weights = self.model.state_dict()
+            self.best_weights = {name: weight.detach().clone() for name, weight in weights.items()}
             if self.files:
                 self.files.save_best(self.model)
         if self.files:
@@ -382,3 +393,16 @@ class Trainer:
         if self.files is None:
             return f"{progress}; nothing was saved; with folder=, the same call resumes"
         return f"{progress}; the same call resumes from step {self.saved_step}, which is saved in {self.files.path}"
+
+
+def make_optimizer(model: Model, settings: TrainSettings) -> torch.optim.Optimizer:
+    """AdamW, with a group for each relative learning rate: the scalars a_h and b_h may have different ones."""
+    qk_scalars, vo_scalars = model.identity_scalars()
+    relative_rates = {id(scalar): settings.qk_identity_rate for scalar in qk_scalars}
+    relative_rates |= {id(scalar): settings.vo_identity_rate for scalar in vo_scalars}
+    parameters_by_rate: dict[float, list[torch.nn.Parameter]] = {1.0: []}
+    for parameter in model.parameters():
+        rate = relative_rates.get(id(parameter), 1.0)
+        parameters_by_rate.setdefault(rate, []).append(parameter)
+    groups: Any = [{"params": parameters, "relative_rate": rate} for rate, parameters in parameters_by_rate.items()]
+    return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay, fused=True)

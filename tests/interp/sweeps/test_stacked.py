@@ -13,7 +13,7 @@ from interp import TrainSettings
 from interp.sweeps import stacked
 from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
-from interp.sweeps.stacked import Stack, models_in, train_stacked, why_not_stacked
+from interp.sweeps.stacked import Stack, models_that_fit, train_stacked, why_not_stacked
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking
 from interp.training.folder import RunFolder
@@ -216,10 +216,10 @@ def test_what_cannot_be_stacked_is_named(tmp_path, monkeypatch):
         train_stacked({tmp_path / "a": replace(one, config=wide, settings=PLAIN)})
 
 
-def test_the_number_of_models_in_memory():
+def test_the_number_of_models_that_fit_memory():
     cfg = interp.config_for(LEGO, "lego", n_layers=6, d_model=64, n_heads=4)
-    one = models_in(10**9, cfg, (100, 20))
+    one = models_that_fit(10**9, cfg, (100, 20))
     assert one > 1
-    assert models_in(2 * 10**9, cfg, (100, 20)) == pytest.approx(2 * one, abs=1)
-    assert models_in(10**9, cfg, (200, 20)) == pytest.approx(one / 2, abs=1)
-    assert models_in(1, cfg, (100, 20)) == 1
+    assert models_that_fit(2 * 10**9, cfg, (100, 20)) == pytest.approx(2 * one, abs=1)
+    assert models_that_fit(10**9, cfg, (200, 20)) == pytest.approx(one / 2, abs=1)
+    assert models_that_fit(1, cfg, (100, 20)) == 1
