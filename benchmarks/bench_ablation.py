@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer, TransformerConfig
 from hooks.interventions.ablation_engine import AblationEngine
 
@@ -33,7 +33,7 @@ PEER_NAMES = {
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     for n_layers, width, n_heads, batch, pos, *bars in CASES:
         cfg = TransformerConfig(d_vocab=D_VOCAB, d_model=width, n_heads=n_heads, n_layers=n_layers, n_ctx=pos)
         model = Transformer(cfg).eval()

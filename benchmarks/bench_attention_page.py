@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.timing import Result, seconds
+from benchmarks.timing import BenchmarkResult, seconds
 from interp.view.attention import AttentionPage, Example, canvas_page
 
 HEADS, LENGTH, ROUNDS = 144, 128, 5
@@ -24,10 +24,10 @@ SCRIPT = """<script>(async () => {
 })();</script></body>"""
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     megabytes = len(page_of(LONG).html.encode()) / 1e6
     name = f"file of {HEADS} heads x {LONG:,} tokens"
-    yield Result(name=name, figures=f"{megabytes:.1f} MB", bar=MEGABYTES, passes=megabytes <= MEGABYTES)
+    yield BenchmarkResult(name=name, figures=f"{megabytes:.1f} MB", bar=MEGABYTES, passes=megabytes <= MEGABYTES)
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         return

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import interp
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer
 from hooks.model.attention import Attention
 from interp.tasks import Lego
@@ -22,7 +22,7 @@ PASSES = 3
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     task = Lego(n_vars=4)
     config = interp.config_for(task, n_layers=6, n_heads=8, d_model=128)
     model = Transformer(config).eval()

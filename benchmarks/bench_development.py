@@ -15,7 +15,7 @@ from unittest.mock import patch
 import torch
 
 import interp
-from benchmarks.timing import Result, elapsed, ratio, seconds
+from benchmarks.timing import BenchmarkResult, elapsed, ratio, seconds
 from hooks import make_model
 from interp.cli.demo_run import demo_specs
 from interp.training import TrainingRun
@@ -25,7 +25,7 @@ MANY, FEW = 50, 20
 ROUNDS = 3
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     with tempfile.TemporaryDirectory() as folder:
         run = without_snapshots = trained(Path(folder) / "without", 0)
         # Train with snapshots, and check that they change nothing

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import interp
-from benchmarks.timing import Result, compare, speed
+from benchmarks.timing import BenchmarkResult, compare, speed
 from hooks import Transformer
 from interp.tasks import Dyck
 
@@ -99,7 +99,7 @@ def by_query(model: Transformer, task: Dyck) -> np.ndarray:
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     for words in ("prefixes", "complete"):
         task = Dyck(length=LENGTH, words=words)
         generator = torch.Generator().manual_seed(0)

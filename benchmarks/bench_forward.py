@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer, TransformerConfig
 
 CASES = (
@@ -18,7 +18,7 @@ CASES = (
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     for n_layers, width, heads, batch, pos, bar in CASES:
         cfg = TransformerConfig(d_vocab=50, d_model=width, n_heads=heads, n_layers=n_layers, n_ctx=pos)
         model = Transformer(cfg).eval()

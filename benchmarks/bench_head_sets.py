@@ -7,7 +7,7 @@ import torch
 
 import interp
 from benchmarks.committees import Bits, drawn_committee, sets_of
-from benchmarks.timing import Result, cpu_time, seconds
+from benchmarks.timing import BenchmarkResult, cpu_time, seconds
 from hooks import Transformer
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, HeadSets, find_sets
@@ -18,7 +18,7 @@ SHAPES = ((2, 5, 65), (5, 2, 64))
 """Layers, heads and width of models with 10 heads."""
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     for n_layers, n_heads, width in SHAPES:
         time = time_of_find_sets(n_layers, n_heads, width, n=256)
         yield seconds(f"all sets of {n_layers} x {n_heads} heads, 256 sequences of 24 tokens", [time], bar=60.0)
@@ -36,7 +36,7 @@ def time_of_find_sets(n_layers: int, n_heads: int, width: int, *, n: int) -> flo
     return cpu_time(lambda: find_sets(search, [], range(n_outcomes), np.full(n_outcomes, 0.1)))
 
 
-def agreement() -> Iterator[Result]:
+def agreement() -> Iterator[BenchmarkResult]:
     """Sets of the search against all subsets, on random models of 10 heads."""
     exact: list[HeadSets] = []
     searched: list[HeadSets] = []
@@ -56,4 +56,4 @@ def agreement() -> Iterator[Result]:
         bar = None if name.startswith("largest") else 0.95
         passes = bar is None or sum(equal) >= bar * len(equal)
         figures = f"{sum(equal)} of {N_MODELS} models equal, {n_tried:.0f} of {exact[0].n_removals} sets tried"
-        yield Result(name=f"search: {name}", figures=figures, bar=bar, passes=passes)
+        yield BenchmarkResult(name=f"search: {name}", figures=figures, bar=bar, passes=passes)

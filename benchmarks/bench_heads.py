@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer_lens.head_detector import detect_head
 
 import interp
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer
 from hooks.model.attention import visible_keys
 from interp.heads.kinds import relations_of
@@ -32,7 +32,7 @@ class CausalLego(Lego):
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     task = CausalLego(n_vars=8)
     n_ctx = task.n_ctx + 1  # the detector needs one more position
     cfg = interp.config_for(task, n_layers=4, n_heads=4, d_model=64, n_ctx=n_ctx)

@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer, from_huggingface, presets
 from interp.core.randomness import derived_generator
 from interp.tasks import Text
@@ -21,7 +21,7 @@ TRAINED = {"d_model": 128, "n_heads": 4, "n_layers": 4}
 BATCH = 16
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     # Forward passes
     for name in ("GPT-2", "BERT", "ALBERT"):
         for layers, width, heads, batch, pos in SIZES:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import interp
-from benchmarks.timing import Result, compare, cpu_time, seconds
+from benchmarks.timing import BenchmarkResult, compare, cpu_time, seconds
 from hooks import Transformer
 from interp.algorithms import chain_loop
 from interp.core.interchange import Interchange, Place, sites_of
@@ -20,7 +20,7 @@ PAIRS = 512
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     model = Transformer(interp.config_for(TASK, n_layers=6, d_model=64)).eval()
     time = cpu_time(lambda: interp.implements(model, TASK, chain_loop(TASK), n=PAIRS))
     setting = f"chain of 4, 6 layers, width 64, {PAIRS} pairs"

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 
 BASE = "import torch, transformer_lens"
 OURS = f"{BASE}, hooks, interp; hooks.Transformer, hooks.TransformerConfig, interp.tasks.Lego"
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     name = "import hooks and interp, against torch and transformer_lens"
     yield compare(name, partial(fresh, OURS), partial(fresh, BASE), bar=1.05, rounds=7)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from benchmarks.timing import Result
+from benchmarks.timing import BenchmarkResult
 
 BAR_MB = 500
 MEGABYTE = 1e6
@@ -18,7 +18,7 @@ SMALL = 1.0
 """Megabytes of a package below which it is not listed."""
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     sizes, transformer_lens = closure("unmyopic"), closure("transformer-lens")
     total, through_transformer_lens = sum(sizes.values()), sum(transformer_lens.values())
     packages = []
@@ -28,7 +28,7 @@ def comparisons() -> Iterator[Result]:
             packages.append(f"{name}{mark} {size:.1f}")
     summary = f"{total:.1f} MB, of which TransformerLens (*) leads to {through_transformer_lens:.1f}"
     figures = f"{summary}: {', '.join(packages)}"
-    yield Result(name="base installation without torch", figures=figures, bar=BAR_MB, passes=total <= BAR_MB)
+    yield BenchmarkResult(name="base installation without torch", figures=figures, bar=BAR_MB, passes=total <= BAR_MB)
 
 
 def closure(root: str, *, without: str = "torch") -> dict[str, float]:

@@ -8,7 +8,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import interp
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
 from interp.theory.kernels.random_features import BLOCK
@@ -18,14 +18,14 @@ BARS = {128: 0.30, 512: 0.10}
 """Largest ratio by number of strings."""
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     with threadpool_limits(1):
         for templates in ("aba_abb", "majority"):
             for n in BARS:
                 yield _compare(templates, n)
 
 
-def _compare(templates: str, n: int) -> Result:
+def _compare(templates: str, n: int) -> BenchmarkResult:
     task = Template(templates=templates, train=n)
     tokens = task.sample(n, generator=torch.Generator().manual_seed(0)).tokens.numpy()
     kernel = interp.theory.TransformerKernel(n_draws=DRAWS)

@@ -6,7 +6,7 @@ from itertools import chain
 
 import torch
 
-from benchmarks.timing import Result, compare, speed
+from benchmarks.timing import BenchmarkResult, compare, speed
 from interp.tasks import Lego
 
 CLAUSES, SENTENCES, FEWER = 12, 20_000, 1_000
@@ -40,7 +40,7 @@ def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(tokens), torch.tensor(labels)
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     task = Lego(n_vars=CLAUSES)
     generator = torch.Generator().manual_seed(0)
     rng = random.Random(0)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks.timing import Result
+from benchmarks.timing import BenchmarkResult
 
 GIGABYTE = 1024.0
 """Megabytes."""
@@ -29,11 +29,13 @@ SIZES = {
 TOKENS = 4096
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     for verb, bar in BARS.items():
         size = SIZES[verb]
         megabytes = memory_of(verb, size)
-        yield Result(name=f"{verb}, {size:,}", figures=f"{megabytes:,.0f} MB", bar=bar, passes=megabytes <= bar)
+        yield BenchmarkResult(
+            name=f"{verb}, {size:,}", figures=f"{megabytes:,.0f} MB", bar=bar, passes=megabytes <= bar
+        )
 
 
 def memory_of(verb: str, size: int) -> float:

@@ -5,7 +5,7 @@ Figures in the documentation are on two threads: `python -m benchmarks --threads
 
 from collections.abc import Iterator
 
-from benchmarks.timing import Result, ratio
+from benchmarks.timing import BenchmarkResult, ratio
 from case_studies.lego.cost import FIXED, HEAD_BAR, LINEAR_BAR
 from case_studies.lego.timing import (
     HUGGINGFACE,
@@ -24,7 +24,7 @@ TOKENS = 2048
 """Tokens in a batch of whole models."""
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     # Heads of each kind, at one length and at two
     costs = take_turns(heads_of_each_kind(seed=0), rounds=ROUNDS)
     learned = costs["learned", SHORT]
@@ -44,5 +44,5 @@ def comparisons() -> Iterator[Result]:
             yield compared(name, costs[unmyopic, SHORT], costs[peer, SHORT], 1.0)
 
 
-def compared(name: str, unmyopic: TimeAndMemory, peer: TimeAndMemory, bar: float | None = None) -> Result:
+def compared(name: str, unmyopic: TimeAndMemory, peer: TimeAndMemory, bar: float | None = None) -> BenchmarkResult:
     return ratio(name, unmyopic.seconds, peer.seconds, bar=bar)

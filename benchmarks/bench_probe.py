@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 import interp
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer
 from interp.core.activations import residuals_at_targets
 from interp.probing.ridge import fit
@@ -36,7 +36,7 @@ def logistic() -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     with threadpool_limits(1):
         # while the model learns to read its clauses, and after
         for steps in (130, 400):
@@ -44,7 +44,7 @@ def comparisons() -> Iterator[Result]:
         yield relabellings(sites(130)[0])
 
 
-def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
+def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> BenchmarkResult:
     def unmyopic() -> np.ndarray:
         classifier = fit(inputs[:, TRAIN], labels[:, None, TRAIN], CLASSES)
         return classifier.accuracy(inputs[:, TEST], labels[:, None, TEST])[:, 0].numpy()
@@ -58,7 +58,7 @@ def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
     return compare(name, unmyopic, peer, bar=0.20, rounds=5)
 
 
-def relabellings(inputs: torch.Tensor) -> Result:
+def relabellings(inputs: torch.Tensor) -> BenchmarkResult:
     site = inputs[-1:]
     controls = torch.randint(CLASSES, (DRAWS, N), generator=torch.Generator().manual_seed(1))
 

@@ -7,7 +7,7 @@ from itertools import count, product
 import numpy as np
 import torch
 
-from benchmarks.timing import Result, compare, seconds
+from benchmarks.timing import BenchmarkResult, compare, seconds
 from case_studies.recipes.stopwatch import time_in_turn
 from hooks import Transformer, TransformerConfig
 from interp.theory.pruning import nearest_subsets, prune_to_transformer
@@ -19,7 +19,7 @@ MEDIAN = 1e-5
 """Largest median error."""
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     # Many weights
     generator = torch.Generator().manual_seed(0)
     candidates = 2 * torch.rand(WEIGHTS, CANDIDATES, generator=generator, dtype=torch.float64) - 1

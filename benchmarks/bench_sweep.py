@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import interp
-from benchmarks.timing import Result, elapsed, ratio, seconds
+from benchmarks.timing import BenchmarkResult, elapsed, ratio, seconds
 from interp.cli.demo_run import demo_specs
 from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
@@ -46,7 +46,7 @@ def grid(n: int, steps: int = 20) -> Sweep:
     return Sweep(ModelSpec(task=task, config=config, settings=settings, seed=0), {"seed": range(n)})
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     models = grid(JOBS)
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
@@ -97,7 +97,7 @@ def local_cluster() -> Any:
     return LocalCluster(n_workers=2, threads_per_worker=1, **options)
 
 
-def stacked(folder: Path, n: int, device: str, bar: float | None) -> Result:
+def stacked(folder: Path, n: int, device: str, bar: float | None) -> BenchmarkResult:
     """Models trained as one against one after another."""
     models = grid(n)
     times: dict[bool, list[float]] = {True: [], False: []}

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.timing import Result, compare
+from benchmarks.timing import BenchmarkResult, compare
 from hooks import FullyConnected, FullyConnectedConfig
 from interp.tasks import Template
 from interp.tasks.template.language import is_wildcard
@@ -48,7 +48,7 @@ class PlainNetwork(nn.Module):
         return self.layers(F.one_hot(tokens, self.d_vocab).float().flatten(1))
 
 
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     for name in ("aba_abb", "programs", "distribution_of_three"):
         task = Template(templates=name, train=1024)
         # Ours includes labels and targets

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import interp
-from benchmarks.timing import Result, compare, seconds
+from benchmarks.timing import BenchmarkResult, compare, seconds
 from case_studies.recipes.stopwatch import time_in_turn
 from hooks import Transformer
 from interp.comparison.distances import pair_distances
@@ -22,7 +22,7 @@ CLOSE = partial(np.testing.assert_allclose, rtol=1e-4)
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Result]:
+def comparisons() -> Iterator[BenchmarkResult]:
     task = Dyck()
     cfg = interp.config_for(task, "dyck_gpt")
     models = [Transformer(cfg, seed=seed).eval() for seed in range(MODELS)]

@@ -10,7 +10,7 @@ from case_studies.recipes.stopwatch import time_in_turn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class BenchmarkResult:
     """One line of the benchmark."""
 
     name: str
@@ -24,28 +24,30 @@ class Result:
         return f"{self.name:<58} {self.figures}, {bar}"
 
 
-def ratio(name: str, unmyopic: Sequence[float], peer: Sequence[float], *, bar: float | None = None) -> Result:
+def ratio(name: str, unmyopic: Sequence[float], peer: Sequence[float], *, bar: float | None = None) -> BenchmarkResult:
     """Median of our times over the peer's with its quartiles, paired by round; passes at or below the bar."""
     ratios = [a / b for a, b in zip(unmyopic, peer, strict=True)]
     low, _, high = statistics.quantiles(ratios, n=4)
     median = statistics.median(ratios)
     milliseconds = f"unmyopic {1e3 * statistics.median(unmyopic):8.2f} ms, peer {1e3 * statistics.median(peer):8.2f} ms"
     figures = f"{milliseconds}, ratio {median:.3f} [{low:.3f}, {high:.3f}]"
-    return Result(name=name, figures=figures, bar=bar, passes=bar is None or median <= bar)
+    return BenchmarkResult(name=name, figures=figures, bar=bar, passes=bar is None or median <= bar)
 
 
-def seconds(name: str, times: Sequence[float], *, bar: float) -> Result:
+def seconds(name: str, times: Sequence[float], *, bar: float) -> BenchmarkResult:
     """Median time; passes at or below the bar."""
     median = statistics.median(times)
-    return Result(name=name, figures=f"{median:.2f} s, worst {max(times):.2f} s", bar=bar, passes=median <= bar)
+    return BenchmarkResult(
+        name=name, figures=f"{median:.2f} s, worst {max(times):.2f} s", bar=bar, passes=median <= bar
+    )
 
 
-def speed(name: str, call: Callable[[], object], *, n: int, bar: float, rounds: int = 11) -> Result:
+def speed(name: str, call: Callable[[], object], *, n: int, bar: float, rounds: int = 11) -> BenchmarkResult:
     """Median number of items per second of a call that makes n, without a warm-up; passes at or above the bar."""
     per_second = [n / duration for duration in time_in_turn([call], rounds=rounds)[0]]
     median = statistics.median(per_second)
     figures = f"{median:,.0f}/s, worst {min(per_second):,.0f}/s"
-    return Result(name=name, figures=figures, bar=bar, passes=median >= bar)
+    return BenchmarkResult(name=name, figures=figures, bar=bar, passes=median >= bar)
 
 
 def elapsed(call: Callable[[], object]) -> float:
@@ -70,7 +72,7 @@ def compare(
     bar: float,
     rounds: int = 21,
     check: Callable[[Any, Any], object] | None = None,
-) -> Result:
+) -> BenchmarkResult:
     """Time two callables in turn, after one warm-up of each.
 
     Args:

@@ -18,7 +18,7 @@ from hooks.model.blocks import MLP, Block
 from hooks.model.layers import LayerNorm, Linear
 
 LINEAR_EPS = 1e12
-"""eps of every norm: LN(x) * sqrt(eps) is x up to a relative error of var(x) / eps, below float64 rounding squared."""
+"""eps of every norm: LN(x) * sqrt(eps) is x up to a relative error of var(x) / (2 eps), about 1e-12."""
 SHARP = 60.0
 """Score of an attended key minus that of any other: exp(-60) is 9e-27."""
 
