@@ -77,7 +77,8 @@ def auroc(models: Sequence[ModelScores], method: str) -> Interval:
 
 def auroc_difference(models: Sequence[ModelScores], a: str, b: str, *, seed: int) -> Interval:
     """AUROC of one score minus that of another on the same pairs, with a bootstrap interval over models."""
-    (of_a, total), (of_b, _) = pairs_in_order(models, a), pairs_in_order(models, b)
+    of_a, total = pairs_in_order(models, a)
+    of_b, _ = pairs_in_order(models, b)
     return _ratio(of_a - of_b, total, seed=seed)
 
 
@@ -95,10 +96,12 @@ def wrong_heads(
     Wrong is a needed head that is not found, or for `FOUND_CAUSES` one that is not needed and is found.
     """
     least = bar(models, method)
+    # Needed heads that are not found, or for the other causes heads that are found
     hits = [model.shares[method] > least for model in models]
     concerned = [model.causes.get(cause, np.zeros(len(model.needed), dtype=bool)) for model in models]
     wrong = [mask & (hit == (cause in FOUND_CAUSES)) for hit, mask in zip(hits, concerned, strict=True)]
-    n_wrong, n_concerned = (np.array([mask.sum() for mask in masks], dtype=float) for masks in (wrong, concerned))
+    n_wrong = np.array([mask.sum() for mask in wrong], dtype=float)
+    n_concerned = np.array([mask.sum() for mask in concerned], dtype=float)
     return n_wrong, n_concerned
 
 
@@ -110,7 +113,8 @@ def wrong_share(models: Sequence[ModelScores], method: str, cause: str) -> Inter
 
 def wrong_difference(models: Sequence[ModelScores], a: str, b: str, cause: str, *, seed: int) -> Interval:
     """Share on which one score is wrong minus that of another, with a bootstrap interval over models."""
-    (of_a, total), (of_b, _) = wrong_heads(models, a, cause), wrong_heads(models, b, cause)
+    of_a, total = wrong_heads(models, a, cause)
+    of_b, _ = wrong_heads(models, b, cause)
     return _ratio(of_a - of_b, total, seed=seed)
 
 

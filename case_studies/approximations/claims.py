@@ -86,6 +86,7 @@ def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Meas
 def measure_rank_order(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Mean rank correlation of attribution patching with the exact effect, over the models of all families."""
     families = table.families(evidence, packs)
+    # The pool of all trained models has those of each family once more
     families_alone = [models for name, models in families.items() if name != table.ALL_TRAINED]
     models = [model for family in families_alone for model in family]
     pooled = {name: models for name, models in families.items() if not name.startswith("trained: ")}

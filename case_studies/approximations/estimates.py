@@ -68,17 +68,16 @@ def estimate_heads(
 @torch.no_grad()
 def _attention_sums(model: Any, sequences: ScoredSequences) -> dict[str, Tensor]:
     """Sums over real queries of the largest weight and of the value-weighted attention, and the number of queries."""
-    batch, layers = sequences.batch, range(model.cfg.n_layers)
+    batch = sequences.batch
     inputs: dict[str, Any] = batch.model_inputs()
     names = ("hook_pattern", "hook_v", "hook_resid_pre")
     _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=lambda name: name.endswith(names))
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
     mass, moved = [], []
-    for layer in layers:
+    for layer in range(model.cfg.n_layers):
         pattern = cache[f"blocks.{layer}.attn.hook_pattern"]
-        written = projected_values(
-            model, layer, cache[f"blocks.{layer}.attn.hook_v"], cache[f"blocks.{layer}.hook_resid_pre"]
-        )
+        values = cache[f"blocks.{layer}.attn.hook_v"]
+        written = projected_values(model, layer, values, cache[f"blocks.{layer}.hook_resid_pre"])
         weighted = einsum(pattern, written.norm(dim=-1), "b h q k, b k h -> b h q")
         mass.append((pattern.amax(-1) * real[:, None]).sum((0, 2)))
         moved.append((weighted * real[:, None]).sum((0, 2)))
@@ -91,29 +90,34 @@ def _differentiate(model: Any, sequences: ScoredSequences, mean: HeadReplacement
     layers = range(model.cfg.n_layers)
     outputs = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in layers]
     patterns = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
+    # One forward pass that stores outputs and patterns, with gradients from the embedding on
     activations: dict[str, Tensor] = {}
     start = [(name, _with_gradient) for name in ("blocks.0.hook_resid_pre", *patterns)]
     inputs: dict[str, Any] = sequences.batch.model_inputs()
     logits = model.run_with_hooks(
         sequences.batch.tokens, **inputs, fwd_hooks=[*start, *storing_hooks(outputs + patterns, activations)]
     )
-    at_targets, points = logits_at_targets(logits, sequences.batch), [activations[name] for name in outputs + patterns]
+    # Gradients of the loss at all of them, and of the margin at the outputs
+    at_targets = logits_at_targets(logits, sequences.batch)
+    points = [activations[name] for name in outputs + patterns]
     options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
     of_loss = torch.autograd.grad(sequences.loss(at_targets), points, retain_graph=True, **options)
     of_margin = torch.autograd.grad(sequences.margin(at_targets), points[: len(outputs)], **options)
-    change = [
-        mean.replace(activations[outputs[layer]], layer).detach() - activations[outputs[layer]] for layer in layers
-    ]
-    terms = torch.stack([(difference * slope).sum(-1) for difference, slope in zip(change, of_loss, strict=False)])
-    falls = torch.stack(
-        [-(difference * slope).sum((0, 1, 3)) for difference, slope in zip(change, of_margin, strict=True)]
-    )
-    weights = zip((activations[name] for name in patterns), of_loss[len(outputs) :], strict=True)
+    of_outputs, of_patterns = of_loss[: len(outputs)], of_loss[len(outputs) :]
+    # Linear extrapolation to the mean output, term by term for each sequence and position
+    terms, falls, weights = [], [], []
+    for layer in layers:
+        output = activations[outputs[layer]]
+        change = mean.replace(output, layer).detach() - output
+        terms.append((change * of_outputs[layer]).sum(-1))
+        falls.append(-(change * of_margin[layer]).sum((0, 1, 3)))
+        weights.append((activations[patterns[layer]] * of_patterns[layer]).abs().sum((0, 2, 3)))
+    all_terms = torch.stack(terms)
     return {
-        LOSS: terms.sum((1, 2)),
-        TERMS: terms.abs().sum((1, 2)),
-        LOGIT: falls,
-        PATTERN: torch.stack([(pattern * slope).abs().sum((0, 2, 3)) for pattern, slope in weights]),
+        LOSS: all_terms.sum((1, 2)),
+        TERMS: all_terms.abs().sum((1, 2)),
+        LOGIT: torch.stack(falls),
+        PATTERN: torch.stack(weights),
     }
 
 
@@ -141,23 +145,24 @@ def _direct(model: Any, sequences: ScoredSequences, mean: HeadReplacement) -> Fl
     def constant(activation: Tensor, hook: Any) -> Tensor:
         return activation.detach()
 
+    # Cut every path but the direct one: constant MLPs and norm scales, attention outputs as leaves
     constants = [name for name in model.hook_dict if name.endswith(("hook_mlp_out", "hook_scale"))]
-    edits = [(name, constant) for name in constants] + [
-        (f"blocks.{layer}.hook_attn_out", start_here) for layer in layers
-    ]
+    edits = [(name, constant) for name in constants]
+    edits += [(f"blocks.{layer}.hook_attn_out", start_here) for layer in layers]
     inputs: dict[str, Any] = sequences.batch.model_inputs()
     logits = model.run_with_hooks(
         sequences.batch.tokens, **inputs, fwd_hooks=[*edits, *storing_hooks(outputs, activations)]
     )
-    slopes = torch.autograd.grad(
-        sequences.margin(logits_at_targets(logits, sequences.batch)), leaves, allow_unused=True, materialize_grads=True
-    )
+    margin = sequences.margin(logits_at_targets(logits, sequences.batch))
+    slopes = torch.autograd.grad(margin, leaves, allow_unused=True, materialize_grads=True)
+    # The gradient at a layer's attention output, at the outputs of its heads
     contributions = []
     for layer, slope in zip(layers, slopes, strict=True):
-        change = activations[outputs[layer]] - mean.replace(activations[outputs[layer]], layer).detach()
-        if not model.cfg.vo_identity:
-            slope = einsum(slope, model.blocks[layer].attn.W_O, "b p d, h e d -> b p h e")
-        else:
+        output = activations[outputs[layer]]
+        change = output - mean.replace(output, layer).detach()
+        if model.cfg.vo_identity:
             slope = slope[:, :, None]
+        else:
+            slope = einsum(slope, model.blocks[layer].attn.W_O, "b p d, h e d -> b p h e")
         contributions.append((change * slope).sum((0, 1, 3)))
     return torch.stack(contributions)

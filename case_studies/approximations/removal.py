@@ -56,6 +56,7 @@ class ModelOnBatch:
         """Derivative of the margin with respect to the logits at the targets."""
         if self.task.d_vocab_out > 1:
             return self._descent(0.0)
+        # The gradient of a squared error is linear in the constant: zero at the best one
         at_zero, at_one = self._descent(0.0), self._descent(1.0)
         return self._descent(float(at_zero.sum() / (at_zero - at_one).sum()))
 
@@ -153,15 +154,20 @@ def remove_heads(
         replace: What takes the place of a head's output.
         sets: Sets of heads, a row of the result each; default: every head alone.
     """
-    task, size = answers.task, max(1, TOKENS_PER_CHUNK // answers.batch.tokens.shape[1])
+    task = answers.task
+    size = max(1, TOKENS_PER_CHUNK // answers.batch.tokens.shape[1])
     every = tuple((head,) for head in every_head(model)) if sets is None else tuple(sets)
-    effect, lost, total, clean = torch.zeros(len(every), 2, dtype=torch.double), [], [], []
+    # Rise of the loss and fall of the margin of each set; answers lost, answers in all and answers right at first
+    effect = torch.zeros(len(every), 2, dtype=torch.double)
+    lost, total, clean = [], [], []
     loss = 0.0
     for _, sequences in answers.parts(size):
         inputs: dict[str, Any] = sequences.batch.model_inputs()
         engine = AblationEngine(model, sequences.batch.tokens, read_at=sequences.batch.target_positions, **inputs)
         before = task.score(engine.logits, sequences.batch)
-        loss_before, margin_before = sequences.loss(engine.logits), sequences.margin(engine.logits)
+        loss_before = sequences.loss(engine.logits)
+        margin_before = sequences.margin(engine.logits)
+        # Removals resume from the layer of the head
         fallen = torch.zeros(len(sequences.batch), len(every), len(task.outcomes), dtype=torch.double)
         for row, logits in _removed(engine, every, replace):
             effect[row, 0] += sequences.loss(logits) - loss_before
@@ -184,28 +190,29 @@ def _removed(
     engine: AblationEngine, sets: Sequence[tuple[Head, ...]], replace: Replacement
 ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
     """Index of each set and the logits without its heads."""
-    if all(len(heads) == 1 for heads in sets):
-        answers_without = (
-            ((head,), logits) for head, logits in engine.each_head(replace, {heads[0] for heads in sets})
-        )
-    else:
-        answers_without = engine.each_set(sets, replace)
     row = {heads: row for row, heads in enumerate(sets)}
-    yield from ((row[heads], logits) for heads, logits in answers_without)
+    # The engine removes several single heads of a layer in one pass
+    if all(len(heads) == 1 for heads in sets):
+        for head, logits in engine.each_head(replace, {heads[0] for heads in sets}):
+            yield row[(head,)], logits
+    else:
+        for heads, logits in engine.each_set(sets, replace):
+            yield row[heads], logits
 
 
 def _falls(answers: ModelOnBatch, lost: Tensor, clean: Tensor, total: Tensor) -> dict[str, np.ndarray]:
     """Falls of the accuracy with intervals, and the threshold, on the audited outcomes."""
-    task, inputs = answers.task, distinct_inputs(answers.batch)
+    task = answers.task
+    # Audited outcomes that have answers
+    has_answers = (total.sum(0) > 0).tolist()
     audited = [
-        outcome
-        for outcome, name in enumerate(task.outcomes)
-        if name in task.audited_outcomes and total[:, outcome].sum() > 0
+        outcome for outcome, name in enumerate(task.outcomes) if name in task.audited_outcomes and has_answers[outcome]
     ]
-    of = sum_by_input(total[:, audited].numpy(), inputs)
-    drop, low, high = drop_interval(
-        sum_by_input(lost[:, :, audited].numpy(), inputs), of[:, None].repeat(lost.shape[1], 1)
-    )
+    # Equal inputs count as one unit
+    inputs = distinct_inputs(answers.batch)
+    n_answers = sum_by_input(total[:, audited].numpy(), inputs)
+    n_lost = sum_by_input(lost[:, :, audited].numpy(), inputs)
+    drop, low, high = drop_interval(n_lost, n_answers[:, None].repeat(lost.shape[1], 1))
     accuracy = (clean[:, audited].sum(0) / total[:, audited].sum(0)).numpy()
     threshold = SHARE * (accuracy - np.array(task.chances)[audited])
     return {"drop": drop, "low": low, "high": high, "threshold": threshold}

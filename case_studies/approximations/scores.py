@@ -92,6 +92,7 @@ def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores
     estimates = estimate_heads(model, answers, mean)
     scores = {name: zero_small(np.abs(estimates[name])) for name in APPROXIMATIONS}
     scores[EXACT] = zero_small(removal.rise, least=LEAST)
+    # Causes that the estimates show: how far the linear estimate of the margin is from its fall
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(estimates[LOGIT]) / np.abs(removal.fall)
     saturated = task.d_vocab_out > 1 and removal.loss < CERTAIN
@@ -124,11 +125,13 @@ def with_truth(scores: ModelScores, removal: RemovalEffects, answer: KnownAnswer
     for the wrong range those that the mean breaks and another sequence's output does not. Of compiled programs, the
     wrong range is that of the linear estimate.
     """
+    # Whether a head is needed, from its truth; a removal decides where the truth leaves it open
     truth = [answer.heads[head] for head in removal.heads]
     by_removal = np.array([head.truth == "misleading" and head.needed is None and not head.partners for head in truth])
     needed = np.array([_needed(head) for head in truth])
     needed = np.where(by_removal, scores.needed, needed)
     decided = ~by_removal | scores.decided
+    # Causes by construction
     partners = np.array([bool(head.partners) for head in truth])
     redundant = np.array([head.truth == "redundant" for head in truth])
     readable = np.array([head.looks is not None for head in truth])
@@ -188,8 +191,10 @@ def _of_trained(evidence: Evidence, spec: ModelSpec) -> ModelScores:
 
     Two heads that are needed together but not alone are redundant. Whether the answers need one of them is open.
     """
-    model, task = evidence.run(spec).model, spec.task
+    model = evidence.run(spec).model
+    task = spec.task
     scores, removal = scores_of(model, task, n=SEQUENCES[evidence.size], seed=evidence.seed)
+    # Pairs are many, so that they are removed on fewer sequences
     answers, mean = answers_of(model, task, n=min(PAIRED, SEQUENCES[evidence.size]), seed=evidence.seed)
     redundant = fatal_pairs(model, answers, mean, removal.spare)
     causes = {name: of & scores.needed for name, of in scores.causes.items()} | {REDUNDANT: redundant}

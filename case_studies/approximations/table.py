@@ -74,21 +74,18 @@ def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> t
     """A row for each approximation, a column for each family."""
     rows: list[list[Any]] = [["", *families]]
     rows.append(["models; heads (needed, not needed)", *(_counts(models) for models in families.values())])
+    # Rank correlation and AUROC in one cell
     for method in METHODS:
         cells = []
         for models in families.values():
-            of_rank, of_need = mean_rank_correlation(models, method, seed=seed), auroc(models, method)
+            of_rank = mean_rank_correlation(models, method, seed=seed)
+            of_need = auroc(models, method)
             cells.append(f"{with_ends(of_rank)}; {with_ends(of_need)}")
         rows.append([method, *cells])
-    rows.append(
-        [
-            "models behind each (rank correlation; AUROC)",
-            *(
-                f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0]).n}"
-                for models in families.values()
-            ),
-        ]
-    )
+    # Number of models that have several heads with different effects, and that have needed and other heads
+    method = METHODS[0]
+    n_models = [f"{len(rank_correlations(models, method))}; {auroc(models, method).n}" for models in families.values()]
+    rows.append(["models behind each (rank correlation; AUROC)", *n_models])
     return "Rank correlation with the exact effect; AUROC for “the head is needed”", rows
 
 

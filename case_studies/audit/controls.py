@@ -37,33 +37,37 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
     """Share of known answers in which the verdict and the partners of every head are the planted truth."""
     names = [name for name in SUITE if name.startswith(FAMILIES[family])]
     counts: Counter = Counter()
-    heads, wrong_heads, right = 0, 0, []
+    heads = wrong_heads = 0
+    right = []
     rows: list[list] = [["model", "head", "truth", "verdict", "finding"]]
     for seed in range(SUITE_SEEDS[evidence.size]):
         for name in names:
             answer = known_answer(name, seed)
             result = audited(answer, seed=evidence.seed)
+            # A model counts as right if every head is
             wrong = misjudged(answer, result)
             right.append(not wrong)
-            heads, wrong_heads = heads + len(result.heads), wrong_heads + len(wrong)
+            heads += len(result.heads)
+            wrong_heads += len(wrong)
             for head, sentence in zip(result.heads, result.sentences(), strict=True):
                 truth = answer.heads[head.place].truth
                 counts[truth, head.verdict] += 1
                 if head.place in wrong:
                     rows.append([answer.name, f"{head.layer}.{head.head}", truth, head.verdict, sentence])
     interval = proportion(sum(right), len(right))
+    # Number of heads by truth and verdict
     truths = sorted({truth for truth, _ in counts})
     verdicts = sorted({verdict for _, verdict in counts})
-    crossed = [["truth", *verdicts], *([truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths)]
+    crossed = [["truth", *verdicts]]
+    crossed += [[truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths]
+    called_faithful = {truth: counts[truth, "faithful"] for truth in truths if truth != "faithful"}
     return Measurement.from_interval(
         interval,
         unit="models",
         numbers={
             "heads": heads,
             "wrong": wrong_heads,
-            "faithful where they are not": sum(
-                count for (truth, verdict), count in counts.items() if verdict == "faithful" != truth
-            ),
+            "faithful where they are not": sum(called_faithful.values()),
         },
         tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
         note="Hand-written models with random sizes, scales, order of heads and, if the norms allow it, basis. "
@@ -104,16 +108,16 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
     rows: list[list] = [["models", "seed", "faithful heads"]]
     for group in AUDITED_GROUPS:
         for spec in evidence.specs(group)[: PER_GROUP[evidence.size]]:
+            # Nothing can be found in these models, so that a faithful head is a false alarm
             result = _audit(evidence, spec, shuffled=shuffled)
             faithful = result.of("faithful")
             alarms.append(bool(faithful))
             verdicts.update(head.verdict for head in result.heads)
             if faithful:
                 rows.append([group, spec.seed, " ".join(f"{layer}.{head}" for layer, head in faithful)])
-    n, hits = len(alarms), sum(alarms)
-    interval = proportion(hits, n)
+    hits = sum(alarms)
     return Measurement.from_interval(
-        interval,
+        proportion(hits, len(alarms)),
         unit="models",
         numbers={"with a faithful verdict": hits, "level": LEVEL, **dict(verdicts)},
         tables=[("Models with a faithful head", rows)],
@@ -123,9 +127,11 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
 
 def _audit(evidence: Evidence, spec: ModelSpec, *, shuffled: bool) -> AuditResult:
     if shuffled:
-        model, task = evidence.run(spec).model, with_shuffled_labels(spec.task)
+        model = evidence.run(spec).model
+        task = with_shuffled_labels(spec.task)
     else:
-        model, task = make_model(spec.config, seed=derived_seed(spec.seed, "untrained") % 2**31), spec.task
+        model = make_model(spec.config, seed=derived_seed(spec.seed, "untrained") % 2**31)
+        task = spec.task
     return audit(
         model,
         task,

@@ -45,7 +45,9 @@ def measure_misleading(evidence: Evidence) -> Measurement:
     audits = list(audit_models(evidence, AUDITED_GROUPS))
     looked = [int(readable_heads(audited.result).sum()) for audited in audits]
     rows: list[list] = [["models", "seed", "head", "verdict on other sequences", "finding"]]
-    confirmed, shown = [0] * len(audits), []
+    confirmed = [0] * len(audits)
+    shown = []
+    # A head counts if it is misleading on other sequences too
     for index, audited in enumerate(audits):
         misleading = audited.result.of("misleading")
         if not misleading:
@@ -81,9 +83,14 @@ def measure_misleading(evidence: Evidence) -> Measurement:
 
 def _again(evidence: Evidence, audited: AuditedModel) -> AuditResult:
     """The audit of a model on other sequences."""
-    limit, outcomes = MOST_SEQUENCES[evidence.size], audited.spec.task.audited_outcomes
-    options = {"limit": limit, "outcomes": outcomes, "seed": evidence.seed + 1}
-    return audit(evidence.run(audited.spec).model, audited.spec.task, n="enough", **options)
+    return audit(
+        evidence.run(audited.spec).model,
+        audited.spec.task,
+        n="enough",
+        limit=MOST_SEQUENCES[evidence.size],
+        outcomes=audited.spec.task.audited_outcomes,
+        seed=evidence.seed + 1,
+    )
 
 
 def _maps(evidence: Evidence, shown: Sequence[tuple[float, AuditedModel, tuple[int, int]]]):
@@ -116,17 +123,18 @@ def measure_agreement_of_seeds(evidence: Evidence) -> Measurement:
         heads = [[(head.layer, head.label, head.verdict) for head in result.heads] for result in results]
         agreements, looks, total = 0.0, 0.0, 0
         for index, result in enumerate(results):
-            heads_of_others = [set(heads_of_model) for place, heads_of_model in enumerate(heads) if place != index]
+            # Readable heads of this seed that are needed, compared with all heads of each other seed
+            other_seeds = [set(heads_of_seed) for place, heads_of_seed in enumerate(heads) if place != index]
             chosen = readable_heads(result) & needed_heads(result)
             mine = [head for head, is_chosen in zip(heads[index], chosen, strict=True) if is_chosen]
-            agree = sum(np.mean([head in heads_of_other for heads_of_other in heads_of_others]) for head in mine)
-            looks += sum(
-                np.mean([head[:2] in {entry[:2] for entry in heads_of_other} for heads_of_other in heads_of_others])
-                for head in mine
-            )
+            agree = sum(np.mean([head in heads_of_seed for heads_of_seed in other_seeds]) for head in mine)
+            # The same without the verdict: layer and label only
+            labels = [{head[:2] for head in heads_of_seed} for heads_of_seed in other_seeds]
+            looks += sum(np.mean([head[:2] in labels_of_seed for labels_of_seed in labels]) for head in mine)
             hits.append(float(agree))
             of.append(len(mine))
-            agreements, total = agreements + agree, total + len(mine)
+            agreements += agree
+            total += len(mine)
         rows.append([group, total, f"{agreements / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
     interval = head_share(hits, of)
     return Measurement.from_interval(
@@ -149,15 +157,15 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
     for group in TEMPLATE:
         results = [audited.result for audited in audit_models(evidence, [group])]
         without_needed = [int(not needed_heads(result).any()) for result in results]
-        sizes = [
-            len(head_set.heads)
-            for result in results
-            for head_set in result.sets
-            if set(head_set.heads) <= set(result.of("redundant"))
-        ]
+        # Sets of redundant heads that together cost more than the threshold
+        sizes = []
+        for result in results:
+            redundant_heads = set(result.of("redundant"))
+            sizes += [len(head_set.heads) for head_set in result.sets if set(head_set.heads) <= redundant_heads]
         redundant = sum(bool(result.of("redundant")) for result in results)
         rows.append([group, len(results), sum(without_needed), redundant, f"{np.median(sizes):.0f}" if sizes else ""])
-        none += without_needed if group.endswith("identity") else []
+        if group.endswith("identity"):  # the claim is about models with a I; the others are shown
+            none += without_needed
     interval = head_share(none, [1] * len(none))
     return Measurement.from_interval(
         interval,

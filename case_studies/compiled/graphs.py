@@ -67,10 +67,13 @@ def measure_graphs(evidence: Evidence, *, packs: Packs, accepts_correct: bool) -
     for answer in programs(packs):
         graph = compiled_program(answer.task)
         wrong, share = most_wrong(answer, graph)
-        result = tested(answer, *((graph, wrong) if accepts_correct else (wrong, graph)), evidence.seed)
-        hits.append(
-            result.verdict == "implements" if accepts_correct else result.verdict in ("implements a rival", "neither")
-        )
+        # One graph is tested with the other as its rival
+        if accepts_correct:
+            result = tested(answer, graph, wrong, evidence.seed)
+            hits.append(result.verdict == "implements")
+        else:
+            result = tested(answer, wrong, graph, evidence.seed)
+            hits.append(result.verdict in ("implements a rival", "neither"))
         rows.append([answer.name, wrong.name.split(", ", 1)[1], f"{share:.2f}", result.verdict, result.reason])
     interval = proportion(sum(hits), len(hits))
     return Measurement.from_interval(interval, unit="programs", tables=[("Every program", rows)])

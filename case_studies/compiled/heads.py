@@ -36,14 +36,17 @@ def measure_correct_answers(evidence: Evidence, *, packs: Packs) -> Measurement:
         inputs: dict[str, Any] = batch.model_inputs()
         with torch.no_grad():
             score = task.score(logits_at_targets(answer.model(batch.tokens, **inputs), batch), batch)
-        correct, scored = int(score.right[:, 0].sum()), int(score.total[:, 0].sum())
+        correct = int(score.right[:, 0].sum())
+        scored = int(score.total[:, 0].sum())
         kind = "number" if task.program.numerical else f"one of {len(task.answer_names)}"
         rows.append([task.program.name, task.program.description, kind, scored, correct])
-        right, total = right + correct, total + scored
+        right += correct
+        total += scored
+    share = right / total
     return Measurement(
-        value=right / total,
-        low=right / total,
-        high=right / total,
+        value=share,
+        low=share,
+        high=share,
         n=total,
         unit="answers",
         exact=True,
@@ -69,9 +72,12 @@ def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) ->
         if truth.truth != head.verdict:
             needed = ", ".join(name for name, is_needed in (truth.needed or {}).items() if is_needed) or "no"
             rows.append([answer.name, f"{head.layer}.{head.head}", truth.truth, needed, head.verdict, sentence])
-    called = [truth for _, truth, head, _ in heads if head.verdict == verdict]
-    excluded = ("faithful", "hidden", "redundant") if verdict == "idle" else ()
-    wrong = sum(truth.truth in excluded if verdict == "idle" else truth.truth != verdict for truth in called)
+    # An idle head may be one that is not needed for another reason; a faithful one must be faithful
+    called = [truth.truth for _, truth, head, _ in heads if head.verdict == verdict]
+    if verdict == "idle":
+        wrong = sum(truth in ("faithful", "hidden", "redundant") for truth in called)
+    else:
+        wrong = sum(truth != verdict for truth in called)
     interval = proportion(wrong, len(called))
     # Rows are truths, columns are verdicts.
     truths = sorted({true_verdict for true_verdict, _ in counts})
@@ -91,18 +97,20 @@ def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) ->
 
 def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measurement:
     """Share of the heads on which the audit decides otherwise than brute force whether they are needed."""
-    decided, undecided, needed = [], 0, 0
+    decided = []
+    undecided = needed = 0
     rows: list[list[Any]] = [["program", "head", "needed by brute force", "needed by the audit"]]
     for answer, truth, head, _ in heads_of(evidence, packs):
-        is_needed, judged_needed = (truth.needed or {})[removal], head.needed[removal]
+        is_needed = (truth.needed or {})[removal]
+        judged_needed = head.needed[removal]
         needed += is_needed
         if judged_needed is None:
             undecided += 1
         else:
             decided.append(is_needed != judged_needed)
         if is_needed != judged_needed:
-            words = "undecided" if judged_needed is None else "yes" if judged_needed else "no"
-            rows.append([answer.name, f"{head.layer}.{head.head}", "yes" if is_needed else "no", words])
+            words = {None: "undecided", True: "yes", False: "no"}
+            rows.append([answer.name, f"{head.layer}.{head.head}", words[is_needed], words[judged_needed]])
     interval = proportion(sum(decided), len(decided))
     return Measurement.from_interval(
         interval,
@@ -121,12 +129,14 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measureme
         kinds = selector_kinds(answer)
         if not kinds:
             continue
+        # The program's selectors are the kinds of heads to tell apart
         with with_kinds(kinds):
             labels = classify_heads(answer.model, task, n=N, kinds=tuple(kinds), seed=evidence.seed).label
         same = equal_selectors(answer)
         words = {
             f"selector_{number}": selector.selects for number, selector in enumerate(task.program.selectors, start=1)
         }
+        # Heads without a selector must have no label, heads with one that of an equal selector
         for (layer, head), truth in answer.heads.items():
             label = labels[layer][head]
             if idle and truth.looks is None:

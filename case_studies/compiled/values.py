@@ -54,6 +54,7 @@ def program_activations(answer: KnownAnswer) -> ProgramActivations:
     ]
     inputs: dict[str, Any] = batch.model_inputs()
     _, cache = answer.model.run_with_cache(batch.tokens, **inputs, names_filter=names)
+    # Only positions that have an answer
     rows, targets = batch.present.nonzero(as_tuple=True)
     places = batch.target_positions[rows, targets]
     labels = {name: label[rows, targets].numpy() for name, label in task.probe_labels(batch).items() if name != "label"}
@@ -66,13 +67,16 @@ def program_activations(answer: KnownAnswer) -> ProgramActivations:
 
 def first_read(activations: ProgramActivations, name: str) -> int | None:
     """The first layer at which a linear probe reads a value; it is fitted on training examples and tested on others."""
-    label, fit = activations.labels[name], activations.training
+    label = activations.labels[name]
+    fit = activations.training
     numbers = activations.numbers.get(name)
+    # Regression for numbers, classification for everything else
     for layer, x in enumerate(activations.resid):
         if numbers is not None:
             score = Ridge(alpha=PENALTY).fit(x[fit], numbers[fit]).score(x[~fit], numbers[~fit])
         else:
-            predicted = RidgeClassifier(alpha=PENALTY, class_weight="balanced").fit(x[fit], label[fit]).predict(x[~fit])
+            probe = RidgeClassifier(alpha=PENALTY, class_weight="balanced").fit(x[fit], label[fit])
+            predicted = probe.predict(x[~fit])
             classes = np.unique(label[~fit])
             score = recall_score(label[~fit], predicted, labels=classes, average="macro")
         if score >= READ:
@@ -82,8 +86,10 @@ def first_read(activations: ProgramActivations, name: str) -> int | None:
 
 def follows_from(activations: ProgramActivations, name: str, layers: Mapping[str, int]) -> dict[str, int]:
     """The variables of which this one is a function, with the layers from which on they are there."""
-    labels, sources = activations.labels[name], {}
+    labels = activations.labels[name]
+    sources = {}
     for source, layer in layers.items():
+        # A function of the source if each of its values goes with one value only
         pairs = np.unique(np.stack([activations.labels[source], labels]), axis=1)
         if source != name and len(np.unique(pairs[0])) == pairs.shape[1]:
             sources[source] = layer
@@ -96,35 +102,34 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     A value that is a function of a one-hot variable is a linear function of its coordinates. Some functions of two
     variables are too, such as "both"; these are in the table of exceptions.
     """
-    hits, explained = [], 0
+    hits = []
+    explained = 0
     rows: list[list[Any]] = [["program", "value", "written at", "read at", "follows from"]]
     for answer in programs(packs):
         task: Any = answer.task
-        activations, written = program_activations(answer), written_at(task.program)
+        activations = program_activations(answer)
+        written = written_at(task.program)
         one_hot = {
             name: written[name]
             for name, places in task.program.variables.items()
             if name in activations.labels and len(places) > 1
         }
         for name, label in activations.labels.items():
-            if len(np.unique(label[~activations.training])) < 2 or len(np.unique(label[activations.training])) < 2:
+            # A value that is constant in either half cannot be probed
+            in_training, held_out = label[activations.training], label[~activations.training]
+            if min(len(np.unique(in_training)), len(np.unique(held_out))) < 2:
                 continue
-            first_layer, earlier = first_read(activations, name), follows_from(activations, name, one_hot)
+            # Expected at the layer that writes it, or earlier if it follows from another value
+            first_layer = first_read(activations, name)
+            earlier = follows_from(activations, name, one_hot)
             earlier = {source: layer for source, layer in earlier.items() if layer < written[name]}
             expected = min([written[name], *earlier.values()])
             hits.append(first_layer == expected)
             explained += first_layer == expected != written[name]
             if first_layer != written[name]:
                 words = ", ".join(f"{source} ({layer})" for source, layer in earlier.items() if layer == expected)
-                rows.append(
-                    [
-                        answer.name,
-                        name,
-                        written[name],
-                        "never" if first_layer is None else first_layer,
-                        words or "nothing",
-                    ]
-                )
+                read_at = "never" if first_layer is None else first_layer
+                rows.append([answer.name, name, written[name], read_at, words or "nothing"])
     interval = proportion(sum(hits), len(hits))
     return Measurement.from_interval(
         interval,
@@ -137,7 +142,8 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
 def readers(answer: KnownAnswer, name: str) -> list[str]:
     """The parts of a transformer with weights that read a variable after it is written."""
     program = answer.task.program  # type: ignore[attr-defined]
-    weights, coordinates = program.weights, list(program.variables[name])
+    weights = program.weights
+    coordinates = list(program.variables[name])
     by_attention = bool((weights["W_O"][:, :, :, coordinates] != 0).any())
     start = written_at(program)[name]
     names = []
@@ -173,6 +179,7 @@ def changed_by(answer: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
     lengths = inputs["attention_mask"].sum(1)
     source = torch.arange(len(batch))
+    # Each example's values come from another example of its length, in random order
     for length in lengths.unique():
         rows = order[lengths[order] == length]
         source[rows] = rows.roll(1)
@@ -185,6 +192,7 @@ def changed_by(answer: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
         differ.copy_(((new - resid).abs() > 1e-4).any(2).logical_and(inputs["attention_mask"]).any(1))
         return new
 
+    # Answers that change when the values are interchanged
     clean = logits_at_targets(answer.model(batch.tokens, **inputs), batch)
     edited = answer.model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=[(site(answer, name), interchange)])
     edited = logits_at_targets(edited, batch)
@@ -199,8 +207,11 @@ def measure_used(evidence: Evidence, *, packs: Packs) -> Measurement:
     rows: list[list[Any]] = [["program", "value", "read by", "examples whose values differ", "whose answers change"]]
     for answer in programs(packs):
         task: Any = answer.task
-        for name in (name for name in task.probe_labels(task.examples(torch.arange(2))) if name != "label"):
-            read_by, (changed, differ) = readers(answer, name), changed_by(answer, name, evidence.seed)
+        names = [name for name in task.probe_labels(task.examples(torch.arange(2))) if name != "label"]
+        for name in names:
+            # Weights and interchange must agree; equal values say nothing
+            read_by = readers(answer, name)
+            changed, differ = changed_by(answer, name, evidence.seed)
             if not differ:
                 continue
             hits.append(bool(read_by) == (changed > 0))

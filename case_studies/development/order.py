@@ -60,12 +60,15 @@ def _head(name: str) -> tuple[int, int]:
 def measure_look_before_matter(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Share of heads that look before they matter, minus that of heads that matter first; mean over models."""
     rows: list[list[Any]] = [["group", "seed", "head", "looks from step", "matters from step"]]
-    values, heads = [], 0
+    values = []
+    heads = 0
     for group in groups:
         for spec in evidence.specs(group):
             if not has_learned(evidence, spec):
                 continue
-            look, cost = look_onsets(evidence, spec), cost_onsets(evidence, spec)
+            # Only heads with both onsets: 1 if they look first, -1 if they matter first
+            look = look_onsets(evidence, spec)
+            cost = cost_onsets(evidence, spec)
             heads_with_both = [
                 head for head, step in look.items() if np.isfinite(step) and np.isfinite(cost.get(head, np.inf))
             ]
@@ -99,18 +102,12 @@ def measure_association(evidence: Evidence, *, group: str) -> Measurement:
     for spec in evidence.specs(group):
         if not has_learned(evidence, spec):
             continue
+        # The earliest onset of any head, for each of the two kinds
+        steps = dict.fromkeys((ASSOCIATION, MANIPULATION), np.inf)
         onsets = looks(evidence, spec).onsets()
-        steps = {
-            kind: min(
-                (
-                    float(step)
-                    for (*_, name), step in zip(onsets.labels, onsets.onset[:, 0], strict=True)
-                    if name == kind
-                ),
-                default=np.inf,
-            )
-            for kind in (ASSOCIATION, MANIPULATION)
-        }
+        for (*_, kind), step in zip(onsets.labels, onsets.onset[:, 0], strict=True):
+            if kind in steps:
+                steps[kind] = min(steps[kind], float(step))
         first.append(steps[ASSOCIATION] < steps[MANIPULATION])
         rows.append([spec.seed, *(f"{step:.0f}" if np.isfinite(step) else "not by the end" for step in steps.values())])
     tables = [("First step of any head", rows), *excluded_models(evidence, [group])]

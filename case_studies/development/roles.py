@@ -39,13 +39,16 @@ def measure_changes(evidence: Evidence) -> Measurement:
             "heads",
         ]
     ]
-    shares, heads = [], 1
+    shares = []
+    heads = 1
     for group in CHAINS:
         for spec in evidence.specs(group):
+            # Models that learn, with snapshots after that
             since = learned_from(evidence, spec) if has_learned(evidence, spec) else None
             table: Any = looks(evidence, spec).to_dataframe() if since is not None else None
             if table is None or (table["step"] >= since).sum() == 0:
                 continue
+            # Labels of every head at the snapshots after the task is learned
             late = table[table["step"] >= since].drop_duplicates(["step", "layer", "head"])
             labels = [
                 head_rows.sort_values("step")["label"].tolist() for _, head_rows in late.groupby(["layer", "head"])

@@ -21,8 +21,11 @@ SEEN = {"query-key": "0.25 [-0.06, 0.56]", "value-output": "0.25, the same in ea
 def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measurement:
     """Share of heads with a strong positive diagonal, minus that of the untrained model, paired by model."""
     rows: list[list] = [["seed", "head", "cosine with I", "z", "p, Holm", "untrained cosine"]]
-    gain, shares, first, heads = [], [], None, 1
+    gain, shares = [], []
+    first = None
+    heads = 1
     for spec in evidence.specs(group(family, PLAIN)):
+        # The untrained model of the same seed is the control
         learned = diagonals(evidence.run(spec).model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
         first = first or learned

@@ -49,6 +49,7 @@ def pretrained_for(task: Template, pretrained: Transformer, *, words: Text, seed
     pretrained_weights = pretrained.state_dict()
     weights = {name: value for name, value in pretrained_weights.items() if name.startswith(KEPT)}
     weights["positions.weight"] = pretrained_weights["positions.weight"][: task.n_ctx]
+    # Each symbol gets the embedding of an ordinary token
     ordinary = words.vocab.ordinary
     chosen_rows = torch.randperm(len(ordinary), generator=derived_generator(seed, "symbols"))[: task.d_vocab]
     weights["embed.weight"] = pretrained_weights["embed.weight"][ordinary[chosen_rows]]
@@ -64,13 +65,13 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
         task = Template(train=n)
         settings = SETTINGS.from_dict({**SETTINGS.to_dict(), "n_train": n})
         for spec in evidence.specs(group("gpt2", PLAIN)):
+            # Both are trained with the same settings, from pretrained and from new weights
             base = evidence.run(spec).model
             words: Text = spec.task  # type: ignore[assignment]  # every model here has this task
+            fine_tuned = pretrained_for(task, base, words=words, seed=spec.seed)
+            from_scratch = untrained_for(task, base, seed=spec.seed)
             accuracy = []
-            for model in (
-                pretrained_for(task, base, words=words, seed=spec.seed),
-                untrained_for(task, base, seed=spec.seed),
-            ):
+            for model in (fine_tuned, from_scratch):
                 trained = train(model, task, settings, seed=spec.seed).model
                 accuracy.append(float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy.value[0]))
             gains.setdefault(n, []).append(accuracy[0] - accuracy[1])

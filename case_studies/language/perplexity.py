@@ -22,12 +22,14 @@ from interp.view.charts import curves
 
 def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
     """Loss per token of the plain models minus that of the others, paired by seed, on the same held-out text."""
+    # Mean loss of each model over the same windows
     loss = {variant: _losses(evidence, group(family, variant)) for variant in VARIANTS}
     gain = loss[PLAIN].mean(1) - loss[BOTH].mean(1)
     interval = t_interval(gain)
     rows: list[list] = [["seed", *(f"perplexity, {variant} [95 % over windows]" for variant in VARIANTS), "gain, nats"]]
     for seed, difference in enumerate(gain):
         rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{difference:+.4f}"])
+    # The learned scalars of the models that have them
     scalars = [_scalars(evidence, spec) for spec in evidence.specs(group(family, BOTH))]
     table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
     table += [[seed, *(f"{value:+.3f}" for value in scalars_of_model)] for seed, scalars_of_model in enumerate(scalars)]
@@ -47,7 +49,8 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
 
 def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
     """Mean loss per token of each window; the same windows for every model."""
-    windows, losses = SCALES[evidence.size].windows, []
+    windows = SCALES[evidence.size].windows
+    losses = []
     for spec in evidence.specs(name):
         batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
         score = score_batch(evidence.run(spec).model, spec.task, batch)

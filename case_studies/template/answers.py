@@ -45,8 +45,9 @@ def _shown(groups: dict[str, list[Scored]], *, title: str, figure: str = "") -> 
     """Table and chart of all models of some groups."""
     rows: list[list] = [["model", "n", "seed", "accuracy", "95 % over strings", "loss", "validation loss"]]
     for name, models in groups.items():
-        for row in (scored for seeds in by_n(models).values() for scored in seeds):
-            numbers = [f"{x:.4f}" for x in (row.loss, row.validation)]
+        ordered = [row for seeds in by_n(models).values() for row in seeds]
+        for row in ordered:
+            numbers = [f"{loss:.4f}" for loss in (row.loss, row.validation)]
             rows.append([name, row.n, row.seed, f"{row.accuracy:.3f}", exact_interval(row), *numbers])
     chart = scaling_curves(
         pd.DataFrame(_error_rows(groups)),
@@ -83,9 +84,9 @@ def measure_symbolic_gain(evidence: Evidence) -> Measurement:
     """Accuracy with a I and b I minus accuracy without, at `SYMBOLIC_N` samples, paired over seeds."""
     models = {variant: scores(evidence, group) for variant, group in SYMBOLIC.items()}
     plain, with_both = (by_n(seeds)[SYMBOLIC_N] for seeds in models.values())
-    gains = np.array(
-        [modified.accuracy - unmodified.accuracy for modified, unmodified in zip(with_both, plain, strict=True)]
-    )
+    # Models of the same seed have the same strings, so that gains are paired
+    pairs = zip(with_both, plain, strict=True)
+    gains = np.array([modified.accuracy - unmodified.accuracy for modified, unmodified in pairs])
     interval = t_interval(gains, resolution=1 / plain[0].total)
     return Measurement.from_interval(
         interval,

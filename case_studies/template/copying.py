@@ -42,13 +42,17 @@ HOW = "t interval over models (seeds)"
 
 def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Measurement:
     """Mean accuracy of one variant on unseen symbols, at the `worst` of its widths or the `widest`; all are shown."""
+    # All variants at the number of training symbols that the models with b I have
     models = {name: scores(evidence, f"copy {name}", each_symbol=True) for name in (PLAIN, B, SAME)}
     first = min(row.n for row in models[B])
     models = {name: [row for row in rows if row.n == first] for name, rows in models.items()}
+    # The width that is judged
     widths = by(models[judged], _width)
     accuracies = {width: mean_accuracy(seeds) for width, seeds in widths.items()}
-    width = min(accuracies, key=lambda width: accuracies[width].value) if which_width == "worst" else max(accuracies)
+    worst = min(accuracies, key=lambda width: float(accuracies[width]))
+    width = worst if which_width == "worst" else max(accuracies)
     interval = accuracies[width]
+    # What is shown: means over models, every model, and the learned scalars
     means: list[list] = [["model", "width", "mean accuracy", "95 % over models", "models"]]
     rows: list[list] = [["model", "width", "seed", "accuracy", "95 % over symbols", "unseen symbols"]]
     points: list[dict] = []
@@ -56,10 +60,10 @@ def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Mea
         for width_of_seeds, seeds in by(seeds_of_model, _width).items():
             mean = mean_accuracy(seeds)
             means.append([name, width_of_seeds, f"{mean:.3f}", ends_text(mean, ".3f"), len(seeds)])
-            rows += [
-                [name, width_of_seeds, row.seed, f"{row.accuracy:.3f}", exact_interval(row), row.total] for row in seeds
-            ]
-            points += [_point(row, name) for row in seeds]
+            for row in seeds:
+                cells = [f"{row.accuracy:.3f}", exact_interval(row), row.total]
+                rows.append([name, width_of_seeds, row.seed, *cells])
+                points.append(_point(row, name))
     sums = {
         str(width_of_seeds): [round(row.model.block(0).attention.b.sum().item(), 2) for row in seeds]
         for width_of_seeds, seeds in by(models[B], _width).items()
@@ -104,21 +108,16 @@ def measure_width(evidence: Evidence) -> Measurement:
     """Slope of log2 of the samples needed for an error below a tenth, per doubling of width, over seeds."""
     models = by(scores(evidence, WIDTHS, each_symbol=True), _width)
     needed = {width: thresholds(rows, ERROR, lambda row: 1 - row.accuracy) for width, rows in models.items()}
-    per_seed = np.log2(
-        np.array([[n for n, _ in thresholds_of_width] for thresholds_of_width in needed.values()], dtype=float)
-    ).T
+    # A line for each seed in doublings of both
+    ns = np.array([[n for n, _ in thresholds_of_width] for thresholds_of_width in needed.values()], dtype=float)
+    per_seed = np.log2(ns).T
     widths = np.log2(np.array(list(needed), dtype=float))
     slopes = np.array([np.polyfit(widths, row, 1)[0] for row in per_seed])
     interval = t_interval(slopes, resolution=1 / max(1.0, float(np.ptp(widths))))
     rows: list[list] = [["width", "n needed, by seed", "seeds that need more than the grid has"]]
     for width, thresholds_of_width in needed.items():
-        rows.append(
-            [
-                width,
-                ", ".join(str(n) for n, _ in thresholds_of_width),
-                sum(not reached for _, reached in thresholds_of_width),
-            ]
-        )
+        n_by_seed = ", ".join(str(n) for n, _ in thresholds_of_width)
+        rows.append([width, n_by_seed, sum(not reached for _, reached in thresholds_of_width)])
     points = [
         _errors(n, models_of_n, f"width {width}")
         for width, models_of_width in models.items()

@@ -38,10 +38,12 @@ OTHER_RATES = "aba-abb other rates"
 
 def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: bool = False) -> Measurement:
     """Ratio of test losses, modified over plain models, at the shared n where its upper end is lowest."""
-    plain, modified = scores(evidence, f"{task} {PLAIN}"), by_n(scores(evidence, f"{task} {variant}"))
+    plain = scores(evidence, f"{task} {PLAIN}")
+    modified = by_n(scores(evidence, f"{task} {variant}"))
     shown = {PLAIN: plain, variant: [row for seeds in modified.values() for row in seeds]}
     note = "Intervals are Bonferroni-corrected over the n of the table; losses are geometric means over seeds. "
     note += same_budget(evidence)
+    # The plain model may choose its learning rate, so that a I does not only correct a bad one
     if other_rates:
         at_other_rates = scores(evidence, OTHER_RATES)
         controlled = {row.n for row in at_other_rates}
@@ -49,6 +51,7 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: b
         shown[f"{PLAIN}, best rate"] = plain
         note += " The plain model uses, for each seed, the learning rate with the lowest loss on validation symbols; "
         note += "the modified model keeps the given rate."
+    # The ratio at every n that both have; the best is judged
     unmodified = by_n(plain)
     shared = [n for n in modified if n in unmodified]
     rows: list[list] = [
@@ -76,19 +79,20 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: b
 
 def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_data: str) -> Measurement:
     """Doublings of n that the first variant saves over the second before the loss stays below a level."""
+    # Only seeds of both variants, so that they are paired
     groups = {name: _on_all_n(evidence, name) for name in (more_data, less_data)}
     shared = set.intersection(*({row.seed for row in rows} for rows in groups.values()))
     groups = {name: [row for row in rows if row.seed in shared] for name, rows in groups.items()}
+    # Smallest n of each seed from which its loss stays below the level
     needed = {name: thresholds(rows, level, lambda row: row.loss) for name, rows in groups.items()}
-    ns = {
-        name: np.array([n for n, _ in thresholds_of_seeds], dtype=float) for name, thresholds_of_seeds in needed.items()
-    }
+    ns = {name: np.array([n for n, _ in of_seeds], dtype=float) for name, of_seeds in needed.items()}
+    # Thresholds are known to a step of the grid
     resolution = max(step_below(n, rows) for name, rows in groups.items() for n, _ in needed[name])
     interval = t_interval(np.log2(ns[more_data] / ns[less_data]), resolution=resolution)
-    never = {
-        name: sum(not reached for _, reached in thresholds_of_seeds) for name, thresholds_of_seeds in needed.items()
-    }
-    neither = sum(not a[1] and not b[1] for a, b in zip(needed[more_data], needed[less_data], strict=True))
+    # Seeds that never reach the level, with either variant and with both
+    never = {name: sum(not reached for _, reached in of_seeds) for name, of_seeds in needed.items()}
+    reached_by_either = [a or b for (_, a), (_, b) in zip(needed[more_data], needed[less_data], strict=True)]
+    neither = reached_by_either.count(False)
     rows: list[list] = [["seed", *(f"n, {name}" for name in groups)]]
     rows += [[seed, *(int(n_of_seeds[seed]) for n_of_seeds in ns.values())] for seed in range(len(ns[more_data]))]
     note = f"A seed whose loss never stays below {level} counts as twice the largest n: {sum(never.values())} of "
@@ -124,9 +128,8 @@ def step_below(n: int, rows: Sequence[Scored]) -> float:
 
 def _majority_scores(evidence: Evidence) -> tuple[dict[int, list[Scored]], dict[int, list[Scored]]]:
     """Scores of plain models and of models with both scalars, by length."""
-    plain, modified = (
-        by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, A_AND_B)
-    )
+    plain = by(scores(evidence, f"majority {PLAIN}"), lambda row: row.length)
+    modified = by(scores(evidence, f"majority {A_AND_B}"), lambda row: row.length)
     return plain, modified
 
 
@@ -135,9 +138,11 @@ def measure_majority(evidence: Evidence) -> Measurement:
     plain, modified = _majority_scores(evidence)
     comparisons = sum(len(by_n(models_of_length)) for models_of_length in plain.values())
     rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {A_AND_B}", "ratio", "95 %"]]
+    # The best n of each length; then the length where that is least favourable
     per_length = []
     for length in plain:
-        unmodified_by_n, modified_by_n = by_n(plain[length]), by_n(modified[length])
+        unmodified_by_n = by_n(plain[length])
+        modified_by_n = by_n(modified[length])
         ratios = {n: ratio(modified_by_n[n], unmodified_by_n[n], comparisons=comparisons) for n in unmodified_by_n}
         for n, interval in ratios.items():
             means = [f"{geometric_mean(seeds_by_n[n]):.3f}" for seeds_by_n in (unmodified_by_n, modified_by_n)]
@@ -167,7 +172,10 @@ def measure_harder(evidence: Evidence) -> Measurement:
     return Measurement.from_interval(
         interval,
         unit="seeds",
-        numbers={"n": largest, "mean loss by length": {str(k): float(v.mean()) for k, v in by_length.items()}},
+        numbers={
+            "n": largest,
+            "mean loss by length": {str(length): float(losses.mean()) for length, losses in by_length.items()},
+        },
         charts=[_majority_chart(plain, modified)],
     )
 

@@ -77,6 +77,7 @@ def _speed(task: Template, width: int, *, seed: int, with_b: bool) -> float:
 
 def _measurement(speed: Float[np.ndarray, "draw width"], widths: Sequence[int]) -> Measurement:
     interval = t_interval(speed[:, -1])
+    # Every width is shown, the widest is judged
     rows: list[list] = [["width", "relative speed, mean", "95 % over draws", "least", "largest"]]
     points: list[dict] = []
     for width, column in zip(widths, speed.T, strict=True):

@@ -65,15 +65,19 @@ def attention_if_equal(
     Raises:
         ValueError: no pair of positions is equal in at least two strings and different in two.
     """
+    # Pairs of positions that are equal in at least two strings and different in two
     equal = tokens[:, :, None] == tokens[:, None, :]
     often = torch.minimum(equal.sum(0), (~equal).sum(0)) >= 2
     query, key = often.nonzero(as_tuple=True)
     if not len(query):
         raise ValueError("no two positions hold equal symbols in some strings and different ones in others.")
     attention = patterns[..., query, key].double().movedim(1, -2)  # layer head string pair
-    share_equal = equal[:, query, key].double()
-    share, share_different = share_equal / share_equal.sum(0), (1 - share_equal) / (1 - share_equal).sum(0)
+    # Weights of the strings in the two means of each pair
+    is_equal = equal[:, query, key].double()
+    share = is_equal / is_equal.sum(0)
+    share_different = (1 - is_equal) / (1 - is_equal).sum(0)
     means = [(attention * share_of_pairs).sum(-2, keepdim=True) for share_of_pairs in (share, share_different)]
+    # Strings are independent: the standard error sums their residuals, each averaged over pairs
     residual = ((attention - means[0]) * share - (attention - means[1]) * share_different).mean(-1)
     preference = (means[0] - means[1]).mean((-2, -1))
     return preference.numpy(), residual.square().sum(-1).sqrt().numpy()
@@ -86,6 +90,7 @@ def equality_preference(evidence: Evidence, model: Transformer, task: Template) 
     with torch.no_grad():
         preference, error = _on([model], strings)
         untrained, _ = _on([make_model(model.cfg, seed=seed) for seed in seeds], strings)
+    # Bonferroni over the heads of the model
     tail = 0.025 / preference.size
     half = error[0] * float(stats.t.isf(tail, len(strings) - 2))
     return Equality(preference=preference[0], half=half, untrained=float(np.abs(untrained).max()))
@@ -101,9 +106,12 @@ def _on(models: Sequence[Transformer], strings: TemplateBatch) -> tuple[np.ndarr
 def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     """Share of solved models with a head whose attention depends on equality, in either direction."""
     rows: list[list] = [["n", "seed", "head", DEPENDENCE, "95 % ±", "untrained, at most", "label", "a"]]
-    points, signs_by_model, maps, labelled = [], [], {}, 0
+    points, signs_by_model = [], []
+    maps = {}
+    labelled = 0
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
+        # Dependence on equality, and for comparison the labels of the same heads
         task = template_task(spec)
         reading = equality_preference(evidence, model, task)
         kinds = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
@@ -168,30 +176,28 @@ def _example(task: Template) -> TemplateBatch:
 def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> Measurement:
     """Rank correlation over the heads of a model, of dependence on equality with accuracy lost by ablation."""
     rows: list[list] = [["n", "seed", "rank correlation", "first layer", "last layer"]]
-    points, value_range, n = [], [], N_READ[evidence.size]
+    points, by_model = [], []
+    n = N_READ[evidence.size]
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         task = template_task(spec)
         size = np.abs(equality_preference(evidence, model, task).preference)
         drop = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop
         lost = np.asarray(drop)[:, 0].reshape(size.shape)
+        # Over all heads, which is judged, and over those of the first and of the last layer
         correlations = [
-            rank_correlation(*sizes_and_losses)
-            for sizes_and_losses in ((size, lost), (size[0], lost[0]), (size[-1], lost[-1]))
+            rank_correlation(size, lost),
+            rank_correlation(size[0], lost[0]),
+            rank_correlation(size[-1], lost[-1]),
         ]
-        value_range.append(correlations[0])
-        rows.append(
-            [
-                n_train(spec),
-                spec.seed,
-                *(None if correlation is None else f"{correlation:+.3f}" for correlation in correlations),
-            ]
-        )
+        by_model.append(correlations[0])
+        cells = [None if correlation is None else f"{correlation:+.3f}" for correlation in correlations]
+        rows.append([n_train(spec), spec.seed, *cells])
         points += [
             {DISTANCE: float(size[head]), "accuracy lost": float(lost[head]), "models": f"{variant}, layer {head[0]}"}
             for head in np.ndindex(size.shape)
         ]
-    judged = [correlation for correlation in value_range if correlation is not None]
+    judged = [correlation for correlation in by_model if correlation is not None]
     no_correlation = as_interval(0.0, -1.0, 1.0, 0)
     interval = t_interval(np.array(judged), resolution=RESOLUTION) if judged else no_correlation
     return Measurement.from_interval(
@@ -200,7 +206,7 @@ def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> M
         numbers={
             "solved models": count,
             "models with a correlation": len(judged),
-            "models in which all heads cost the same": len(value_range) - len(judged),
+            "models in which all heads cost the same": len(by_model) - len(judged),
         },
         tables=[("Rank correlation over the heads of each model", rows)],
         charts=[

@@ -53,15 +53,12 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
             "spread of predictions",
         ]
     ]
+    # Every setting of every draw is shown, the chosen ones are judged
     points: list[dict] = []
     for draw, regression in enumerate(regressions):
         for i, kernel in enumerate(regression.kernels):
             loss = ends_text(regression.mse[i], ".3f")
             share = ends_text(regression.accuracy[i], ".3f")
-            numbers = [
-                f"{values[i]:.3f}"
-                for values in (regression.validation_mse, regression.mse, regression.accuracy, regression.spread)
-            ]
             chosen = "yes" if i == regression.chosen else None
             rows.append(
                 [
@@ -69,15 +66,16 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
                     chosen,
                     kernel,
                     f"{regression.regularisation[i]:g}",
-                    *numbers[:2],
+                    f"{regression.validation_mse[i]:.3f}",
+                    f"{regression.mse[i]:.3f}",
                     loss,
-                    numbers[2],
+                    f"{regression.accuracy[i]:.3f}",
                     share,
-                    numbers[3],
+                    f"{regression.spread[i]:.3f}",
                 ]
             )
-        ends = {"low": regression.accuracy.low[regression.chosen], "high": regression.accuracy.high[regression.chosen]}
-        points.append({"draw": str(draw), "accuracy": accuracy[draw], **ends})
+        value, low, high = regression.accuracy[regression.chosen].floats()
+        points.append({"draw": str(draw), "accuracy": value, "low": low, "high": high})
     return Measurement.from_interval(
         clipped(interval, 0.0, 1.0),
         unit="draws of strings and kernel",
@@ -121,8 +119,10 @@ def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
     rows: list[list] = [["task", "kernel", "smallest eigenvalue", "95 %", "largest", "verdict", "draws"]]
     verdicts = {name: singularity(matrix) for name, matrix in matrices.items()}
     for name, matrix in matrices.items():
-        ends, largest = ends_text(matrix.smallest, ".4g"), f"{matrix.eigenvalues[-1]:.4g}"
+        ends = ends_text(matrix.smallest, ".4g")
+        largest = f"{matrix.eigenvalues[-1]:.4g}"
         rows.append([name, matrix.kernel, f"{matrix.smallest:.4g}", ends, largest, verdicts[name], matrix.n])
+    # The task whose interval ends lowest is judged
     worst = min(matrices.values(), key=lambda matrix: matrix.smallest.low)
     return Measurement(
         value=float(worst.smallest),
@@ -166,8 +166,8 @@ def _over_draws(prior_knowledge: str) -> Preregistration:
 
 HOW = (
     "Mean accuracy of kernel ridge regression, its setting chosen on validation symbols, t interval over draws of the "
+    "strings and the kernel"
 )
-HOW += "strings and the kernel"
 
 CLAIMS = (
     *(

@@ -34,23 +34,19 @@ STRINGS, ALPHABET = 32, 8
 
 def measure_error(evidence: Evidence, *, grid: str) -> Measurement:
     """Slope of log2 of the squared error on unseen symbols per doubling of n or of rho, over draws."""
-    draws = range(REGRESSIONS[evidence.size])
+    # Along one grid the strings vary, along the other the symbols and with them rho
     if grid == "n":
-        x, ns = list(N[evidence.size]), list(N[evidence.size])
+        x = ns = list(N[evidence.size])
         tasks = [Template(templates="aba_abb", train=FIXED_SYMBOLS) for _ in ns]
     else:
         tasks = [Template(templates="aba_abb", train=symbols) for symbols in SYMBOLS[evidence.size]]
-        x, ns = [task.diversity() for task in tasks], [FIXED_N[evidence.size]] * len(tasks)
-    error = np.array(
-        [
-            [
-                _error(task, n, derived_seed(evidence.seed, f"error against {grid}", draw))
-                for task, n in zip(tasks, ns, strict=True)
-            ]
-            for draw in draws
-        ]
-    )
-    return _slopes(error, x, grid, "squared error", "draws of strings and kernel")
+        x = [task.diversity() for task in tasks]
+        ns = [FIXED_N[evidence.size]] * len(tasks)
+    errors = []
+    for draw in range(REGRESSIONS[evidence.size]):
+        seed = derived_seed(evidence.seed, f"error against {grid}", draw)
+        errors.append([_error(task, n, seed) for task, n in zip(tasks, ns, strict=True)])
+    return _slopes(np.array(errors), x, grid, "squared error", "draws of strings and kernel")
 
 
 def _error(task: Template, n: int, seed: int) -> float:
@@ -63,16 +59,12 @@ def measure_blocks(evidence: Evidence) -> Measurement:
     task = Template(templates="aba_abb", train=ALPHABET)
     generator = derived_generator(evidence.seed, "strings of the blocks")
     strings = task.sample(STRINGS, generator=generator).tokens.numpy()
-    spread = np.array(
-        [
-            [
-                spread_within(TransformerKernel(activation="relu", n_draws=count, seed=seed), strings)
-                for count in FEATURES[evidence.size]
-            ]
-            for seed in (derived_seed(evidence.seed, "blocks", draw) for draw in range(REGRESSIONS[evidence.size]))
-        ]
-    )
-    return _slopes(spread, list(FEATURES[evidence.size]), "draws", "spread", "draws of the kernel")
+    spreads = []
+    for draw in range(REGRESSIONS[evidence.size]):
+        seed = derived_seed(evidence.seed, "blocks", draw)
+        kernels = [TransformerKernel(activation="relu", n_draws=count, seed=seed) for count in FEATURES[evidence.size]]
+        spreads.append([spread_within(kernel, strings) for kernel in kernels])
+    return _slopes(np.array(spreads), list(FEATURES[evidence.size]), "draws", "spread", "draws of the kernel")
 
 
 def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> float:
@@ -84,7 +76,9 @@ def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> flo
     pairs_of_strings = np.concatenate([strings[first], strings[second]], axis=1)
     equal = (pairs_of_strings[:, :, None] == pairs_of_strings[:, None]).reshape(len(pairs_of_strings), -1)
     _, group = np.unique(equal, axis=0, return_inverse=True)
-    values, group = kernel.gram(strings)[first, second], group.ravel()
+    # Deviations from the mean of each pattern
+    values = kernel.gram(strings)[first, second]
+    group = group.ravel()
     sizes = np.bincount(group)
     inside = values - (np.bincount(group, values) / sizes)[group]
     return float(np.sqrt(np.square(inside).sum() / (sizes - 1).sum()))

@@ -82,7 +82,8 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
     """
     rows = []
     for spec in evidence.specs(group):
-        run, task = evidence.run(spec), template_task(spec)
+        run = evidence.run(spec)
+        task = template_task(spec)
         if each_symbol:
             symbols = torch.tensor([task.vocab.ids[name] for name in task.alphabet("test")])
             strings = task.fill(torch.zeros_like(symbols), symbols[:, None])

@@ -69,6 +69,7 @@ def between(variant: str) -> str:
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; empty where the size does not train the group."""
     scale = SCALES[size]
+    # Two templates, by the scalars that are added, the start and the learning rate
     groups = {
         f"aba-abb {PLAIN}": template_models(size, "aba_abb", scale.grid),
         f"aba-abb {A}": template_models(size, "aba_abb", scale.grid, A),
@@ -78,6 +79,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     }
     for variant, seeds in ((PLAIN, scale.seeds), (A, scale.seeds), (B, scale.b_seeds)):
         groups[between(variant)] = template_models(size, "aba_abb", scale.between, variant, seeds=seeds)
+    # Other tasks
     for variant in (PLAIN, A):
         groups[f"same-different {variant}"] = template_models(size, "same_different", scale.same_different, variant)
         groups[f"programs {variant}"] = template_models(size, "programs", scale.programs, variant)
@@ -105,13 +107,13 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
                 models += seeded(task, config, settings, scale.copy_seeds)
         return models
 
+    # Models with b I have the whole grid of n at size paper only, else its first n
+    grid_with_b = scale.copy_grid if size == "paper" else first
     plain = specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0)
     return {
         f"copy {PLAIN}": plain,
         more_seeds(f"copy {PLAIN}"): with_seeds(plain, FURTHER_COPIES, size),
-        f"copy {B}": specs(
-            scale.copy_widths, scale.copy_grid if size == "paper" else first, with_b=True, times=COPY_RATE
-        ),
+        f"copy {B}": specs(scale.copy_widths, grid_with_b, with_b=True, times=COPY_RATE),
         f"copy {B}, same rate": specs(scale.copy_widths[1:2], first, with_b=True, times=1.0),
     }
 
@@ -132,9 +134,8 @@ def _networks(size: Size) -> dict[str, list[ModelSpec]]:
 def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
     """Sweeps of depth, heads and width at two learning rates each, of the learning rate, and of random templates."""
     if size == "quick":
-        return {
-            name: [] for name in (*(f"sweep {swept}" for swept in SWEEPS), "sweep learning rate", "random templates")
-        }
+        names = [f"sweep {name}" for name in (*SWEEPS, "learning rate")]
+        return {name: [] for name in (*names, "random templates")}
     few = SCALES[size].fewer_seeds
     groups = {
         f"sweep {name}": [
@@ -146,14 +147,12 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
     }
     rates = template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=RATE_SWEEP)
     groups["sweep learning rate"] = with_seeds(rates, FURTHER_RATES, size)
-    groups["random templates"] = [
-        spec
-        for count in TEMPLATE_COUNTS
-        for draw in range(TEMPLATE_DRAWS)
-        for spec in template_models(
-            size, random_templates(count, length=5, n_wildcards=4, seed=draw), [SWEEP_N], seeds=1
-        )
-    ]
+    # One model for each draw of templates
+    groups["random templates"] = []
+    for count in TEMPLATE_COUNTS:
+        for draw in range(TEMPLATE_DRAWS):
+            templates = random_templates(count, length=5, n_wildcards=4, seed=draw)
+            groups["random templates"] += template_models(size, templates, [SWEEP_N], seeds=1)
     return groups
 
 

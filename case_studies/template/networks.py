@@ -27,8 +27,9 @@ def measure_network(evidence: Evidence, *, inputs: str) -> Measurement:
     rows: list[list] = [["inputs", "n", "seed", "accuracy", "95 % over strings", "test loss", "validation loss"]]
     for name, models_of_inputs in models.items():
         for scored in models_of_inputs:
-            numbers = [f"{x:.3f}" for x in (scored.loss, scored.validation)]
+            numbers = [f"{loss:.3f}" for loss in (scored.loss, scored.validation)]
             rows.append([name, scored.n, scored.seed, f"{scored.accuracy:.3f}", exact_interval(scored), *numbers])
+    # Judged at the largest n, where a network has the best chance to generalise
     groups = by_n(models[inputs])
     last = groups[max(groups)]
     interval = mean_accuracy(last)

@@ -31,8 +31,10 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
     """Accuracy on unseen symbols that solved models lose when their scalars a are set to 0."""
     rows: list[list] = [["model", "n", "seed", "accuracy", "a = 0", "|a|, mean"]]
     points, lost = [], []
-    n, (models, count) = N_READ[evidence.size], solved(evidence, GROUPS[A])
+    n = N_READ[evidence.size]
+    models, count = solved(evidence, GROUPS[A])
     for index, (spec, model) in enumerate(models, start=1):
+        # A copy with every a set to 0
         without = copy.deepcopy(model)
         scalars = [block.attention.a for block in without.stored_blocks if block.attention.a is not None]
         size = torch.cat([*scalars]).abs().mean().item()
@@ -77,30 +79,17 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     readings = {"embedding": 0, "after layer 1": 1, "after layer 2": -1}
     points, first, last = [], [], []
     models, count = solved(evidence, GROUPS[variant])
+    # Probe accuracy by layer; that after the first is judged, that of an untrained model is a control
     for index, (spec, model) in enumerate(models, start=1):
         result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
         cells = result.accuracy.value[:, 0]
-        rows.append(
-            [
-                index,
-                n_train(spec),
-                spec.seed,
-                *(f"{cells[i]:.3f}" for i in readings.values()),
-                f"{result.untrained[-1, 0]:.3f}",
-            ]
-        )
+        accuracies = [f"{cells[layer]:.3f}" for layer in readings.values()]
+        rows.append([index, n_train(spec), spec.seed, *accuracies, f"{result.untrained[-1, 0]:.3f}"])
         first.append(float(cells[1]))
         last.append(float(cells[-1]))
-        points += [
-            {
-                "model": str(index),
-                "probe accuracy": cells[i],
-                "low": result.accuracy.low[i, 0],
-                "high": result.accuracy.high[i, 0],
-                "where": name,
-            }
-            for name, i in readings.items()
-        ]
+        for name, layer in readings.items():
+            value, low, high = result.accuracy[layer, 0].floats()
+            points.append({"model": str(index), "probe accuracy": value, "low": low, "high": high, "where": name})
     interval = t_interval(np.array(first), resolution=1 / 600)
     return Measurement.from_interval(
         interval,
@@ -126,6 +115,7 @@ def measure_strong_diagonals(evidence: Evidence, *, group: str, matrix: int, acc
     models, count = solved(evidence, group, accuracy=accuracy)
     results, strong, untrained_strong = [], [], []
     for spec, model in models:
+        # The same statistic before training is the control
         learned = diagonals(model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
         strong.append(bool(learned.heads(matrix)))

@@ -26,13 +26,14 @@ def solved(
     for spec in sorted(evidence.specs(group), key=lambda spec: (-n_train(spec), spec.seed)):
         model = evidence.run(spec).model
         evaluation = evaluate(model, template_task(spec), n=500, split="validation", seed=evidence.seed)
-        reached = float(evaluation.accuracy[0])
-        if reached >= accuracy:
+        model_accuracy = float(evaluation.accuracy[0])
+        if model_accuracy >= accuracy:
             good.append((spec, model))
         else:
-            not_solved.append((reached, spec, model))
+            not_solved.append((model_accuracy, spec, model))
         if len(good) == MOST_MODELS:
             break
+    # Too few to be judged: the most accurate others are shown
     missing = max(FEWEST - len(good), 0)
     best = sorted(not_solved, key=lambda accuracy_and_model: -accuracy_and_model[0])[:missing]
     return [*good, *((spec, model) for _, spec, model in best)], len(good)

@@ -53,9 +53,12 @@ def _curves(rows: list[dict], *, varied_size: str, title: str):
 
 def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Measurement:
     """Slope of the log test loss per doubling, for each seed; each size has its best learning rate."""
-    varied, models, draws = VARIED[varied_size], scores(evidence, group), varied_size == "random templates"
+    varied = VARIED[varied_size]
+    models = scores(evidence, group)
+    draws = varied_size == "random templates"
     if not draws:  # random templates have one learning rate, and one draw per seed
         models = best_rate(models, varied)
+    # A line for each seed through the logarithms of its losses
     groups = by(models, varied)
     sizes = np.log2(np.array(list(groups), dtype=float))
     logs = np.log(np.array([losses(models_of_size) for models_of_size in groups.values()]))
@@ -80,7 +83,9 @@ def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Measur
 def measure_rates(evidence: Evidence) -> Measurement:
     """Loss at the worst of the middle learning rates over that at the best of them, geometric mean over seeds."""
     groups = by(scores(evidence, "sweep learning rate"), lambda row: row.rate)
-    logs = np.log(np.array([losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3]))
+    # Rates within an order of magnitude, which the paper calls similar
+    middle = [losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3]
+    logs = np.log(np.array(middle))
     interval = geometric_interval(logs.max(0) - logs.min(0))
     means = loss_over_seeds(groups, x="learning rate", series="transformer")
     return Measurement.from_interval(
