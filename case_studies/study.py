@@ -74,6 +74,7 @@ class Study:
         ids = [claim.id for claim in self.claims]
         chosen: set[str] = set()
         for name in only:
+            # An id chooses its claim only, also if others begin with it
             matches = [name] if name in ids else [claim_id for claim_id in ids if claim_id.startswith(name)]
             if not matches:
                 near = get_close_matches(name, ids, n=1)
@@ -90,7 +91,7 @@ class Study:
         """
         lines = [f"{self.name}: {self.title}"]
         for claim in self.choose(only):
-            lines += ["", f"{claim.id}  ({claim.source})", textwrap.indent(textwrap.fill(claim.statement, 96), "    ")]
+            lines += ["", f"{claim.id}  ({claim.source})", _wrapped("    ", claim.statement)]
             if claim.paper is not None:
                 lines.append(f"    paper: {claim.paper}")
             lines += [_wrapped("    rule: ", claim.rule_text), _wrapped("    fixed ", claim.preregistration.text)]
@@ -236,6 +237,7 @@ class Study:
         stored, bundle = self._against(against)
         size = size or stored.size
         chosen = self._choose_for_run(size, only, n_jobs, device)
+        # Compare at the seed of the stored results
         if seed is None:
             seed = int(stored.content["manifest"]["seed"])
         # Models of a bundle are kept apart from those of other runs
@@ -273,7 +275,7 @@ class Study:
         )
 
     def _against(self, against: str | Path | None) -> tuple[StoredResults, Bundle | None]:
-        """The results to check against, and the bundle that they are in."""
+        """The results to check against, and the bundle that they are in, if any."""
         if against is not None and not Path(against).is_dir():
             bundle = open_bundle(Path(against))
             return bundle.results(self.name), bundle
@@ -292,9 +294,11 @@ class Study:
         """
         if size is not None:
             check_choice("size", size, Size)
+        # The size of the shipped results is the default
         shipped = read_results(self.shipped, self.name) if self.shipped else None
         if size is None:
             size = shipped.size if shipped else "quick"
+        # Results of a run come first
         size_folder = Path(folder) / self.name / size
         stored = read_results(size_folder, self.name)
         if stored is None and shipped and shipped.size == size:
@@ -309,4 +313,5 @@ class Study:
 
 
 def _wrapped(label: str, text: str) -> str:
+    """A label and a text in lines of 100 characters, indented by the width of the label."""
     return textwrap.fill(text, 100, initial_indent=label, subsequent_indent=" " * len(label))

@@ -27,17 +27,21 @@ def code_digest(measure: Any) -> str:
     not. Comments, docstrings and layout do not count, nor do packs, which are data. The digest does not depend on the
     machine, nor on the version of Python from 3.11 to 3.13.
     """
+    # The measure with its arguments, and the modules of everything in it
     modules: set[str] = set()
     description = _description(measure, modules)
+    # Of these the code of the study's package and of case_studies counts, not that of libraries
     while isinstance(measure, functools.partial):
         measure = measure.func
-    top = (getattr(measure, "__module__", None) or type(measure).__module__).partition(".")[0]
-    study = {name for name in modules if name.partition(".")[0] in (top, "case_studies")}
-    return content_key([description, _sources(study)], length=16)
+    module = getattr(measure, "__module__", None) or type(measure).__module__
+    packages = (module.partition(".")[0], "case_studies")
+    study_modules = {name for name in modules if name.partition(".")[0] in packages}
+    return content_key([description, _sources(study_modules)], length=16)
 
 
 def _description(value: Any, modules: set[str]) -> Any:
     """A measure or an argument as plain values; adds the modules of its functions and classes to a set."""
+    # Plain values and containers
     if isinstance(value, Packs):
         return "packs"
     if isinstance(value, functools.partial):
@@ -48,11 +52,13 @@ def _description(value: Any, modules: set[str]) -> Any:
         return [_description(entry, modules) for entry in value]
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
+    # Functions, classes and objects: the name of their definition, and what else determines them
     value = inspect.unwrap(value) if callable(value) else value
     definition = value if inspect.isroutine(value) or inspect.isclass(value) else type(value)
     modules.update({definition.__module__} - {None})  # a generated function has no module
     content: Any = []
     if inspect.isfunction(value):
+        # Variables of the enclosing function, default values, and the code if there is no source file
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         content = [cell for cell in cells if cell is not value] + [value.__defaults__, value.__kwdefaults__]
         if "<lambda>" in value.__qualname__ or not Path(value.__code__.co_filename).exists():
@@ -71,7 +77,8 @@ def _byte_code(function: Any) -> list[Any]:
 
 def _sources(modules: set[str]) -> dict[str, Any]:
     """The code of modules, and of all that they import from their packages and the recipes, as plain values."""
-    packages = [f"{name}." for name in {RECIPES, *(name.rpartition(".")[0] for name in modules)} if name]
+    parents = {name.rpartition(".")[0] for name in modules}
+    packages = [f"{name}." for name in {RECIPES, *parents} if name]
     sources: dict[str, Any] = {}
     remaining = [name for name in modules if not name.startswith(OTHER_PACKAGES)]
     while remaining:
@@ -80,6 +87,7 @@ def _sources(modules: set[str]) -> dict[str, Any]:
         if name in sources or file is None:
             continue
         sources[name], imports = _read(name, Path(file), Path(file).stat().st_mtime_ns)
+        # Follow the imports from these packages; names that are not modules are functions and classes
         for package in packages:
             submodules = {path.removeprefix(package).partition(".")[0] for path in imports if path.startswith(package)}
             remaining += [package + submodule for submodule in submodules if find_spec(package + submodule)]
@@ -94,6 +102,7 @@ def _read(module: str, file: Path, modified: int) -> tuple[Any, list[str]]:
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    """The full names of everything that a module of a package imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -116,10 +125,8 @@ def _plain(node: Any) -> Any:
     children = dict(ast.iter_fields(node))
     if isinstance(node, ast.JoinedStr):
         children["values"] = [value for value in node.values if getattr(value, "value", None) != ""]
-    return [
-        type(node).__name__,
-        *((name, _plain(child)) for name, child in children.items() if child not in (None, [])),
-    ]
+    plain_children = [(name, _plain(child)) for name, child in children.items() if child not in (None, [])]
+    return [type(node).__name__, *plain_children]
 
 
 def _is_docstring(node: Any) -> bool:

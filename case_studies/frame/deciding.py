@@ -32,6 +32,7 @@ def units_to_decide(m: Measurement, bars: Sequence[float]) -> float:
             continue
         if bar == m.value:
             return math.inf
+        # Half-width on the side of the bar
         half_width = m.value - m.low if bar < m.value else m.high - m.value
         units = max(units, m.n * (half_width / abs(m.value - bar)) ** 2)
     return units
@@ -42,10 +43,13 @@ def to_decide(result: ClaimResult) -> str:
     if result.verdict in ("reproduced", "not reproduced"):
         return ""
     claim, m = result.claim, result.measurement
+    remedies: list[str] = []
     if m is None:
-        remedies = [f"a run at size {' or '.join(claim.sizes)}" if claim.sizes else "nothing: no size measures it"]
+        sizes = " or ".join(claim.sizes)
+        remedies.append(f"a run at size {sizes}" if sizes else "nothing: no size measures it")
     else:
-        remedies = list(claim.rule.unmet(m))
+        # Conditions that are open, heads that are undecided, and more units
+        remedies += claim.rule.unmet(m)
         if m.numbers.get("undecided"):
             remedies.append(f"fewer undecided heads or models (now {m.numbers['undecided']})")
         units = units_to_decide(m, claim.rule.bars)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
@@ -80,6 +81,7 @@ class Evidence:
             ValueError: the group is unknown to the claim, empty, or has several tasks.
         """
         specs = self.specs(group)
+        # Tasks are equal if their descriptions are
         tasks = {json.dumps(spec.description["task"], sort_keys=True): spec.task for spec in specs}
         if len(tasks) != 1:
             raise ValueError(
@@ -96,6 +98,7 @@ def once_per_model(
 
     @wraps(measure)
     def cached(evidence: Evidence, spec: ModelSpec, *args: P.args, **options: P.kwargs) -> T:
+        # The folder and the key determine the model; size and seed what is measured of it
         key = (evidence.folder, evidence.size, evidence.seed, spec.key, args, *options.items())
         if key not in values:
             values[key] = measure(evidence, spec, *args, **options)
@@ -111,7 +114,8 @@ def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
     for section in ("task", "config", "settings"):
         settings[section] = _merged([description[section] for description in descriptions])
     if any(spec.pretrained is not None for spec in specs):
-        settings["pretrained"] = _merged([{"by": _origin(spec), "symbols": dict(spec.symbols)} for spec in specs])
+        origins = [{"by": _origin(spec), "symbols": dict(spec.symbols)} for spec in specs]
+        settings["pretrained"] = _merged(origins)
     return settings
 
 
@@ -125,9 +129,16 @@ def _origin(spec: ModelSpec) -> str | None:
 
 def _merged(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Descriptions as one, with every value of a field that differs."""
+    # The distinct values of each field, by their text, as values may be lists
+    values_by_field: dict[str, dict[str, Any]] = {}
+    names = dict.fromkeys(chain.from_iterable(descriptions))
+    for description in descriptions:
+        for name in names:
+            value = description.get(name)
+            values_by_field.setdefault(name, {}).setdefault(json.dumps(value, sort_keys=True), value)
+    # A field with one value has that value
     merged: dict[str, Any] = {}
-    for name in dict.fromkeys(name for description in descriptions for name in description):
-        texts = [json.dumps(description.get(name), sort_keys=True) for description in descriptions]
-        values = {text: description.get(name) for text, description in zip(texts, descriptions, strict=True)}
-        merged[name] = next(iter(values.values())) if len(values) == 1 else {"varies": list(values.values())}
+    for name in names:
+        values = list(values_by_field[name].values())
+        merged[name] = values[0] if len(values) == 1 else {"varies": values}
     return merged

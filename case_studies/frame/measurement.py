@@ -8,9 +8,10 @@ from typing import Any
 
 from interp.core.intervals import Interval
 
-DIGITS, BELOW_ONE = 4, 3
-"""Significant digits of fractions in charts, and of those below 1 in size; whole numbers, and those that a rule may
-judge, are kept."""
+DIGITS = 4
+"""Significant digits of fractions in charts; integers, and numbers that a rule may judge, are not rounded."""
+DIGITS_BELOW_ONE = 3
+"""The same for fractions below 1 in size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class Measurement:
     """Caveats of this measurement, and differences from the paper."""
 
     def __post_init__(self):
+        # A finite value and an interval that is not a point
         for name in ("value", "low", "high"):
             number = float(getattr(self, name))
             if math.isnan(number) or (name == "value" and math.isinf(number)):
@@ -58,6 +60,7 @@ class Measurement:
             )
         if int(self.n) != self.n or self.n < 1:
             raise ValueError(f"n is {self.n}; give the number of independent {self.unit}, at least 1.")
+        # Plain values in place of arrays, table cells and charts
         object.__setattr__(self, "n", int(self.n))
         object.__setattr__(self, "numbers", {name: _plain(value, name) for name, value in self.numbers.items()})
         tables = [(title, [[_cell(cell) for cell in row] for row in rows]) for title, rows in self.tables]
@@ -68,8 +71,10 @@ class Measurement:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; an unbounded end is None."""
         values = {column.name: getattr(self, column.name) for column in fields(self)}
-        unbounded = [name for name in ("low", "high") if math.isinf(values[name])]
-        return values | dict.fromkeys(unbounded)
+        for name in ("low", "high"):
+            if math.isinf(values[name]):
+                values[name] = None
+        return values
 
     @classmethod
     def from_interval(cls, interval: Interval, *, unit: str, **fields: Any) -> "Measurement":
@@ -86,14 +91,17 @@ class Measurement:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Measurement":
         """The inverse of `to_dict`, also after a round trip through JSON."""
-        ends = {"low": -math.inf, "high": math.inf}
-        unbounded = {name: end for name, end in ends.items() if values[name] is None}
-        return cls(**{**values, **unbounded})
+        values = dict(values)
+        for name, end in (("low", -math.inf), ("high", math.inf)):
+            if values[name] is None:
+                values[name] = end
+        return cls(**values)
 
 
 def rounded_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
     """A number and the ends of its interval as text, rounded to two significant digits of the interval's width."""
     width = high - low
+    # Without a width, four significant digits
     if width <= 0 or math.isinf(width):
         return f"{value:.4g}", f"{low:.4g}", f"{high:.4g}"
     decimals = min(max(1 - math.floor(math.log10(width)), 0), 8)
@@ -109,7 +117,7 @@ def interval_text(value: float, low: float, high: float) -> str:
 def rounded(value: Any) -> Any:
     """The same plain value with its fractions rounded."""
     if isinstance(value, float):
-        digits = BELOW_ONE if abs(value) < 1 else DIGITS
+        digits = DIGITS_BELOW_ONE if abs(value) < 1 else DIGITS
         return value if value.is_integer() else float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
         return {name: rounded(entry) for name, entry in value.items()}
@@ -119,6 +127,11 @@ def rounded(value: Any) -> Any:
 
 
 def _plain(value: Any, name: str) -> Any:
+    """An entry of `numbers` as a plain value; a fraction that is not finite is None.
+
+    Raises:
+        ValueError: a value that JSON cannot hold.
+    """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
@@ -133,6 +146,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _cell(value: Any) -> str:
+    """A cell of a table as text."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -34,11 +34,10 @@ def write_study_page(result: StudyResult, *, title: str, lead: str) -> Path:
         lead: What the study is about, in a few sentences.
     """
     explanations = _explanations(result)
-    sections = [
-        _summary(result, explanations.get("claims", "")),
-        *(_claim_section(claim, result, explanations.get(claim.claim.id, "")) for claim in result.claims),
-        _provenance(result),
-    ]
+    sections = [_summary(result, explanations.get("claims", ""))]
+    for claim in result.claims:
+        sections.append(_claim_section(claim, result, explanations.get(claim.claim.id, "")))
+    sections.append(_provenance(result))
     return write_page(result.page, title=title, lead=lead, sections=sections, identity=_identity(result))
 
 
@@ -46,7 +45,9 @@ def _identity(result: StudyResult) -> PageIdentity:
     """The heading of the page, from stored results only: the same results give the same page."""
     settings = _settings_by_group(result)
     tasks = {str(group["task"].get("task", "")) for group in settings.values() if "task" in group}
-    commits = {_commit(claim.provenance.get("source") or {}): None for claim in result.claims if claim.provenance}
+    # Claims may have been measured at several commits; each is named once
+    sources = [claim.provenance.get("source") or {} for claim in result.claims if claim.provenance]
+    commits = dict.fromkeys(map(_commit, sources))
     models = quantity(result.manifest["models"]["used"], "trained model")
     return PageIdentity(
         task=", ".join(sorted(tasks - {""})),
@@ -59,16 +60,19 @@ def _identity(result: StudyResult) -> PageIdentity:
 
 
 def _settings_by_group(result: StudyResult) -> dict[str, Mapping[str, Any]]:
+    """The settings of every group of models that a claim reads."""
     return {name: settings for claim in result.claims for name, settings in claim.settings.items()}
 
 
 def _explanations(result: StudyResult) -> dict[str, str]:
     """Explanations of words, by the claim that uses them first; key `claims` for the table of claims."""
+    # The texts of the page, in its order
     statements = [f"{claim.claim.statement} {claim.claim.quantity} {claim.sample}" for claim in result.claims]
     texts = {"claims": " ".join(statements)}
     for claim in result.claims:
         m = claim.measurement
         texts[claim.claim.id] = json.dumps([m.tables, m.charts], default=str) if m else ""
+    # Explain each word where it is first used
     explanations: dict[str, list[str]] = {}
     for pattern, explanation in [(r"\barms?\b", ARM), *_target_names(result)]:
         place = next((place for place, text in texts.items() if re.search(pattern, text)), None)
@@ -109,7 +113,8 @@ def _summary(result: StudyResult, explanation: str) -> Section:
             ]
         )
     if all(claim.claim.paper is None for claim in result.claims):
-        rows = [[*row[:2], *row[3:]] for row in rows]
+        for row in rows:
+            del row[2]
     text = (
         f"{quantity(len(result.claims), 'claim')} at size {result.size}: {result.tally}. Rules were fixed: "
         f"{result.preregistrations}. Intervals are 95 %: if every true value were at its bar, {result.by_chance:.1f} "
@@ -119,6 +124,7 @@ def _summary(result: StudyResult, explanation: str) -> Section:
 
 
 def _unbroken(text: str) -> Markup:
+    """A text without line breaks."""
     return Markup('<span class="whole">{}</span>').format(text)
 
 
@@ -135,15 +141,19 @@ def _criterion(result: ClaimResult) -> Markup:
 def _claim_section(result: ClaimResult, study: StudyResult, explanation: str) -> Section:
     """The section of a claim: verdict and facts, charts, tables, command, and settings of its models."""
     claim, m = result.claim, result.measurement
+    # Tables of the measurement, and its further figures as one more
     tables = [*m.tables] if m else []
     if m and m.numbers:
         rows = [(_words(name), _text(value)) for name, value in m.numbers.items()]
         tables.append(("Numbers", [("what", "value"), *rows]))
     command = f"interp reproduce {study.study} --size {study.size} --only {claim.id}"
     foot = Markup('<p class="command">Made by <code>{}</code></p>\n').format(command) if m else Markup("")
+    facts = _facts(result)
+    if explanation:
+        facts += Markup("<p>{}</p>\n").format(explanation)
     return Section(
         title=claim.id,
-        html=_facts(result) + (Markup("<p>{}</p>\n").format(explanation) if explanation else ""),
+        html=facts,
         charts=m.charts if m else (),
         tables=tables,
         foot=foot + _settings(result),
@@ -166,21 +176,26 @@ def _facts(result: ClaimResult) -> Markup:
         facts.append(("Measured", _measured(result)))
     if result.note:
         facts.append(("About this run" if m else "Why", result.note))
-    if remedy := to_decide(result):
+    remedy = to_decide(result)
+    if remedy:
         facts.append(("What would decide it", f"{remedy[0].upper()}{remedy[1:]}."))
+    # Statement, then a box: verdict, number and what decided it, and the facts as a list
     rows = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(name, text) for name, text in facts)
+    number = Markup("{}{}").format(measured, _criterion(result))
     return Markup(
         '<p class="statement">{}</p>\n<div class="finding"><p>{}<span class="measured">{}</span></p><dl>{}</dl></div>\n'
-    ).format(claim.statement, _verdict(result.label), Markup("{}{}").format(measured, _criterion(result)), rows)
+    ).format(claim.statement, _verdict(result.label), number, rows)
 
 
 def _measured(result: ClaimResult) -> str:
     """When a claim was measured, with which source, on which packs, and at what cost."""
-    provenance, cost = result.provenance or {}, result.cost or {}
+    provenance = result.provenance or {}
+    cost = result.cost or {}
     source = provenance.get("source") or {}
     facts = [str(provenance["time"])[:10]]
-    if _commit(source):
-        facts.append(f"{'commit ' if source.get('commit') else ''}{_commit(source)}")
+    commit = _commit(source)
+    if commit:
+        facts.append(f"commit {commit}" if source.get("commit") else commit)
     if provenance.get("packs"):
         facts.append(f"packs {provenance['packs']}")
     if cost.get("cpu_seconds") is not None:
@@ -229,6 +244,7 @@ def _provenance(result: StudyResult) -> Section:
     ]
     rows += [(name, str(value)) for name, value in {**manifest["versions"], **manifest["hardware"]}.items()]
     rows += [("threads", str(manifest["threads"])), ("written", manifest["time"])]
+    # Claims that were measured on another machine than the last run
     hardware = {claim.claim.id: claim.provenance["hardware"] for claim in result.claims if claim.provenance}
     elsewhere = [f"{name} ({_text(machine)})" for name, machine in hardware.items() if machine != manifest["hardware"]]
     if elsewhere:
@@ -237,6 +253,7 @@ def _provenance(result: StudyResult) -> Section:
 
 
 def _models(models: Mapping[str, Any]) -> str:
+    """Number, dates and versions of the models in words."""
     text = f"{models['used']}, of which {models['there']} are trained, {models['trained_now']} of them in the last run"
     if models["there"]:
         text += f"; the oldest {models['oldest']}, the newest {models['newest']}"

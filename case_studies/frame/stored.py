@@ -49,7 +49,8 @@ class StoredResults:
         entry = next((entry for entry in self.content["claims"] if entry["id"] == claim.id), None)
         if entry is None or entry["interval"] is None or claim.value_range is None:
             return entry
-        (low, high), (least, most) = entry["interval"], claim.value_range
+        low, high = entry["interval"]
+        least, most = claim.value_range
         low = least if low is None else max(low, least)
         high = most if high is None else min(high, most)
         return {**entry, "interval": [low, high]}
@@ -73,6 +74,7 @@ class StoredResults:
         if entry is None or entry["measured"] is None:
             note = entry["note"] if entry else f"Not in the stored results ({self.origin})."
             return ClaimResult(claim=claim, note=note if self.size in claim.sizes else claim.sizes_reason)
+        # The stored number, unless today's rule, measure or packs are others
         number = f"{entry['measured']:.4g}, {entry['verdict']}"
         try:
             result = self._judged(claim, entry)
@@ -80,7 +82,8 @@ class StoredResults:
             return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({number}): {error}")
         if _changed(entry, claim):
             return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({number}).")
-        if difference := _other_packs(entry, claim):
+        difference = _other_packs(entry, claim)
+        if difference:
             return ClaimResult(claim=claim, note=f"The stored number ({number}) was measured {difference}.")
         return result
 
@@ -121,6 +124,7 @@ class StoredResults:
         return StudyResult(study=study.name, size=self.size, claims=claims, manifest=manifest, page=folder / PAGE)
 
     def _measurement(self, entry: Mapping[str, Any]) -> Measurement:
+        """The measurement of an entry of `claims.json`, with its tables and charts."""
         low, high = entry["interval"]
         return Measurement.from_dict(
             {
@@ -145,13 +149,15 @@ def claims_text(content: Mapping[str, Any]) -> str:
     """`claims.json` as text, with a line for each claim."""
     lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in content["claims"])
     header = {name: value for name, value in content.items() if name != "claims"}
-    return f'{json.dumps(header, indent=1, allow_nan=False)[:-2]},\n "claims": [\n{lines}\n ]\n}}\n'
+    header_text = json.dumps(header, indent=1, allow_nan=False).removesuffix("\n}")
+    return f'{header_text},\n "claims": [\n{lines}\n ]\n}}\n'
 
 
 def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `claims.json` with every environment listed once, and its place in that list where it is used."""
     environments: list[Mapping[str, Any]] = []
 
+    # Index of an environment in the list, which it is added to if it is new
     def place(environment: Mapping[str, Any]) -> int:
         if environment not in environments:
             environments.append(environment)
@@ -161,10 +167,12 @@ def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
     for entry in content["claims"]:
         provenance: dict[str, Any] = entry["made"] or {}
         if provenance:
+            # The environment of the measurement, then those of the trainings of its models
             environment = {name: provenance[name] for name in ENVIRONMENT if name in provenance}
             specific = {name: value for name, value in provenance.items() if name not in ENVIRONMENT}
             provenance = {**specific, "environment": place(environment)}
-            if models := provenance.get("trained"):
+            models = provenance.get("trained")
+            if models:
                 places = [place(environment) for environment in models["environments"]]
                 provenance["trained"] = models | {"environments": places}
         claims.append({**entry, "made": provenance or None})
@@ -182,10 +190,14 @@ def with_environments(content: Mapping[str, Any]) -> dict[str, Any]:
         if provenance:
             specific = {name: value for name, value in provenance.items() if name != "environment"}
             provenance = specific | environments[provenance["environment"]]
-            if models := provenance.get("trained"):
-                provenance["trained"] = models | {"environments": [environments[i] for i in models["environments"]]}
+            models = provenance.get("trained")
+            if models:
+                of_trainings = [environments[place] for place in models["environments"]]
+                provenance["trained"] = models | {"environments": of_trainings}
         claims.append({**entry, "made": provenance or None})
-    return {name: value for name, value in content.items() if name != "environments"} | {"claims": claims}
+    expanded = {**content, "claims": claims}
+    del expanded["environments"]
+    return expanded
 
 
 def read_results(folder: Path, study: str) -> StoredResults | None:
@@ -198,9 +210,9 @@ def read_results(folder: Path, study: str) -> StoredResults | None:
         return None
     if not (folder / DETAILS).exists():
         raise ValueError(f"{folder} has {CLAIMS} without {DETAILS}; copy both from the same run.")
-    return parse_results(
-        (folder / CLAIMS).read_bytes(), (folder / DETAILS).read_bytes(), study=study, origin=str(folder)
-    )
+    claims = (folder / CLAIMS).read_bytes()
+    details = (folder / DETAILS).read_bytes()
+    return parse_results(claims, details, study=study, origin=str(folder))
 
 
 def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> StoredResults:
@@ -215,6 +227,7 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     Raises:
         ValueError: as `read_results`.
     """
+    # Whatever is wrong with their content, the error names their origin
     try:
         content = with_environments(json.loads(claims))
         study_of_results = content["study"]
@@ -225,6 +238,7 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     except (*FAULTS, OSError, EOFError, lzma.LZMAError) as error:
         reason = shortened(f"{type(error).__name__}: {error}")
         raise ValueError(f"the results in {origin} cannot be read: {reason}.") from None
+    # They must be of this study, and of one run
     if study_of_results != study:
         raise ValueError(f"{origin} has results of the study {study_of_results}, not of {study}.")
     if hashlib.sha256(details_text).hexdigest() != content.get("details"):
@@ -233,7 +247,7 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     return StoredResults(content=content, details=figures_and_groups, files=files, origin=origin)
 
 
-FIELDS: Mapping[str, tuple[type, ...]] = {
+ENTRY_TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("id", "verdict", "note", "quantity", "rule"), (str,)),
     "numbers": (dict,),
     "groups": (list,),
@@ -253,7 +267,8 @@ def _check_content(content: Mapping[str, Any]) -> None:
     if not isinstance(content["manifest"]["time"], str):
         raise ValueError("the manifest has no time")
     for entry in content["claims"]:
-        invalid = [name for name, types in FIELDS.items() if not isinstance(entry[name], types)]
+        # Types first, then values
+        invalid = [name for name, types in ENTRY_TYPES.items() if not isinstance(entry[name], types)]
         if not invalid and entry["measured"] is not None and not _is_interval(entry["interval"]):
             invalid.append("interval")
         if entry["verdict"] not in LABELS:
@@ -263,13 +278,19 @@ def _check_content(content: Mapping[str, Any]) -> None:
 
 
 def _is_interval(ends: Any) -> bool:
+    """Whether these are two numbers; an unbounded end is None."""
     return len(ends) == 2 and all(isinstance(end, int | float | None) for end in ends)
 
 
 def _check_details(details: Mapping[str, Any], content: Mapping[str, Any]) -> None:
     """Check that `details.json.xz` has figures, and the settings of all groups that `claims.json` names."""
-    settings = details["groups"]
-    _ = details["figures"], [settings[name] for entry in content["claims"] for name in entry["groups"]]
+    for name in ("groups", "figures"):
+        if name not in details:
+            raise ValueError(f"{DETAILS} has no {name}")
+    for entry in content["claims"]:
+        for group in entry["groups"]:
+            if group not in details["groups"]:
+                raise ValueError(f"{DETAILS} has no settings of the group {group!r}")
 
 
 def _changed(entry: Mapping[str, Any], claim: Claim) -> bool:
@@ -288,6 +309,7 @@ def _other_packs(entry: Mapping[str, Any], claim: Claim) -> str:
 
 
 def _decompress(details: bytes) -> bytes:
+    """The content of `details.json.xz`; a small file that unpacks to a huge one is refused."""
     with lzma.open(io.BytesIO(details)) as file:
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:

@@ -27,11 +27,10 @@ SUMS = "SHA256SUMS"
 RESULTS = "results"
 MODEL_FILES = ("manifest.json", "metrics.jsonl", "model.safetensors")
 """Files of a trained model that a bundle can have."""
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
+FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 """Valid names of files in a bundle: relative, without hidden files or dots for folders."""
 LARGEST_BUNDLE = 64 * 2**30
 """Bytes of all files of a bundle, unpacked."""
-_BLOCK = 2**20
 README = """# {title}
 
 Results of the study `{study}` at size `{size}`, {date}. Two commands check them, without network access: the first the
@@ -77,17 +76,19 @@ class Bundle:
         Raises:
             ValueError: they are of another study or cannot be read.
         """
-        claims, details = (self._read(f"{RESULTS}/{name}") for name in (CLAIMS, DETAILS))
+        claims = self._read(f"{RESULTS}/{CLAIMS}")
+        details = self._read(f"{RESULTS}/{DETAILS}")
         return parse_results(claims, details, study=study, origin=str(self.path))
 
     def unpack_models(self, folder: Path, keys: Iterable[str]) -> None:
-        """Write its models with these keys to a folder, each to one of its name; others are ignored."""
+        """Write its models with these keys to a folder, each to a folder of its key; other models are ignored."""
         with zipfile.ZipFile(self.path) as archive:
             for key in keys:
                 paths = {name: f"models/{key}/{name}" for name in MODEL_FILES}
-                if set(paths.values()) <= self.sums.keys():
-                    for name, path in paths.items():
-                        write_bytes(folder / key / name, self._content(archive, path))
+                if not set(paths.values()) <= self.sums.keys():  # not in the bundle: it will be trained
+                    continue
+                for name, path in paths.items():
+                    write_bytes(folder / key / name, self._content(archive, path))
 
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:
@@ -123,34 +124,35 @@ def open_bundle(path: Path) -> Bundle:
 
 def _checked_sums(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
     """Hashes by name, after all have been compared."""
-    names = archive.namelist()
-    counts = Counter(names)
-    for name in names:
-        if not NAME.fullmatch(name) or counts[name] > 1:
+    # Names and sizes, before anything is unpacked
+    names = Counter(archive.namelist())
+    for name, count in names.items():
+        if not FILE_NAME.fullmatch(name) or count > 1:
             raise ValueError(f"{path} has a file named {name!r}; a bundle has each file once, at a relative path.")
     if SUMS not in names:
         raise ValueError(f"{path} is not a bundle: it has no {SUMS}.")
-    if (
-        sum(entry.file_size for entry in archive.infolist()) > LARGEST_BUNDLE
-        or archive.getinfo(SUMS).file_size > LARGEST
-    ):
+    total_size = sum(entry.file_size for entry in archive.infolist())
+    if total_size > LARGEST_BUNDLE or archive.getinfo(SUMS).file_size > LARGEST:
         raise ValueError(f"{path} has more than {LARGEST_BUNDLE} bytes unpacked.")
-    lines = archive.read(SUMS).decode("utf-8", "replace").splitlines()
-    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    for name in [*sums, *names]:
-        if name not in counts:
+    # The files are those that the list of hashes names
+    sums: dict[str, str] = {}
+    for line in archive.read(SUMS).decode("utf-8", "replace").splitlines():
+        digest, _, name = line.partition("  ")
+        sums[name] = digest
+    for name in sums:
+        if name not in names:
             raise ValueError(f"{path} is damaged: it lacks {name[:80]!r}, which {SUMS} lists.")
+    for name in names:
         if name not in sums and name != SUMS:
             raise ValueError(f"{path} is damaged: it has {name}, which {SUMS} does not list.")
+    # Their contents have these hashes
     for name, digest in sums.items():
-        content = hashlib.sha256()
         try:
             with archive.open(name) as file:
-                while block := file.read(_BLOCK):
-                    content.update(block)
+                content_digest = hashlib.file_digest(file, "sha256").hexdigest()
         except Exception as error:  # of zipfile, zlib, lzma ...
             raise ValueError(f"{path} is damaged: {name} cannot be read ({error}).") from None
-        if content.hexdigest() != digest:
+        if content_digest != digest:
             raise ValueError(f"{path} is damaged: the SHA-256 of {name} is not that in {SUMS}.")
     return sums
 
@@ -171,21 +173,24 @@ def write_bundle(
     Raises:
         ValueError: with_models, and a model has not been trained.
     """
+    # The files of the bundle: small ones as content, those of models as paths
     model_files = _model_files(specs, models) if with_models else {}
     contents = {f"{RESULTS}/{name}": content for name, content in stored.files.items()}
     contents["README.md"] = _readme(stored.content, title, has_models=with_models).encode()
     contents["requirements.txt"] = _requirements().encode()
     contents["models.json"] = _models(specs, models, model_files).encode()
-    # Hashes of everything, the large files of models too
+    # The hashes of all of them
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     sums |= {name: _sha256(file) for name, file in model_files.items()}
     contents[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())).encode()
+    # Write the archive under another name, so that an interrupted one is never taken for a bundle
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.part")
     try:
         with zipfile.ZipFile(unfinished, "w") as archive:
             for name in sorted({*contents, *model_files}):
-                _add(archive, name, contents[name] if name in contents else model_files[name].read_bytes())
+                content = contents[name] if name in contents else model_files[name].read_bytes()
+                _add(archive, name, content)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -208,21 +213,19 @@ def _model_files(specs: Mapping[str, ModelSpec], models: Path) -> dict[str, Path
 
 def _models(specs: Mapping[str, ModelSpec], models: Path, model_files: Mapping[str, Path]) -> str:
     """Key, seed, digest of the weights and files of each model, as JSON."""
-    listed = [
-        {
-            "key": key,
-            "seed": spec.seed,
-            "weights": weights_digest(models / key),
-            "files": [name for name in model_files if name.startswith(f"models/{key}/")],
-        }
-        for key, spec in sorted(specs.items())
-    ]
+    listed = []
+    for key, spec in sorted(specs.items()):
+        files = [name for name in model_files if name.startswith(f"models/{key}/")]
+        listed.append({"key": key, "seed": spec.seed, "weights": weights_digest(models / key), "files": files})
     return json.dumps(listed, indent=1) + "\n"
 
 
 def _readme(content: Mapping[str, Any], title: str, *, has_models: bool) -> str:
+    """The README with the study, the version and the commit that it needs."""
     source = source_version()
-    commit = f", commit {source['commit']}{' with changes' if source['changed'] else ''}" if source["commit"] else ""
+    commit = ""
+    if source["commit"]:
+        commit = f", commit {source['commit']}{' with changes' if source['changed'] else ''}"
     models = "The trained models are in `models/`." if has_models else "Models that are not in `--out` are trained."
     return README.format(
         title=title,

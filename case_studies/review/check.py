@@ -39,7 +39,8 @@ class CheckResult:
     def tally(self) -> str:
         """Number of claims by status, in words."""
         counts = Counter(check.status for check in self.comparisons)
-        return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status] or status == "differs")
+        named = [status for status in STATUSES if counts[status] or status == "differs"]
+        return ", ".join(f"{counts[status]} {status}" for status in named)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -67,16 +68,19 @@ def check_claims(
         fresh: Whether to train models again that the run's folder has.
         device: Device for training.
     """
+    # Measure all claims again; what they took before estimates the remaining time
     to_measure = run.to_measure(chosen, fresh=True)
     run.train(to_measure, fresh=fresh, device=device)
     costs = {entry["id"]: entry["cost"]["seconds"] for entry in stored.content["claims"] if entry["cost"]}
     errors = run.measure(to_measure, costs)
+    # Compare each with its stored number
     results = [run.result(claim, errors) for claim in chosen]
+    comparisons = [check_claim(stored, result, size=run.size, seed=run.seed) for result in results]
     check = CheckResult(
         study=run.study.name,
         size=run.size,
         against=stored.origin,
-        comparisons=tuple(check_claim(stored, result, size=run.size, seed=run.seed) for result in results),
+        comparisons=tuple(comparisons),
         environment=environment(),
     )
     write_json(run.folder / REPORT, check.to_dict())
@@ -84,6 +88,7 @@ def check_claims(
 
 
 def _number(values: Mapping[str, Any] | None) -> str:
+    """A number with its interval as text."""
     if values is None:
         return "–"
     return interval_text(values["measured"], *interval_ends(values))

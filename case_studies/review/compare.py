@@ -1,6 +1,7 @@
 """One claim measured again: equal to its stored number, within its interval, or different; and what has changed."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -9,8 +10,8 @@ from case_studies.frame.measurement import rounded_interval
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.stored import StoredResults
 
-Status = Literal["same", "within", "differs", "not shipped", "not measured"]
-STATUSES: tuple[Status, ...] = get_args(Status)
+CheckStatus = Literal["same", "within", "differs", "not shipped", "not measured"]
+STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
 ROUNDING = 1e-6
 """Difference of two numbers without an interval that counts as rounding, absolute and relative."""
 COMPARED = {"measured": "number", "interval": "interval", "n": "n", "numbers": "further figures"}
@@ -25,12 +26,12 @@ class ClaimCheck:
     """A claim's stored and its new number."""
 
     claim: str
-    status: Status
+    status: CheckStatus
     """`same`: equal bit for bit. `within`: in the stored interval with the same verdict, and something that may change
     numbers is not as it was. `not shipped`: no stored number. `not measured`: not at this size."""
     reason: str
     """What differs, in words; empty if the status is `same`."""
-    causes: tuple[str, ...]
+    causes: tuple[str, ...] = ()
     """What is not as it was when the number was stored."""
     stored: Mapping[str, Any] | None
     """Number, interval, n and verdict."""
@@ -50,25 +51,31 @@ def check_claim(stored: StoredResults, now: ClaimResult, *, size: str, seed: int
         size: Size of the new measurement.
         seed: Its seed.
     """
-    entry = stored.entry(now.claim)
-    if entry and entry["measured"] is None:
-        entry = None
-    new_entry = json.loads(json.dumps(now.to_dict()))
-    verdict = stored.verdict(now.claim)
-    if entry is None:
-        status, reason, causes = "not shipped", f"{stored.origin} has no number of this claim", ()
-    elif now.measurement is None:
-        is_measurable = size in now.claim.sizes and not now.claim.missing_input
-        status, reason, causes = "differs" if is_measurable else "not measured", now.note, ()
-    else:
-        status, reason, causes = _compare(entry, new_entry, now, verdict, _changes(stored, entry, now, size, seed))
+    claim = now.claim
+    entry = stored.entry(claim)
+    new_entry = json.loads(json.dumps(now.to_dict()))  # as it would be stored
+    measured = _summary(new_entry) if now.measurement else None
+    # Without two numbers there is nothing to compare
+    if entry is None or entry["measured"] is None:
+        reason = f"{stored.origin} has no number of this claim"
+        return ClaimCheck(claim=claim.id, status="not shipped", reason=reason, stored=None, measured=measured)
+    verdict = stored.verdict(claim)
+    stored_summary = {**_summary(entry), "verdict": verdict}
+    if now.measurement is None:
+        is_measurable = size in claim.sizes and not claim.missing_input
+        status = "differs" if is_measurable else "not measured"
+        return ClaimCheck(claim=claim.id, status=status, reason=now.note, stored=stored_summary, measured=None)
+    # Compare them in view of what has changed since
+    changes = _changes(stored, entry, now, size, seed)
+    status, reason = _compare(entry, new_entry, now, verdict, changes)
+    causes = [f"{name}: {text}" for name, text in changes.items() if status != "same"]
     return ClaimCheck(
-        claim=now.claim.id,
+        claim=claim.id,
         status=status,
         reason=reason,
-        causes=causes,
-        stored={**_summary(entry), "verdict": verdict} if entry else None,
-        measured=_summary(new_entry) if now.measurement else None,
+        causes=tuple(causes),
+        stored=stored_summary,
+        measured=measured,
     )
 
 
@@ -78,23 +85,26 @@ def _summary(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _compare(
     entry: Mapping[str, Any], new_entry: Mapping[str, Any], now: ClaimResult, verdict: str, changes: Mapping[str, str]
-) -> tuple[Status, str, tuple[str, ...]]:
-    """Status, reason and causes of two numbers."""
+) -> tuple[CheckStatus, str]:
+    """Status of two numbers, and its reason.
+
+    A different number differs if it contradicts the stored one, or if nothing but data or code can have changed it; it
+    is within if the clock, the seed or the machine can have.
+    """
     different = " and ".join(text for name, text in COMPARED.items() if new_entry[name] != entry[name])
     if not different:
-        return "same", "", ()
-    causes = tuple(f"{name}: {text}" for name, text in changes.items())
+        return "same", ""
     if contradiction := _contradiction(entry, now, verdict):
-        return "differs", contradiction, causes
+        return "differs", contradiction
     if PACKS in changes:
-        return "differs", f"another {different}, on other packs", causes
+        return "differs", f"another {different}, on other packs"
     if MEASURE in changes:
-        return "differs", f"another {different}, and the code of its measure has changed", causes
+        return "differs", f"another {different}, and the code of its measure has changed"
     if CLOCK in changes:
-        return "within", f"another {different}, which depends on the clock", causes
+        return "within", f"another {different}, which depends on the clock"
     if EXPECTED & changes.keys():
-        return "within", f"another {different}; the number is in the stored interval", causes
-    return "differs", f"another {different}, which only code can have changed", causes
+        return "within", f"another {different}; the number is in the stored interval"
+    return "differs", f"another {different}, which only code can have changed"
 
 
 def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str) -> str:
@@ -102,9 +112,11 @@ def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str) -> 
     m = now.measurement
     assert m is not None
     low, high = interval_ends(entry)
+    # A time near its bar may be inconclusive in one of two measurements
     is_noise = not now.claim.repeatable and "inconclusive" in (verdict, now.label)
     if verdict != now.label and not is_noise:
         return f"the verdict is {now.label}, was {verdict}"
+    # The number must be in the stored interval; without one, equal up to rounding
     margin = ROUNDING * (1 + abs(entry["measured"])) if entry.get("exact") else 0.0
     if low - margin <= m.value <= high + margin:
         return ""
@@ -117,12 +129,16 @@ def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str) -> 
 def interval_ends(entry: Mapping[str, Any]) -> tuple[float, float]:
     """The ends of a stored interval; unbounded ones are stored as None."""
     low, high = entry["interval"]
-    return float("-inf") if low is None else low, float("inf") if high is None else high
+    low = -math.inf if low is None else low
+    high = math.inf if high is None else high
+    return low, high
 
 
 def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, size: str, seed: int) -> dict[str, str]:
     """What is not as it was when a number was stored, by name; settings are not compared at another size."""
-    before, after = entry["made"] or {}, now.provenance or {}
+    before = entry["made"] or {}
+    after = now.provenance or {}
+    # What the number depends on, as stored and now
     pairs: dict[str, tuple[Any, Any]] = {
         MEASURE: (entry.get("measure") or now.code, now.code),
         "size": (stored.size, size),
@@ -135,18 +151,22 @@ def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, 
     for name in ("versions", "threads", "hardware"):
         pairs[name] = (before.get(name), after.get(name))
     # Weights may differ where models were trained in another environment
-    models, new_models = before.get("trained") or {}, after.get("trained") or {}
+    models = before.get("trained") or {}
+    new_models = after.get("trained") or {}
     if models.get("weights") != new_models.get("weights"):
         pairs["weights of the models"] = (models.get("weights"), new_models.get("weights"))
         pairs["training"] = (models.get("environments"), new_models.get("environments"))
     # Code of earlier versions was not recorded, so that a number may differ because of it
-    code, new_code = before.get("code"), after.get("code") or {}
+    code = before.get("code")
+    new_code = after.get("code") or {}
     if code is None:
         pairs["source"] = ("not recorded", new_code)
     else:
         pairs["code"] = ({name: code.get(name) for name in new_code}, new_code)
     changes = {name: _difference(old, new) for name, (old, new) in pairs.items() if old != new}
-    return changes if now.claim.repeatable else changes | {CLOCK: "times change with what else the machine does"}
+    if not now.claim.repeatable:
+        changes[CLOCK] = "times change with what else the machine does"
+    return changes
 
 
 def _difference(old: Any, new: Any) -> str:
@@ -154,9 +174,10 @@ def _difference(old: Any, new: Any) -> str:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         texts = []
         for name in dict.fromkeys([*old, *new]):
-            if old.get(name) != new.get(name):
-                text = _difference(old.get(name), new.get(name))
-                texts.append(text if isinstance(old.get(name), Mapping) else f"{name} {text}")
+            old_value, new_value = old.get(name), new.get(name)
+            if old_value != new_value:
+                text = _difference(old_value, new_value)
+                texts.append(text if isinstance(old_value, Mapping) else f"{name} {text}")
         return ", ".join(texts)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) == 1:
         return _difference(old[0], new[0])
@@ -164,5 +185,6 @@ def _difference(old: Any, new: Any) -> str:
 
 
 def _short(value: Any) -> str:
+    """A plain value as text of at most 60 characters."""
     text = value if isinstance(value, str) and value.isprintable() else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

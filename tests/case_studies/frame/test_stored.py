@@ -130,7 +130,7 @@ def test_each_figure_names_the_command_that_makes_it(shipped, tmp_path):
         (lambda folder: (folder / DETAILS).write_bytes(b"x"), r"cannot be read: LZMAError"),
         (
             lambda folder: (folder / DETAILS).write_bytes(lzma.compress(b"{}")),
-            "cannot be read: KeyError: 'groups'",
+            "cannot be read: ValueError: details.json.xz has no groups",
         ),
         (
             lambda folder: (folder / DETAILS).write_bytes(lzma.compress(b'{"figures":{},"groups":{"few":1,"more":1}}')),

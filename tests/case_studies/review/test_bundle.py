@@ -179,7 +179,7 @@ def edited(**changes):
         ),
         (edited(interval=[1]), True, "has an invalid interval"),
         (edited(verdict="\x1b[31m"), True, "has an invalid verdict"),
-        (edited(groups=["unknown"]), True, "cannot be read: KeyError: 'unknown'"),
+        (edited(groups=["unknown"]), True, "details.json.xz has no settings of the group 'unknown'"),
     ],
 )
 def test_damaged_and_hostile_bundles_are_refused(bundled, tmp_path, change, sums, words):
