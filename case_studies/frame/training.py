@@ -51,15 +51,24 @@ def plan_training(specs: Iterable[ModelSpec], folder: Path, *, n_jobs: int) -> P
         folder: Folder of trained models.
         n_jobs: Number of processes.
     """
-    runs = [(spec, RunFolder(folder / spec.key)) for spec in specs]
-    missing = [spec for spec, run in runs if not run.finished]
-    curves = [(spec, run.read_metrics()) for spec, run in runs if run.finished]
-    # The speed of the models that are trained and have a learning curve
-    timed = [(training_operations(spec), curve[-1]["seconds"]) for spec, curve in curves if curve]
-    operations, seconds = (float(sum(column)) for column in zip(*timed, strict=True)) if timed else (0.0, 0.0)
-    to_train = float(sum(training_operations(spec) for spec in missing))
+    # The missing models, and operations and seconds of those that are trained and have a learning curve
+    missing: list[ModelSpec] = []
+    trained = 0
+    operations, seconds = 0.0, 0.0
+    for spec in specs:
+        run = RunFolder(folder / spec.key)
+        if not run.finished:
+            missing.append(spec)
+            continue
+        trained += 1
+        curve = run.read_metrics()
+        if curve:
+            operations += training_operations(spec)
+            seconds += curve[-1]["seconds"]
+    # At their speed, the missing ones take this long
+    to_train = float(sum(map(training_operations, missing)))
     return Plan(
-        trained=len(curves),
+        trained=trained,
         missing=len(missing),
         operations=to_train,
         seconds=to_train * seconds / operations if operations and seconds else None,
@@ -84,6 +93,7 @@ def missing_models(specs: Iterable[ModelSpec], folder: Path, *, fresh: bool) -> 
             if not fresh and RunFolder(folder / model.key).finished:
                 break  # so its pretrained model is not needed
             missing[model.key] = model
+    # A stage for each number of models that a model starts from
     by_stage: dict[int, list[ModelSpec]] = {}
     for spec in sorted(missing.values(), key=training_operations, reverse=True):
         by_stage.setdefault(len(spec.sources), []).append(spec)

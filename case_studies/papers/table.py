@@ -39,7 +39,7 @@ HOW_TO_READ = (
 
 SourceRead = Literal["text", "code", "no"]
 """Where an item was read: in the paper's text or figures, only in the authors' code, or not at all."""
-MARKS = {"text": "", "code": " (read in the authors' code only)", "no": " (**not checked against the paper**)"}
+READ_MARKS = {"text": "", "code": " (read in the authors' code only)", "no": " (**not checked against the paper**)"}
 """What the table adds to an item, by where it was read."""
 
 
@@ -238,7 +238,7 @@ def _rows(item: PaperItem, sources: Mapping[str, str], results: Mapping[str, Stu
         cells.append(f"**{'also missing' if item.claims else 'missing'}**: {_cell(item.missing)} | | | | |")
     if item.nothing_to_test:
         cells.append(f"nothing to test: {_cell(item.nothing_to_test)} | | | | |")
-    first = f"| **{_cell(item.item)}** | {_cell(item.says)}{MARKS[item.read]} | {cells[0]} |"
+    first = f"| **{_cell(item.item)}** | {_cell(item.says)}{READ_MARKS[item.read]} | {cells[0]} |"
     return [first, *(f"| | | {cell} |" for cell in cells[1:])]
 
 

@@ -41,6 +41,7 @@ def weakest_variable(result: ImplementsResult) -> tuple[str, Interval]:
 
     Of an algorithm without such a variable, that of all variables; NaN if none could be tested.
     """
+    # Findings about the algorithm, not about its rivals
     of_algorithm = [finding for finding in result.findings if finding.algorithm == result.algorithm]
     tested = [finding for finding in of_algorithm if finding.status != "not tested"]
     internal = [finding for finding in tested if finding.internal]
@@ -54,6 +55,7 @@ def measure_algorithm_share(
     evidence: Evidence, *, groups: Sequence[str], algorithm: AlgorithmFor, rivals: Sequence[AlgorithmFor]
 ) -> Measurement:
     """Share of the models that have learned their task which implement an algorithm, with its exact interval."""
+    # Test every model that has learned its task; a row and a verdict each
     rows: list[list] = [["group", "seed", "verdict", "answers as it says", "weakest variable", "accuracy", "reason"]]
     verdicts: Counter[str] = Counter()
     for group in groups:
@@ -66,6 +68,7 @@ def measure_algorithm_share(
             answers = next(answers for answers in result.answers if answers.algorithm == result.algorithm)
             variable, share = weakest_variable(result)
             rows.append([group, spec.seed, verdict, answers.accuracy.text(), variable, share.text(), result.reason])
+    # The share of these models
     n = sum(verdicts.values())
     excluded = excluded_models(evidence, groups)
     if not n:

@@ -41,16 +41,20 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; empty where the size does not audit the group."""
     seeds, scale = SEEDS[size], SCALES[size]
     specs_by_group: dict[str, list[ModelSpec]] = {}
+    # LEGO by weight tying and start, with further seeds of the models without mimicking
     for name, (tied, start) in STARTS.items():
-        kind = ("tied" if tied else "untied") if start == "mimic" else "unseeded"
+        kind = "tied" if tied else "untied"
+        if start != "mimic":
+            kind = "unseeded"
         specs_by_group[name] = chain_models(seeds[kind], tied=tied, association=start)
         if name in NO_MIMICKING:
             specs_by_group[more_seeds(name)] = with_seeds(specs_by_group[name], FURTHER_SEEDS, size)
+    # Dyck by positional encoding
     for positions in ("none", "linear"):
         specs_by_group[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
+    # Template tasks with and without a I, with a large training alphabet: such models are most likely to have learned
     for name, n in (("aba-abb", max(scale.grid)), ("same-different", SAME_DIFFERENT[size])):
         for label, variant in (("plain", PLAIN), ("identity", A)):
-            # a large training alphabet: its models are the most likely to have learned the task
             large = template_models(size, name.replace("-", "_"), [n], variant)
             specs_by_group[f"{name}-{label}"] = large[: seeds["template"]]
     return specs_by_group

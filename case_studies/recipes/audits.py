@@ -61,6 +61,7 @@ def audit_models(evidence: Evidence, groups: Sequence[str]) -> Iterator[AuditedM
 
 @once_per_model
 def _audit(evidence: Evidence, spec: ModelSpec) -> AuditResult:
+    """The audit of a model with up to the largest number of sequences of the study's size."""
     return audit(
         evidence.run(spec).model,
         spec.task,
@@ -85,10 +86,13 @@ def needed_heads(result: AuditResult) -> np.ndarray:
 def _of_layer(result: AuditResult, layer: int | None) -> np.ndarray:
     """Mask of the heads of a layer, which may be counted from the end; of all heads without one."""
     layers = np.array([head.layer for head in result.heads])
-    return np.full(len(layers), True) if layer is None else layers == range(layers.max() + 1)[layer]
+    if layer is None:
+        return np.full(len(layers), True)
+    return layers == range(layers.max() + 1)[layer]
 
 
 def _verdicts(result: AuditResult) -> np.ndarray:
+    """The verdict on each head."""
     return np.array([head.verdict for head in result.heads])
 
 
@@ -110,7 +114,10 @@ def measure_head_share(
 ) -> Measurement:
     """Share of faithful heads among readable ones, or of hidden heads among needed ones; of one layer if given."""
     models = list(audit_models(evidence, groups))
-    select_heads, verdict = (readable_heads, "faithful") if among == "readable" else (needed_heads, "hidden")
+    if among == "readable":
+        select_heads, verdict = readable_heads, "faithful"
+    else:
+        select_heads, verdict = needed_heads, "hidden"
     masks = [select_heads(model.result) & _of_layer(model.result, layer) for model in models]
     # Heads of each model: all that are selected, those with the verdict, and those without any
     verdicts = [_verdicts(model.result)[mask] for model, mask in zip(models, masks, strict=True)]
@@ -119,7 +126,8 @@ def measure_head_share(
     undecided = [int((labels == "undecided").sum()) for labels in verdicts]
     # Undecided heads are misses at the lower end and hits at the upper end
     low = float(head_share(hits, heads).low)
-    high = float(head_share([hit + open_ for hit, open_ in zip(hits, undecided, strict=True)], heads).high)
+    hits_at_most = [n_hits + n_open for n_hits, n_open in zip(hits, undecided, strict=True)]
+    high = float(head_share(hits_at_most, heads).high)
     n_decided = sum(heads) - sum(undecided)
     n_models = sum(len(evidence.specs(group)) for group in groups)
     return Measurement(
@@ -156,11 +164,13 @@ def _verdicts_by_group(models: Sequence[AuditedModel], masks: Sequence[np.ndarra
     """Number of selected heads by group and verdict."""
     rows: list[list] = [["group", "models", "heads", *HEAD_VERDICTS]]
     for group in dict.fromkeys(model.group for model in models):
-        masks_of_group = [
-            (model.result, mask) for model, mask in zip(models, masks, strict=True) if model.group == group
-        ]
-        counts = Counter(verdict for result, mask in masks_of_group for verdict in _verdicts(result)[mask].tolist())
-        rows.append([group, len(masks_of_group), sum(counts.values()), *(counts[name] for name in HEAD_VERDICTS)])
+        counts: Counter[str] = Counter()
+        n_models = 0
+        for model, mask in zip(models, masks, strict=True):
+            if model.group == group:
+                counts.update(_verdicts(model.result)[mask].tolist())
+                n_models += 1
+        rows.append([group, n_models, sum(counts.values()), *(counts[verdict] for verdict in HEAD_VERDICTS)])
     return rows
 
 
@@ -170,8 +180,10 @@ def _verdicts_by_label(models: Sequence[AuditedModel], masks: Sequence[np.ndarra
     for model, mask in zip(models, masks, strict=True):
         heads = [head for head, selected in zip(model.result.heads, mask, strict=True) if selected]
         counts.update((head.label, head.verdict) for head in heads)
-    labels = sorted({label for label, _ in counts})
-    return [["label", *HEAD_VERDICTS], *([label, *(counts[label, name] for name in HEAD_VERDICTS)] for label in labels)]
+    rows: list[list] = [["label", *HEAD_VERDICTS]]
+    for label in sorted({label for label, _ in counts}):
+        rows.append([label, *(counts[label, verdict] for verdict in HEAD_VERDICTS)])
+    return rows
 
 
 def _chart(models: Sequence[AuditedModel]):
@@ -213,6 +225,7 @@ def head_share_claim(
         **fields: Other fields of the claim, such as `sizes`, or another `measure`.
     """
     fields.setdefault("measure", partial(measure_head_share, groups=groups, among=among, layer=layer))
+    against_one_half = Above(0.5) if above else Below(0.5)
     return Claim(
         id=name,
         source=source,
@@ -220,7 +233,7 @@ def head_share_claim(
         needs=groups,
         method="Share of the heads with a decided verdict; its interval, over models, counts undecided heads as hits "
         "at the upper end and as misses at the lower end",
-        rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5) if above else Below(0.5)),
+        rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), against_one_half),
         preregistration=preregistration,
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
         **fields,

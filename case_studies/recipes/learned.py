@@ -24,11 +24,12 @@ def has_learned(evidence: Evidence, spec: ModelSpec) -> bool:
 
 def excluded_models(evidence: Evidence, groups: Sequence[str]) -> list[tuple[str, list[list]]]:
     """The table of the models that have not learned their task, with its title; an empty list if all have."""
-    rows: list[list] = [
-        [group, spec.seed, f"{lowest_accuracy(evidence, spec):.3f}"]
-        for group in groups
-        for spec in evidence.specs(group)
-        if not has_learned(evidence, spec)
-    ]
+    rows: list[list] = []
+    for group in groups:
+        for spec in evidence.specs(group):
+            if not has_learned(evidence, spec):
+                rows.append([group, spec.seed, f"{lowest_accuracy(evidence, spec):.3f}"])
+    if not rows:
+        return []
     title = f"Excluded: {len(rows)} models with an accuracy below {LEARNED}"
-    return [(title, [["group", "seed", "lowest accuracy"], *rows])] if rows else []
+    return [(title, [["group", "seed", "lowest accuracy"], *rows])]

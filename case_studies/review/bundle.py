@@ -149,7 +149,7 @@ def _checked_sums(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
     for name, digest in sums.items():
         try:
             with archive.open(name) as file:
-                content_digest = hashlib.file_digest(file, "sha256").hexdigest()
+                content_digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # has readinto
         except Exception as error:  # of zipfile, zlib, lzma ...
             raise ValueError(f"{path} is damaged: {name} cannot be read ({error}).") from None
         if content_digest != digest:
