@@ -33,7 +33,7 @@ BASELINES = (
 """
 MOST_DRAWS = 1_000_000
 """Largest number of draws for a simulated baseline: long prefixes get fewer patterns, each with more rows."""
-FEWEST_DRAWS = 8
+FEWEST_PAIRS = 8
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Float[np.ndarray, "..."]]
 
@@ -75,15 +75,19 @@ def simulated_distance(
         n: Number of pairs, at least 2.
         generator: Source of randomness.
     """
-    sizes = n_keys[n_keys > 0]
-    starts = np.cumsum(sizes) - sizes
+    # The rows of a pattern follow each other in one vector; a row starts where the one before ends.
+    row_sizes = n_keys[n_keys > 0]
+    row_starts = np.cumsum(row_sizes) - row_sizes
+    pattern_size = int(row_sizes.sum())
     distances = np.empty(n)
-    at_once = max(1, MOST_DRAWS // (2 * int(sizes.sum())))
-    for start in range(0, n, at_once):
-        pairs = min(at_once, n - start)
-        weights = draw(generator, (2, pairs, int(sizes.sum())))  # the rows of a pattern, one after another
-        weights /= np.repeat(np.add.reduceat(weights, starts, axis=-1), sizes, axis=-1)
-        distances[start : start + pairs] = np.square(weights[0] - weights[1]).sum(-1)
+    pairs_at_once = max(1, MOST_DRAWS // (2 * pattern_size))
+    for start in range(0, n, pairs_at_once):
+        n_pairs = min(pairs_at_once, n - start)
+        # Draw both patterns of each pair, and normalise their rows.
+        weights = draw(generator, (2, n_pairs, pattern_size))
+        row_sums = np.add.reduceat(weights, row_starts, axis=-1)
+        weights /= np.repeat(row_sums, row_sizes, axis=-1)
+        distances[start : start + n_pairs] = np.square(weights[0] - weights[1]).sum(-1)
     return float(distances.mean()), float(distances.std(ddof=1) / n**0.5)
 
 
@@ -116,18 +120,21 @@ def fixed_baselines(
         n: Largest number of pairs in a simulated baseline.
         seed: Determines the draws.
     """
+    # In closed form.
     length = int((n_keys > 0).sum())
     closed = {
         FLAT: flat_simplex_distance(n_keys),
         f"{FLAT}, unmasked": flat_simplex_distance(np.full(length, length)),
         ONE_HOT: one_hot_distance(n_keys),
     }
-    cells = [(closed[name], 0.0) if name in closed else _simulated(name, n_keys, n, seed) for name in BASELINES[:-1]]
-    values, errors = np.array(cells).T
-    return values, errors
-
-
-def _simulated(name: str, n_keys: Int[np.ndarray, " query"], n: int, seed: int) -> tuple[float, float]:
-    affordable = max(FEWEST_DRAWS, MOST_DRAWS // (2 * int(n_keys.sum())))
-    generator = np.random.default_rng(derived_seed(seed, "baseline", name))
-    return simulated_distance(SIMULATED[name], n_keys, n=min(n, affordable), generator=generator)
+    # Long prefixes get fewer pairs in a simulation.
+    n_pairs = min(n, max(FEWEST_PAIRS, MOST_DRAWS // (2 * int(n_keys.sum()))))
+    values, errors = [], []
+    for name in BASELINES[:-1]:
+        value, error = closed.get(name, np.nan), 0.0
+        if name in SIMULATED:
+            generator = np.random.default_rng(derived_seed(seed, "baseline", name))
+            value, error = simulated_distance(SIMULATED[name], n_keys, n=n_pairs, generator=generator)
+        values.append(value)
+        errors.append(error)
+    return np.array(values), np.array(errors)

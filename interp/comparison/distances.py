@@ -29,12 +29,14 @@ def pair_distances(patterns: Float[Tensor, "model head query key"]) -> Float[np.
     stop = 0
     for block in patterns.split(max(1, WEIGHTS_PER_STEP // max(1, models * heads * keys)), dim=2):
         stop += block.shape[2]
-        if not block[..., stop:].any():  # no weight on later keys: causal patterns are half the work
+        # Without weight on later keys these are left out: causal patterns are half the work.
+        if not block[..., stop:].any():
             block = block[..., :stop]
         weights = block.to(torch.float64, copy=True)
         weights -= weights.mean(0)
         rows = weights.flatten(2).transpose(0, 1)
         gram += rows @ rows.mT
+    # |x - y|^2 = |x|^2 + |y|^2 - 2 x y
     norm = gram.diagonal(dim1=1, dim2=2)
     distance = (norm[:, :, None] + norm[:, None, :] - 2 * gram).clamp_min(0)
     distance.diagonal(dim1=1, dim2=2).zero_()
@@ -72,12 +74,14 @@ def bootstrap_pairs(
     mean = mean_over_pairs(distance)
     if n == 2:
         return mean, np.full(cells, np.nan), np.full(cells, np.nan)
+    # How often each resample contains each model, and its number of pairs of different models.
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
     counts = counts[counts.max(1) < n]
-    pairs = n**2 - (counts**2).sum(1)
+    n_pairs = n**2 - (counts**2).sum(1)
+    # The mean of each resample in each cell.
     flat = distance.reshape(-1, n, n)
-    figures = ((counts @ flat) * counts).sum(-1) / pairs
-    low, high = np.quantile(figures, [(1 - confidence) / 2, (1 + confidence) / 2], axis=1)
+    means = ((counts @ flat) * counts).sum(-1) / n_pairs
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=1)
     return mean, low.reshape(cells), high.reshape(cells)
 
 

@@ -35,10 +35,12 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
         title: Title of the chart.
     """
     table = table.assign(line=[label_text(by, row) for row in table[list(by)].itertuples(index=False, name=None)])
+    # Of many lines, those with the same first label share a colour.
     across = step_axis(int(table["step"].max()))
     coloured_by = "line" if table["line"].nunique() <= MOST_LINES else by[0]
     colour_title = None if coloured_by == "line" else coloured_by
     colour = colour_by(coloured_by, map(str, table[coloured_by]), title=colour_title)
+    # Bands of the intervals below the lines.
     ends = [name for name in ("low", "high") if name in table]
     columns = ["seed", "step", *dict.fromkeys(["line", coloured_by]), value, *ends]
     base = alt.Chart(table[columns].astype({coloured_by: str})).encode(detail="line:N")
@@ -69,18 +71,23 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
     """
     cells: Any = table.groupby(["step", y, x], sort=False)[value].mean().reset_index()
     steps = sorted(set(cells["step"]))
-    cells[FRAME] = cells["step"].map({step: index for index, step in enumerate(steps)})
-    columns, rows = (list(dict.fromkeys(table[name].tolist())) for name in (x, y))
+    index_of_step = {step: index for index, step in enumerate(steps)}
+    cells[FRAME] = cells["step"].map(index_of_step)
+    columns = list(dict.fromkeys(table[x].tolist()))
+    rows = list(dict.fromkeys(table[y].tolist()))
+    # The slider, and a map of its snapshot on one scale for all.
     slider = alt.binding_range(min=0, max=len(steps) - 1, step=1, name=f"{FRAME} ")
     chosen = alt.param(name="chosen", value=len(steps) - 1, bind=slider)
     low, high = float(cells[value].min()), float(cells[value].max())
     scale = alt.Scale(scheme="viridis", domain=[low, high if high > low else low + 1])
-    height, width = max(60, 26 * len(rows)), max(160, 34 * len(columns))
+    height = max(60, 26 * len(rows))
+    width = max(160, 34 * len(columns))
+    short_names = max(map(len, map(str, columns))) < 5
     map_ = (
         alt.Chart(cells)
         .mark_rect()
         .encode(
-            alt.X(f"{x}:N", sort=columns, axis=alt.Axis(labelAngle=0 if max(map(len, map(str, columns))) < 5 else -90)),
+            alt.X(f"{x}:N", sort=columns, axis=alt.Axis(labelAngle=0 if short_names else -90)),
             alt.Y(f"{y}:N", sort=rows[::-1]),
             alt.Color(f"{value}:Q", scale=scale),
             tooltip=[f"{y}:N", f"{x}:N", "step:Q", *numbers(value)],
@@ -109,14 +116,15 @@ def onset_chart(onsets: Any, *, last: int, title: str) -> alt.TopLevelMixin:
         last: Last step of the axis.
         title: Title of the chart.
     """
-    table: Any = onsets.assign(there=np.isfinite(onsets["onset"]))
+    # Infinite steps are drawn at the end of the axis, hollow.
+    table: Any = onsets.assign(reached=np.isfinite(onsets["onset"]))
     table = table.assign(**{name: table[name].clip(0, last) for name in ("onset", "low", "high")})
     sort = table.sort_values("onset")["label"].tolist()
     base = alt.Chart(table.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
     tooltip = ["label:N", "step:Q", "low:Q", "high:Q", "never:Q", "n:Q", *numbers("coverage", digits=".1%")]
     across = step_axis(last)
     spread = base.mark_rule().encode(step_axis(last, "low"), alt.X2("high:Q"), tooltip=tooltip)
-    filled = alt.condition("datum.there", alt.value("#0b6e8a"), alt.value("#fff"))
+    filled = alt.condition("datum.reached", alt.value("#0b6e8a"), alt.value("#fff"))
     dots = base.mark_point(filled=True, size=50, stroke="#0b6e8a", opacity=1).encode(
         across, color=filled, tooltip=tooltip
     )

@@ -35,6 +35,7 @@ def development_page(run: TrainingRun, results: Sequence[OverTraining], path: st
         raise ValueError("results is empty; give results of interp.over_training, such as of interp.probe.")
     for result in results:
         check_class("a result", result, OverTraining)
+    # The loss above one chart per result, over one axis of steps.
     charts: list[Any] = [_loss(run)]
     for result in results:
         rows = result.rows(seed=_seed_in(result, seed))
@@ -44,9 +45,10 @@ def development_page(run: TrainingRun, results: Sequence[OverTraining], path: st
             title="Over training",
             text="Loss on top, below it what each analysis finds at each snapshot; bands are 95 % intervals.",
             chart=alt.vconcat(*charts).resolve_scale(x="shared", color="independent"),
-        ),
-        *(_section(result, run.manifest["chance"]) for result in results),
+        )
     ]
+    # Then the onsets of each result.
+    sections += [_onset_section(result, run.manifest["chance"]) for result in results]
     lead = f"{len(run.snapshots)} snapshots. The run: {run}."
     identity = page_identity(run.model, run.task, seed=seed)
     return write_page(path, title="How this model developed", lead=lead, sections=sections, identity=identity)
@@ -76,18 +78,21 @@ def _loss(run: TrainingRun) -> alt.TopLevelMixin:
     )
 
 
-def _section(result: OverTraining, chance: float) -> Section:
+def _onset_section(result: OverTraining, chance: float) -> Section:
     """Onsets of a result: above an untrained model, above chance, or above 0."""
-    onsets = result.onsets(null=chance if result.value == "accuracy" and "untrained" not in result.columns else None)
+    above_chance = result.value == "accuracy" and "untrained" not in result.columns
+    onsets = result.onsets(null=chance if above_chance else None)
+    # A row for each label that has an onset.
     rows: list[list[Any]] = [[*onsets.by, "onset", "after step", "at the latest"]]
     table: Any = onsets.to_dataframe()
     for row in table[np.isfinite(table["onset"])].itertuples(index=False):
         *labels, onset, low, high, _, _, _ = row
-        rows.append([*map(str, labels), *(f"{value:.0f}" for value in (onset, max(low, 0), high))])
-    without = len(table) + 1 - len(rows)
+        steps = [f"{step:.0f}" for step in (onset, max(low, 0), high)]
+        rows.append([*map(str, labels), *steps])
+    n_without = len(table) + 1 - len(rows)
     text = f"First step from which {result.value} stays above {onsets.null}, with the lower end of its interval."
-    if without:
-        text += f" Not by the last step: {without} of {len(table)}, which are not listed."
+    if n_without:
+        text += f" Not by the last step: {n_without} of {len(table)}, which are not listed."
     if result.skipped:
         text += f" {len(result.skipped)} snapshots were refused: {result.skipped[0][2]}"
     return Section(title=f"Onsets: {result.verb}", text=text, table=rows if len(rows) > 1 else [])

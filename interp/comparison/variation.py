@@ -100,15 +100,18 @@ class VariationResult(Result):
         """A point and an interval per layer, the shuffled-keys baseline as points, the flat simplex as a line."""
         from interp.view.charts import dots
 
-        flat, shuffled = (self.baseline[self.baselines.index(name)] for name in (FLAT, SHUFFLED))
+        flat = self.baseline[self.baselines.index(FLAT)]
+        shuffled = self.baseline[self.baselines.index(SHUFFLED)]
+        # The models and the baseline, whose interval is a point.
         columns = {}
         for name, ends in self.variation.columns("variation").items():
             columns[name] = np.stack([np.where(np.isnan(ends), self.variation, ends), shuffled])
+        table = self._table({"patterns": ("models", SHUFFLED), "layer": range(len(shuffled))}, **columns)
         return dots(
-            self._table({"what": ("models", SHUFFLED), "layer": range(len(shuffled))}, **columns),
+            table,
             x="layer",
             y="variation",
-            series="what",
+            series="patterns",
             rule=float(flat[0]),
             domain=(0.0, 1.05 * float(max(flat[0], columns["high"].max()))),
             title=f"squared distance between patterns, {self.n} models, {self.n_pairs} pairs; dashed: flat simplex",
@@ -186,6 +189,7 @@ def attention_variation(
             f"n_sampled is {n_sampled}, n_baseline {n_baseline} and resamples {resamples}; choose n_sampled 0 or more "
             "and 2 or more of the others."
         )
+    # Distances and entropies on each prefix.
     nets = _checked(models, task)
     n = len(nets)
     readings: list[_Reading] = []
@@ -199,9 +203,8 @@ def attention_variation(
     entropies, lows, highs = bootstrap_mean(entropy, seed=derived_seed(seed, "models"), resamples=resamples)
     if n == 2:
         lows, highs = np.full((2, *entropies.shape), np.nan)
-    nats, relative = (
-        Interval(value=entropies[:, unit], low=lows[:, unit], high=highs[:, unit], n=n) for unit in (0, 1)
-    )
+    nats = Interval(value=entropies[:, 0], low=lows[:, 0], high=highs[:, 0], n=n)
+    relative = Interval(value=entropies[:, 1], low=lows[:, 1], high=highs[:, 1], n=n)
     baseline, error = _baselines(readings, n_baseline, seed)
     return VariationResult(
         prefixes=tuple(reading.text for reading in readings),
@@ -233,7 +236,8 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
     indices: dict[int, int] = {}
     nets: list[Net] = []
     for index, model in enumerate(models):
-        model = model.model if isinstance(model, TrainingRun) else model
+        if isinstance(model, TrainingRun):
+            model = model.model
         if not isinstance(model, AnyModel):
             raise ValueError(
                 f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
@@ -241,6 +245,7 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
             )
         net = prepare_model(model, "attention_variation", task)
         nets.append(net)
+        # Each model once, all of the same shape, and with the task's vocabulary.
         identity = id(net.bridge if isinstance(net, BridgeModel) else net)
         if indices.setdefault(identity, index) != index:
             raise ValueError(
@@ -296,13 +301,14 @@ class _Reading:
 @torch.no_grad()
 def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     """Compare the patterns of all models on each example."""
-    cfg, pos = models[0].cfg, batch.tokens.shape[1]
-    size = max(1, WEIGHTS_AT_ONCE // (len(models) * cfg.n_layers * cfg.n_heads * pos**2))
-    for part in chunks(batch, size):
-        yield from _read_part(models, task, part)
+    cfg = models[0].cfg
+    weights_of_example = len(models) * cfg.n_layers * cfg.n_heads * batch.tokens.shape[1] ** 2
+    for chunk in chunks(batch, max(1, WEIGHTS_AT_ONCE // weights_of_example)):
+        yield from _read_chunk(models, task, chunk)
 
 
-def _read_part(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
+def _read_chunk(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
+    # Patterns of all models, without the rows of padding.
     tokens, mask = batch.tokens, batch.attention_mask
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     n_keys = visible_keys(models[0].cfg, tokens, mask).sum(-1) * real
@@ -310,7 +316,8 @@ def _read_part(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading
     if mask is not None:
         patterns *= mask[:, None, :, None]
     for row, keys in enumerate(n_keys):
-        layers, text = patterns[:, :, row], task.text(tokens[row][real[row]])
+        layers = patterns[:, :, row]
+        text = task.text(tokens[row][real[row]])
         if keys.max() < 2:
             raise ValueError(
                 f"prefixes has {text!r}, which is a single token; give a prefix in which a query sees several keys."
@@ -327,19 +334,29 @@ def _read_part(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading
 def _entropy(
     patterns: Float[Tensor, "model head query key"], n_keys: Int[Tensor, " query"]
 ) -> Float[np.ndarray, "model 2"]:
-    rows = torch.special.entr(patterns).sum(-1).double()[..., n_keys > 1]
-    largest = n_keys[n_keys > 1].double().log()
-    return torch.stack([rows.mean((1, 2)), (rows / largest).mean((1, 2))], 1).numpy()
+    """Mean entropy over heads and the rows with several keys: in nats, and as a fraction of the maximum."""
+    several = n_keys > 1
+    entropy = torch.special.entr(patterns).sum(-1).double()[..., several]
+    highest = n_keys[several].double().log()
+    return torch.stack([entropy.mean((1, 2)), (entropy / highest).mean((1, 2))], 1).numpy()
 
 
 def _baselines(
     readings: list[_Reading], n: int, seed: int
 ) -> tuple[Float[np.ndarray, "baseline prefix layer"], Float[np.ndarray, "baseline layer"]]:
     """Value per prefix and layer; standard error of the mean over prefixes, as if they shared their draws."""
-    n_keys_by_bytes = {reading.n_keys.tobytes(): reading.n_keys for reading in readings}
-    by_n_keys = {key: fixed_baselines(n_keys, n=n, seed=seed) for key, n_keys in n_keys_by_bytes.items()}
-    values, errors = zip(*(by_n_keys[reading.n_keys.tobytes()] for reading in readings), strict=True)
+    # Baselines that depend only on the numbers of visible keys: computed once for all prefixes that share them.
+    by_n_keys: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+    for reading in readings:
+        key = reading.n_keys.tobytes()
+        if key not in by_n_keys:
+            by_n_keys[key] = fixed_baselines(reading.n_keys, n=n, seed=seed)
+    fixed = [by_n_keys[reading.n_keys.tobytes()] for reading in readings]
+    # They are the same for every layer.
     layers = np.ones(len(readings[0].shuffled))
-    fixed, error = np.stack(values, 1)[..., None] * layers, np.stack(errors, 1)[..., None] * layers
+    values = np.stack([prefix_values for prefix_values, _ in fixed], 1)[..., None] * layers
+    errors = np.stack([prefix_errors for _, prefix_errors in fixed], 1)[..., None] * layers
+    # The last baseline is that of the models' own rows, which has no error.
     shuffled = np.stack([reading.shuffled for reading in readings])[None]
-    return np.concatenate([fixed, shuffled]), np.concatenate([error.mean(1), np.zeros((1, len(layers)))])
+    no_error = np.zeros((1, len(layers)))
+    return np.concatenate([values, shuffled]), np.concatenate([errors.mean(1), no_error])

@@ -171,10 +171,14 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
     _check(model)
     heads = _heads(model)
     d_model, rank = heads.diagonal.shape[-1], heads.spectrum.shape[-1]
+    # Cosines, also those with the scaled identity that the model adds.
     shifted = heads.diagonal + heads.scalar[..., None]
     cosine = _cosine(heads.diagonal, heads.off_square)
-    n, p = n_null * int(heads.present.sum()), np.full(heads.present.shape, np.nan)
-    p_holm, present = p.copy(), heads.present.numpy()
+    # p values of the matrices that exist.
+    n = n_null * int(heads.present.sum())
+    present = heads.present.numpy()
+    p = np.full(present.shape, np.nan)
+    p_holm = p.copy()
     p[present] = _upper_tail(heads, n, seed)
     p_holm[present] = holm(p[present])
 
@@ -230,10 +234,14 @@ def _heads(model: Any) -> _Heads:
     present = torch.ones(model.cfg.n_layers, model.cfg.n_heads, len(MATRICES), dtype=torch.bool)
     scalar = torch.zeros(present.shape, dtype=torch.float64)
     for layer in range(model.cfg.n_layers):
-        a, b = _factors(model, layer)  # M = a b^T is never formed
-        spectrum.append(torch.linalg.svdvals(torch.linalg.qr(a, mode="r").R @ torch.linalg.qr(b, mode="r").R.mT))
-        diagonal.append((a * b).sum(-1))
-        total.append((a.sum(-2) * b.sum(-2)).sum(-1))
+        # The matrix left right^T is never formed: its singular values are those of the product of both R.
+        left, right = _factors(model, layer)
+        left_r = torch.linalg.qr(left, mode="r").R
+        right_r = torch.linalg.qr(right, mode="r").R
+        spectrum.append(torch.linalg.svdvals(left_r @ right_r.mT))
+        diagonal.append((left * right).sum(-1))
+        total.append((left.sum(-2) * right.sum(-2)).sum(-1))
+        # Which heads have W_Q W_K^T, and the scaled identities.
         present[layer, :, 0] = torch.tensor(_learned(model, layer))
         attention = model.block(layer).attention if hasattr(model, "block") else None
         for matrix, name in enumerate(("a", "b")):
@@ -245,11 +253,14 @@ def _heads(model: Any) -> _Heads:
 def _factors(
     model: Any, layer: int
 ) -> tuple[Float[Tensor, "head matrix d_model d_head"], Float[Tensor, "head matrix d_model d_head"]]:
+    """Factors whose products are W_Q W_K^T / attn_scale, or zero without, and W_V W_O."""
     attn = model.blocks[layer].attn
-    value, output = attn.W_V.double().cpu(), attn.W_O.double().cpu().mT
+    value = attn.W_V.double().cpu()
+    output = attn.W_O.double().cpu().mT
     query = key = torch.zeros_like(value)
     if any(_learned(model, layer)):
-        query, key = attn.W_Q.double().cpu() / attention_scale(model.cfg, value.shape[-1]), attn.W_K.double().cpu()
+        query = attn.W_Q.double().cpu() / attention_scale(model.cfg, value.shape[-1])
+        key = attn.W_K.double().cpu()
     return torch.stack([query, value], 1), torch.stack([key, output], 1)
 
 
@@ -265,8 +276,9 @@ def _cosine(diagonal: Float[Tensor, "*heads d_model"], off_square: Float[Tensor,
     return _over(diagonal.sum(-1), norm * diagonal.shape[-1] ** 0.5)
 
 
-def _over(a: Float[Tensor, "*heads"], b: Float[Tensor, "*heads"]) -> Float[Tensor, "*heads"]:
-    return torch.where(a == 0, 0.0, a / b)
+def _over(numerator: Float[Tensor, "*heads"], denominator: Float[Tensor, "*heads"]) -> Float[Tensor, "*heads"]:
+    """The quotient; 0 where the numerator is 0."""
+    return torch.where(numerator == 0, 0.0, numerator / denominator)
 
 
 def _upper_tail(heads: _Heads, n: int, seed: int) -> Float[np.ndarray, " cell"]:
@@ -276,13 +288,17 @@ def _upper_tail(heads: _Heads, n: int, seed: int) -> Float[np.ndarray, " cell"]:
     rotation of both frames, so U can be fixed to the first axes; then only the diagonal of V is needed, for every S.
     """
     rng = np.random.default_rng(derived_seed(seed, "diagonals"))
-    trace, spectrum = heads.diagonal.sum(-1)[heads.present], heads.spectrum[heads.present]
+    trace = heads.diagonal.sum(-1)[heads.present]
+    spectrum = heads.spectrum[heads.present]
     rank, d_model = spectrum.shape[-1], heads.diagonal.shape[-1]
-    as_large, at_once = torch.zeros(len(trace), dtype=torch.long), max(1, ENTRIES_AT_ONCE // rank**2)
-    for start in range(0, n, at_once):
-        random_trace = _frame_diagonals(min(at_once, n - start), d_model, rank, rng) @ spectrum.T
-        as_large += (random_trace >= trace).sum(0)
-    return (1 + as_large.numpy()) / (1 + n)
+    # Count the random matrices whose trace is at least as large, few frames at a time.
+    n_as_large = torch.zeros(len(trace), dtype=torch.long)
+    frames_at_once = max(1, ENTRIES_AT_ONCE // rank**2)
+    for start in range(0, n, frames_at_once):
+        n_frames = min(frames_at_once, n - start)
+        random_trace = _frame_diagonals(n_frames, d_model, rank, rng) @ spectrum.T
+        n_as_large += (random_trace >= trace).sum(0)
+    return (1 + n_as_large.numpy()) / (1 + n)
 
 
 def _frame_diagonals(n: int, d_model: int, rank: int, rng: np.random.Generator) -> Float[Tensor, "draw rank"]:
@@ -292,21 +308,26 @@ def _frame_diagonals(n: int, d_model: int, rank: int, rng: np.random.Generator) 
     drawn. The others enter through their Gram matrix, a Wishart matrix T^T T with triangular T: normal entries above a
     chi distributed diagonal (Bartlett 1933).
     """
-    top, rows = torch.from_numpy(rng.standard_normal((n, rank, rank))), min(rank, d_model - rank)
+    top = torch.from_numpy(rng.standard_normal((n, rank, rank)))
+    # The triangular factor of the Gram matrix of the other rows.
+    rows = min(rank, d_model - rank)
     lower = torch.from_numpy(rng.standard_normal((n, rows, rank))).triu(1)
     chi = np.sqrt(rng.chisquare(d_model - rank - np.arange(rows), size=(n, rows)))
     lower.diagonal(dim1=1, dim2=2).copy_(torch.from_numpy(chi))
+    # R from the Gram matrix of all rows, then the first rows of G R^-1.
     root = torch.linalg.cholesky(top.mT @ top + lower.mT @ lower, upper=True)
     return torch.linalg.solve_triangular(root, top, upper=True, left=False).diagonal(dim1=1, dim2=2)
 
 
 def _check(model: Any) -> None:
+    """Raise ValueError unless the model has the weights of every layer under TransformerLens's names, all finite."""
     if not hasattr(model, "blocks") or not hasattr(getattr(model, "cfg", None), "n_heads"):
         raise ValueError(
             f"model is {type(model).__name__}, without blocks and cfg; pass a hooks.Transformer or a similar model."
         )
     for layer in range(model.cfg.n_layers):
-        for name in ("W_Q", "W_K", "W_V", "W_O") if any(_learned(model, layer)) else ("W_V", "W_O"):
+        names = ("W_Q", "W_K", "W_V", "W_O") if any(_learned(model, layer)) else ("W_V", "W_O")
+        for name in names:
             weight = getattr(getattr(model.blocks[layer], "attn", None), name, None)
             if weight is None or weight.ndim != 3 or len(weight) != model.cfg.n_heads:
                 shape = "missing" if weight is None else tuple(weight.shape)

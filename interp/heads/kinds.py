@@ -102,6 +102,7 @@ def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tu
     Raises:
         ValueError: an error of `relations_of`.
     """
+    # A kind is present as soon as its relation is not empty on some sequences.
     names = tuple(kinds or _KINDS)
     present: set[str] = set()
     for chunk in chunks(batch, sequences_at_once(batch)):
@@ -154,6 +155,7 @@ class PackedRelations:
 
 
 def _relation(name: str, task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
+    """The relation of a kind on a batch, checked; None if the task does not have it."""
     if name not in _KINDS:
         raise ValueError(
             f"kind {reprlib.repr(name)} is not registered; the kinds are {', '.join(_KINDS)}. "
@@ -184,14 +186,18 @@ def _from_task(*names: str) -> Relation:
 
 
 def _offset(batch: Batch, low: int, high: int) -> Tensor:
+    """Keys at these distances from the query; negative ones are before it."""
     position = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
     offset = position[None, :] - position[:, None]
     return ((offset >= low) & (offset <= high)).expand(len(batch), -1, -1)
 
 
 def _manipulation(task: Task, batch: Batch) -> Any:
+    """Keys in the same clause, or in a local band if the task has no clauses."""
     same_clause = task.relations(batch).get("same_clause")
-    return _offset(batch, -BAND, BAND) if same_clause is None else same_clause
+    if same_clause is None:
+        return _offset(batch, -BAND, BAND)
+    return same_clause
 
 
 register_kind("association", _from_task("same_token", "same_symbol"))

@@ -94,6 +94,15 @@ def report_run(
 
     Raises:
         ValueError: no test examples, or a result that has no section.
+
+    Example:
+        >>> import tempfile, interp
+        >>> task = interp.tasks.Lego(n_vars=1)
+        >>> model = interp.known_answers.lego_loop(task)
+        >>> run = interp.train(model, task, interp.TrainSettings(steps=1, batch_size=4, n_eval=8))
+        >>> page, accuracies = interp.report_run(run, task, f"{tempfile.mkdtemp()}/page.html", n_test=16)
+        >>> page.name, list(accuracies)
+        ('page.html', ['model'])
     """
     runs = {"model": run}
     if control is not None:
