@@ -7,7 +7,7 @@ import pytest
 
 import interp
 from interp.auditing.result import AuditResult
-from interp.cli import demo
+from interp.cli import demo_run
 from interp.cli.demo_run import SHIPPED, TASK, demo_specs, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
@@ -44,7 +44,7 @@ def test_the_page_shows_model_and_control(demo_runs, capsys):
     text = page.read_text()
     assert "no association bias" in text
     assert "after mimicking" in text
-    control = interp.evaluate(runs["control"].model, TASK, n=demo.N_TEST)
+    control = interp.evaluate(runs["control"].model, TASK, n=demo_run.N_TEST)
     assert f"{control.accuracy[2]:.4f}" in text
     printed = capsys.readouterr().out
     assert printed.count("\n") < 40  # one screen
@@ -107,9 +107,9 @@ def test_quick_and_fresh_exclude_each_other(capsys):
 
 @pytest.mark.slow
 def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "in_processes", lambda calls, n_jobs: [call(*arguments) for call, arguments in calls])
-    monkeypatch.setattr(demo, "_audit", lambda folder, seed: {"audit": few(folder)})
-    monkeypatch.setattr(demo, "_probe_and_classify", lambda folder, seed: {"probes": probed(folder)})
+    monkeypatch.setattr(demo_run, "in_processes", lambda calls, n_jobs: [call(*arguments) for call, arguments in calls])
+    monkeypatch.setattr(demo_run, "_audit", lambda folder, seed: {"audit": few(folder)})
+    monkeypatch.setattr(demo_run, "_probe_and_classify", lambda folder, seed: {"probes": probed(folder)})
 
     def few(folder):
         run = TrainingRun.load(folder)
@@ -119,7 +119,7 @@ def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys
         run = TrainingRun.load(folder)
         return interp.probe(run.model, run.task, n_train=300, n_test=100)
 
-    page = demo.run_quick_demo(tmp_path / "new")
+    page = demo_run.run_quick_demo(tmp_path / "new")
     audited = AuditResult.load(tmp_path / "new/audit.json")
     text = page.read_text()
     assert audited.summary() in text
