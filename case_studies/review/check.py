@@ -39,8 +39,8 @@ class CheckResult:
     def tally(self) -> str:
         """Number of claims by status, in words."""
         counts = Counter(check.status for check in self.comparisons)
-        named = [status for status in STATUSES if counts[status] or status == "differs"]
-        return ", ".join(f"{counts[status]} {status}" for status in named)
+        statuses = [status for status in STATUSES if counts[status] or status == "differs"]
+        return ", ".join(f"{counts[status]} {status}" for status in statuses)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
