@@ -46,28 +46,35 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
     annotations are left to the function.
     """
     parameters = inspect.signature(function).parameters
+    # The annotations are read once, when the function is defined
     types_by_name = {name: _checked_types(parameter.annotation) for name, parameter in parameters.items()}
-    positional = list(parameters)
 
     @wraps(function)
     def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
-            if types := types_by_name.get(name):
+        arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        for name, value in arguments.items():
+            types = types_by_name.get(name)
+            if types:
                 _check_type(name, value, types)
         return function(*args, **kwargs)
 
     return checked_function
 
 
-def check_field_types(settings: Any) -> None:
+def check_field_types(settings: Any, *, prefix: str = "") -> None:
     """The same checks for the fields of a dataclass.
+
+    Args:
+        settings: The dataclass.
+        prefix: What error texts put before the name of a field.
 
     Raises:
         ValueError: the first field of another type.
     """
     for field in fields(settings):
-        if types := _checked_types(field.type):
-            _check_type(field.name, getattr(settings, field.name), types)
+        types = _checked_types(field.type)
+        if types:
+            _check_type(f"{prefix}{field.name}", getattr(settings, field.name), types)
 
 
 def _checked_types(annotation: Any) -> list[Any]:
@@ -75,16 +82,17 @@ def _checked_types(annotation: Any) -> list[Any]:
     if annotation is None:
         return [NoneType]
     origin = get_origin(annotation)
-    if origin in (Union, UnionType):
-        members = [_checked_types(member) for member in get_args(annotation)]
-        return [kind for kinds in members for kind in kinds] if all(members) else []
     if origin is Literal:
         return [annotation]
+    # A union is checked if every member is, a collection if its elements could be
+    members = [_checked_types(member) for member in get_args(annotation) if member is not Ellipsis]
+    if not all(members):
+        return []
+    if origin in (Union, UnionType):
+        return [kind for kinds in members for kind in kinds]
+    kind = origin or annotation
     try:
-        if (origin or annotation) in _COLLECTIONS:
-            members = [_checked_types(member) for member in get_args(annotation) if member is not Ellipsis]
-            return [origin or annotation] if all(members) else []
-        return [annotation] if annotation in _SCALARS else []
+        return [kind] if kind in _COLLECTIONS or kind in _SCALARS else []
     except TypeError:  # an annotation that is not hashable
         return []
 
@@ -92,6 +100,11 @@ def _checked_types(annotation: Any) -> list[Any]:
 def _check_type(name: str, value: Any, types: list[Any]) -> None:
     if any(_has_type(value, kind) for kind in types):
         return
+    # If only certain strings are valid, the error lists them like `check_choice`
+    choices = [choice for kind in types for choice in get_args(kind)]
+    only_choices = all(get_origin(kind) is Literal or kind is NoneType for kind in types)
+    if isinstance(value, str) and choices and only_choices:
+        raise ValueError(_unknown_choice(name, value, choices))
     descriptions = dict.fromkeys(description for kind in types for description in _descriptions(kind))
     shown = " ".join(reprlib.repr(value).split())[:200]
     raise ValueError(f"{name} is {shown}; it must be {' or '.join(descriptions)}.")
@@ -99,8 +112,7 @@ def _check_type(name: str, value: Any, types: list[Any]) -> None:
 
 def _has_type(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
-        # an unknown string is left to the function, which lists the choices
-        return isinstance(value, str) or value in get_args(kind)
+        return value in get_args(kind)
     if kind in _COLLECTIONS:
         return isinstance(value, _COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
     # Python's bool is an int; here it is not a number
@@ -122,8 +134,13 @@ def check_choice(name: str, value: object, options: Any) -> None:
     Raises:
         ValueError: an unknown option (lists the known ones).
     """
-    if value not in get_args(options):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; choose one of {', '.join(get_args(options))}.")
+    choices = get_args(options)
+    if value not in choices:
+        raise ValueError(_unknown_choice(name, value, choices))
+
+
+def _unknown_choice(name: str, value: object, choices: Sequence[Any]) -> str:
+    return f"{name} is {reprlib.repr(value)}; choose one of {', '.join(map(str, choices))}."
 
 
 def check_number(
@@ -148,9 +165,9 @@ def check_number(
     Raises:
         ValueError: another type, NaN, an infinite number, or a number out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral if integer else Real) or not math.isfinite(value):
-        kind = "an integer" if integer else "a finite number"
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {kind}.")
+    _, description = _SCALARS[int if integer else float]
+    if not _has_type(value, int if integer else float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {description}.")
     number = float(value)
     too_low = (above is not None and number <= above) or (low is not None and number < low)
     too_high = high is not None and number > high
@@ -169,6 +186,22 @@ def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) ->
         none_is_valid = getattr(type(settings), name, 0) is None
         if value is not None or not none_is_valid:
             check_number(f"{prefix}{name}", value, **limits)
+
+
+def check_known_fields(cls: Any, values: Mapping[str, Any], description: str) -> None:
+    """Check that a dataclass has every stored field.
+
+    Args:
+        cls: The dataclass.
+        values: Stored values by the name of their field.
+        description: What the values are, for the error text: "the config".
+
+    Raises:
+        ValueError: fields that this version does not know.
+    """
+    unknown = set(values) - {field.name for field in fields(cls)}
+    if unknown:
+        raise ValueError(f"{description} has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
 
 
 def check_class(name: str, value: Any, cls: type) -> None:

@@ -12,13 +12,16 @@ from hooks.model.transformer import Transformer, TransformerStack
 Config = TransformerConfig | FullyConnectedConfig | RecurrentConfig
 Model = TransformerStack | Baseline
 
-_CLASSES: tuple[tuple[Any, Any], ...] = (
-    (FullyConnectedConfig, FullyConnected),
-    (RecurrentConfig, Recurrent),
-    (EncoderConfig, Encoder),
-    (TransformerConfig, Transformer),
-)
-"""The model of each config; the first that fits, since an `EncoderConfig` is a `TransformerConfig` too."""
+_CLASSES: dict[str, tuple[Any, Any]] = {
+    config_class.architecture: (config_class, model_class)
+    for config_class, model_class in (
+        (TransformerConfig, Transformer),
+        (EncoderConfig, Encoder),
+        (FullyConnectedConfig, FullyConnected),
+        (RecurrentConfig, Recurrent),
+    )
+}
+"""Classes of config and model, by architecture."""
 
 
 def make_model(cfg: Config, *, seed: int = 0) -> Any:
@@ -32,10 +35,10 @@ def make_model(cfg: Config, *, seed: int = 0) -> Any:
         cfg: The config.
         seed: Decides the initial weights, without torch's global generator.
     """
-    for config_class, model_class in _CLASSES:
-        if isinstance(cfg, config_class):
-            return model_class(cfg, seed=seed)
-    raise ValueError(f"cfg is a {type(cfg).__name__}; it must be the config of a model.")
+    if not isinstance(cfg, Config):
+        raise ValueError(f"cfg is a {type(cfg).__name__}; it must be the config of a model.")
+    _, model_class = _CLASSES[cfg.architecture]
+    return model_class(cfg, seed=seed)
 
 
 def config_from_dict(values: dict[str, Any]) -> Config:
@@ -44,14 +47,8 @@ def config_from_dict(values: dict[str, Any]) -> Config:
     Raises:
         ValueError: an architecture or a field that this version does not know.
     """
-    architecture = values.get("architecture", "transformer")
-    if architecture == "transformer":
-        return TransformerConfig.from_dict({name: value for name, value in values.items() if name != "architecture"})
-    if architecture == "encoder":
-        return EncoderConfig.from_dict(values)
-    for config_class in (FullyConnectedConfig, RecurrentConfig):
-        if architecture == config_class.architecture:
-            return config_class.from_dict(values)
-    raise ValueError(
-        f"the config is of a {architecture!r}; this unmyopic knows transformer, encoder, fully_connected and recurrent."
-    )
+    architecture = values.get("architecture", TransformerConfig.architecture)
+    if architecture not in _CLASSES:
+        raise ValueError(f"the config is of architecture {architecture!r}; this unmyopic knows {', '.join(_CLASSES)}.")
+    config_class, _ = _CLASSES[architecture]
+    return config_class.from_dict(values)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from hooks.checks import check_known_fields
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import Module
 
@@ -40,9 +41,7 @@ class BaselineConfig:
             ValueError: a field this version does not know.
         """
         values = {name: value for name, value in values.items() if name != "architecture"}
-        unknown = set(values) - set(cls.__dataclass_fields__)
-        if unknown:
-            raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        check_known_fields(cls, values, "the config")
         return cls(**values)
 
 

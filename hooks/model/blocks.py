@@ -14,7 +14,7 @@ from torch import Tensor
 from hooks.model.attention import Attention, Context
 from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.hardcoded.lego_attention import HardcodedAttention
-from hooks.model.layers import LayerNorm, Linear, Module
+from hooks.model.layers import LayerNorm, Linear, Module, activate
 from hooks.model.sites import LayerSites, MLPSites
 
 
@@ -30,11 +30,8 @@ class MLP(Module):
     def forward(self, x: Float[Tensor, "batch pos d_model"], sites: MLPSites) -> Float[Tensor, "batch pos d_model"]:
         """The output of the MLP."""
         pre = sites.hook_pre(self.w_in(x))
-        if self.activation == "relu":
-            post = F.relu(pre)
-        else:
-            post = F.gelu(pre, approximate="tanh" if self.activation == "gelu_tanh" else "none")
-        return self.w_out(sites.hook_post(post))
+        post = sites.hook_post(activate(pre, self.activation))
+        return self.w_out(post)
 
 
 class DeepMLP(Module):

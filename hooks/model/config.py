@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from hooks.checks import check_choice, check_field_types, check_fields
+from hooks.checks import check_field_types, check_fields, check_known_fields
 from hooks.model.blocks import find_block
 from hooks.model.embeddings import BracketStates
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
@@ -16,13 +16,6 @@ Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic", "uniform"]
 
-_CHOICES = {
-    "attention": AttentionDirection,
-    "positions": Positions,
-    "activation": Activation,
-    "init": Initialisation,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(TransformerLensSettings):
@@ -33,6 +26,8 @@ class TransformerConfig(TransformerLensSettings):
             not fit the heads and layers.
     """
 
+    architecture: ClassVar[str] = "transformer"
+    """Name of the architecture in stored settings."""
     d_vocab: int
     """Number of token ids the model reads."""
     d_model: int
@@ -95,8 +90,6 @@ class TransformerConfig(TransformerLensSettings):
         check_fields(self, "d_vocab", "d_model", "n_heads", "n_layers", "n_ctx", integer=True, low=1)
         check_fields(self, "d_head", "d_vocab_out", "d_mlp", integer=True, low=0)
         check_fields(self, "attn_scale", "embedding_std", "layer_norm_eps", low=0)
-        for name, choices in _CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
         _ = self.block_class  # raises if there is none
         if not self.d_head and self.d_model % self.n_heads:
             raise ValueError(
@@ -208,14 +201,16 @@ class TransformerConfig(TransformerLensSettings):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         values: dict[str, Any] = {}
-        for name in (f.name for f in fields(self)):
-            values[name] = getattr(self, name)
-            if name == "head_patterns" and self.pathways is not None:  # two fields, as in earlier descriptions
-                values |= {"head_patterns": [], "pathways": self.pathways.to_dict()}
-            elif name == "head_patterns":
-                values[name] = [[_pattern_values(pattern) for pattern in row] for row in self.rows]
+        for config_field in fields(self):
+            values[config_field.name] = getattr(self, config_field.name)
+            # Pathways have a separate field next to it, as in files of earlier versions
+            if config_field.name == "head_patterns" and self.pathways is not None:
+                values["head_patterns"] = []
+                values["pathways"] = self.pathways.to_dict()
+            elif config_field.name == "head_patterns":
+                values["head_patterns"] = [[_pattern_values(pattern) for pattern in row] for row in self.rows]
         if self.mlp_bias:
-            del values["mlp_bias"]  # as in earlier descriptions
+            del values["mlp_bias"]  # files of earlier versions do not have it
         values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
         return values
 
@@ -228,16 +223,17 @@ class TransformerConfig(TransformerLensSettings):
         """Settings from `to_dict`.
 
         Raises:
-            ValueError: a field this version does not know, or a newer format.
+            ValueError: another architecture, a field this version does not know, or a newer format.
         """
         values = dict(values)
+        architecture = values.pop("architecture", cls.architecture)
+        if architecture != cls.architecture:
+            raise ValueError(f"the config is of architecture {architecture!r}, not {cls.architecture!r}.")
         version = values.pop("version", 1)
         if version != 1:
             raise ValueError(f"the config has version {version}; this unmyopic reads version 1. Upgrade unmyopic.")
         pathways = values.pop("pathways", None)
-        unknown = set(values) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        check_known_fields(cls, values, "the config")
         # Plain values of parts become their classes
         rows = values.get("head_patterns", ())
         values["head_patterns"] = tuple(tuple(_pattern_from_values(pattern) for pattern in row) for row in rows)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_choice
+from hooks.checks import check_field_types, check_fields
 from hooks.model.layers import Module, check_ids, look_up
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
@@ -38,9 +38,8 @@ class BracketStates:
     first_bracket: int = 3
 
     def __post_init__(self):
-        check_choice("encoding", self.encoding, Encoding)
-        if min(self.n_types, self.max_depth, self.first_bracket) < 1:
-            raise ValueError("n_types, max_depth and first_bracket must be at least 1.")
+        check_field_types(self)
+        check_fields(self, "n_types", "max_depth", "first_bracket", integer=True, low=1)
 
     @property
     def d_vocab(self) -> int:
@@ -87,7 +86,7 @@ class BracketStates:
 
 
 class TokenEmbedding(Module):
-    """One learned vector per token, or per token type.
+    """One learned vector per token, token type or position.
 
     Args:
         d_vocab: Number of ids.
@@ -102,7 +101,7 @@ class TokenEmbedding(Module):
         self.weight = nn.Parameter(torch.empty(d_vocab, d_model))
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-        """The vectors of these tokens."""
+        """The vectors of these ids."""
         return look_up(self.weight, tokens, self.ids, self.limit)
 
     def example(self, n: int, pos: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_choice
+from hooks.checks import check_field_types, check_fields
 from hooks.model.config import BlockName, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
-from hooks.model.layers import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
+from hooks.model.layers import HookPoint, Identity, LayerNorm, Linear, Module, NormSites, activate
 from hooks.model.transformer import Mask, TransformerStack
 
 EncoderHead = Literal["masked_lm", "linear", "none"]
@@ -26,6 +26,7 @@ class EncoderConfig(TransformerConfig):
         ValueError: as `TransformerConfig`; an unknown head, a read-out that does not fit the head, or bracket states.
     """
 
+    architecture: ClassVar[str] = "encoder"
     block: BlockName | str = "post_ln"
     init: Initialisation = "normal"
     n_token_types: int = 0
@@ -44,9 +45,8 @@ class EncoderConfig(TransformerConfig):
     """Has the weights of `Encoder.pool`."""
 
     def __post_init__(self):
-        check_choice("head", self.head, EncoderHead)
-        if min(self.n_token_types, self.d_embedding) < 0:
-            raise ValueError("n_token_types and d_embedding must not be negative.")
+        check_field_types(self)
+        check_fields(self, "n_token_types", "d_embedding", integer=True, low=0)
         if self.embedding is not None:
             raise ValueError("embedding holds bracket states; an encoder learns a vector per token. Remove it.")
         if self.tied_embedding and self.head != "masked_lm":
@@ -72,20 +72,7 @@ class EncoderConfig(TransformerConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"architecture": "encoder", **super().to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "EncoderConfig":
-        """Settings from `to_dict`.
-
-        Raises:
-            ValueError: another architecture, a field this version does not know, or a newer format.
-        """
-        architecture = values.get("architecture", "encoder")
-        if architecture != "encoder":
-            raise ValueError(f"the config is of a {architecture!r}, not of an encoder.")
-        settings = {name: value for name, value in values.items() if name != "architecture"}
-        return cast(EncoderConfig, super().from_dict(settings))
+        return {"architecture": self.architecture, **super().to_dict()}
 
 
 class MaskedLMHead(Module):
@@ -105,11 +92,7 @@ class MaskedLMHead(Module):
         self, x: Float[Tensor, "*batch d_model"], sites: NormSites | None = None
     ) -> Float[Tensor, "*batch d_vocab"]:
         """Logits; without sites (for a logit lens) there are no hook points."""
-        hidden = self.dense(x)
-        if self.activation == "relu":
-            hidden = F.relu(hidden)
-        else:
-            hidden = F.gelu(hidden, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+        hidden = activate(self.dense(x), self.activation)
         hidden = self.norm(hidden, NormSites(self.norm) if sites is None else sites)
         return F.linear(hidden, self.weight, self.bias)
 

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_choice, check_field_types, check_fields
+from hooks.checks import check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
+from hooks.model.initialise import draw_uniform
 from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
@@ -44,7 +45,6 @@ class FullyConnectedConfig(BaselineConfig):
     def __post_init__(self):
         check_field_types(self)
         check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed", integer=True, low=1)
-        check_choice("inputs", self.inputs, Inputs)
 
     @property
     def d_model(self) -> int:
@@ -80,16 +80,17 @@ class FullyConnected(Baseline):
         else:
             equalities = cfg.n_ctx**2 if cfg.inputs == "one_hot_and_equality" else 0
             fan_in += equalities
-            self.columns = nn.Parameter(_uniform((cfg.n_ctx * cfg.d_vocab, widths[0]), fan_in, generator))
+            columns = draw_uniform((cfg.n_ctx * cfg.d_vocab, widths[0]), fan_in**-0.5, generator)
+            self.columns = nn.Parameter(columns)
             if equalities:
                 self.first = Linear(equalities, widths[0])
             else:
                 self.first = LinearWeights(0, widths[0], instead="hook_pre.0")
         later = [Linear(d_in, d_out) for d_in, d_out in pairwise(widths)]
         # Draw the weights, map by map
-        self.first.weight.data = _uniform(tuple(self.first.weight.shape), fan_in, generator)
+        self.first.weight.data = draw_uniform(self.first.weight.shape, fan_in**-0.5, generator)
         for layer in later:
-            layer.weight.data = _uniform(tuple(layer.weight.shape), layer.weight.shape[1], generator)
+            layer.weight.data = draw_uniform(layer.weight.shape, layer.weight.shape[1] ** -0.5, generator)
         self.later = nn.ModuleList(later)
         self.hook_pre = nn.ModuleList(HookPoint() for _ in later)  # (batch, width)
         self.setup()
@@ -114,13 +115,9 @@ class FullyConnected(Baseline):
         """The first affine map. One-hot inputs times their columns are a sum of chosen columns."""
         if self.cfg.inputs == "shared_embedding":
             return self.first(F.embedding(tokens, self.embed).flatten(1))
-        column = tokens + self.cfg.d_vocab * torch.arange(self.cfg.n_ctx, device=tokens.device)
-        chosen = F.embedding_bag(column, self.columns, mode="sum")
+        columns = tokens + self.cfg.d_vocab * torch.arange(self.cfg.n_ctx, device=tokens.device)
+        column_sum = F.embedding_bag(columns, self.columns, mode="sum")
         if self.cfg.inputs == "one_hot":
-            return chosen + self.first.bias_or_zero
-        equal = (tokens[:, :, None] == tokens[:, None, :]).to(chosen.dtype).flatten(1)
-        return chosen + self.first(equal)
-
-
-def _uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> Tensor:
-    return (2 * torch.rand(shape, generator=generator) - 1) * fan_in**-0.5
+            return column_sum + self.first.bias_or_zero
+        equalities = (tokens[:, :, None] == tokens[:, None, :]).to(column_sum.dtype).flatten(1)
+        return column_sum + self.first(equalities)

@@ -1,5 +1,6 @@
 """Initial weights, drawn from one seed without torch's global generator."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,17 +34,27 @@ def initialise(model: Any, cfg: TransformerConfig, seed: int) -> None:
 
 
 def _draw(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torch.Generator) -> Tensor:
+    """The initial values of one matrix."""
+    fan_in_std = parameter.shape[1] ** -0.5
+    is_kernel = name.endswith("attention.kernel")
     if name in ("embed.weight", "positions.weight"):
-        return torch.randn(parameter.shape, generator=generator) * (cfg.embedding_std or EMBEDDING_STD[cfg.init])
-    fan_in = parameter.shape[1] ** -0.5
-    if name.endswith("attention.kernel"):  # the output is about as large as the values
-        return torch.randn(parameter.shape, generator=generator) * fan_in
-    if cfg.init in ("template", "mimetic", "uniform"):
-        return (2 * torch.rand(parameter.shape, generator=generator) - 1) * (1.0 if cfg.init == "uniform" else fan_in)
-    std = fan_in if cfg.init == "fan_in" else NORMAL_STD
-    if cfg.init == "gpt2" and name.endswith(("attention.o.weight", "mlp.w_out.weight")):
-        std /= (2 * cfg.n_layers) ** 0.5  # the projections into the residual stream
+        std = cfg.embedding_std or EMBEDDING_STD[cfg.init]
+    elif is_kernel or cfg.init == "fan_in":
+        std = fan_in_std  # the output is about as large as the input
+    elif cfg.init in ("template", "mimetic", "uniform"):
+        bound = 1.0 if cfg.init == "uniform" else fan_in_std
+        return draw_uniform(parameter.shape, bound, generator)
+    else:
+        std = NORMAL_STD
+        # The projections into the residual stream
+        if cfg.init == "gpt2" and name.endswith(("attention.o.weight", "mlp.w_out.weight")):
+            std /= (2 * cfg.n_layers) ** 0.5
     return torch.randn(parameter.shape, generator=generator) * std
+
+
+def draw_uniform(shape: Sequence[int], bound: float, generator: torch.Generator) -> Float[Tensor, "..."]:
+    """Random numbers, uniform between -bound and bound."""
+    return (2 * torch.rand(tuple(shape), generator=generator) - 1) * bound
 
 
 @torch.no_grad()
@@ -81,7 +92,7 @@ def mimetic_query_key(
         raise ValueError(f"alpha is {alpha} and beta {beta}; neither may be negative, their roots are taken.")
     if d_head > d_model:
         raise ValueError(f"d_head is {d_head}, wider than d_model {d_model}: no product has that rank. Lower d_head.")
-    z_1, z_2 = (2 * torch.rand(2, n_heads, d_head, d_model, generator=generator) - 1) * d_model**-0.5
+    z_1, z_2 = draw_uniform((2, n_heads, d_head, d_model), d_model**-0.5, generator)
     u, singular_values, v_transposed = torch.linalg.svd(alpha**0.5 * z_1.mT @ z_2 + beta**0.5 * torch.eye(d_model))
     root = singular_values[:, None, :d_head].sqrt()
     return u[..., :d_head] * root, v_transposed.mT[..., :d_head] * root

@@ -195,6 +195,13 @@ class LayerNorm(nn.Module):
         return sites.hook_normalized(y)
 
 
+def activate(x: Float[Tensor, "*batch width"], activation: str) -> Float[Tensor, "*batch width"]:
+    """The nonlinearity of a config's `activation`: `relu`, `gelu`, or its approximation `gelu_tanh`."""
+    if activation == "relu":
+        return F.relu(x)
+    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
 def take(
     x: Shaped[Tensor, "batch pos width"], positions: Int[Tensor, "batch row"]
 ) -> Shaped[Tensor, "batch row width"]:

@@ -4,26 +4,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hooks.model.embeddings import TokenEmbedding
 from hooks.model.layers import look_up
 
 
 def make_positions(kind: str, n_ctx: int, width: int) -> nn.Module | None:
-    """Position embeddings of this kind, or None."""
+    """Position embeddings of this kind; None if there are none."""
     if kind == "none":
         return None
-    return LearnedPositions(n_ctx, width) if kind == "learned" else FixedPositions(kind, n_ctx, width)
-
-
-class LearnedPositions(nn.Module):
-    """One learned vector per position."""
-
-    def __init__(self, n_ctx: int, d_model: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_ctx, d_model))
-
-    def forward(self, position_ids: Int[Tensor, "#batch pos"]) -> Float[Tensor, "#batch pos d_model"]:
-        """The vectors of these positions."""
-        return look_up(self.weight, position_ids, "position_ids", "n_ctx")
+    if kind == "learned":
+        return TokenEmbedding(n_ctx, width, ids="position_ids", limit="n_ctx")
+    table = linear_table(n_ctx, width) if kind == "linear" else sinusoidal_table(n_ctx, width)
+    return FixedPositions(table)
 
 
 class FixedPositions(nn.Module):
@@ -31,10 +23,9 @@ class FixedPositions(nn.Module):
 
     table: Tensor
 
-    def __init__(self, positions: str, n_ctx: int, d_model: int):
+    def __init__(self, table: Float[Tensor, "n_ctx d_model"]):
         super().__init__()
-        make = linear_table if positions == "linear" else sinusoidal_table
-        self.register_buffer("table", make(n_ctx, d_model), persistent=False)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, position_ids: Int[Tensor, "#batch pos"]) -> Float[Tensor, "#batch pos d_model"]:
         """The vectors of these positions."""

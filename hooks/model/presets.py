@@ -61,7 +61,7 @@ def hardcode(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Enc
 
     Source: LEGO (arXiv:2206.04301) Section 5, Hardcode. Differs: the number of heads of each kind is our choice.
     """
-    return _with_pathways(0, cls_token, sep_token, sizes)
+    return _with_pathways(sizes, cls_token, sep_token, half_learned=False)
 
 
 def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
@@ -77,15 +77,16 @@ def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Encod
 
     Source: LEGO (arXiv:2206.04301) Section 5, Hybrid. Differs: as `hardcode`.
     """
-    return _with_pathways(2, cls_token, sep_token, sizes)
+    return _with_pathways(sizes, cls_token, sep_token, half_learned=True)
 
 
-def _with_pathways(learned_share: int, cls_token: int, sep_token: int, sizes: dict[str, Any]) -> EncoderConfig:
-    """A BERT with one head in `learned_share` learned (0: none), one of each other kind, and convolutions."""
+def _with_pathways(sizes: dict[str, Any], cls_token: int, sep_token: int, *, half_learned: bool) -> EncoderConfig:
+    """A BERT with half of its heads or none learned, one head each for association, [CLS] and [SEP], and convolutions
+    for the rest."""
     base = {"d_model": 768, "n_heads": 12, **sizes}
     n_heads = base["n_heads"]
     d_head = base.get("d_head") or base["d_model"] // n_heads
-    n_learned = n_heads // learned_share if learned_share else 0
+    n_learned = n_heads // 2 if half_learned else 0
     if n_heads - n_learned < 3:
         raise ValueError(
             f"n_heads is {n_heads}; with {n_learned} learned ones none are left for association, [CLS] and [SEP]."

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_choice, check_field_types, check_fields
+from hooks.checks import check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
+from hooks.model.initialise import draw_uniform
 from hooks.model.layers import HookPoint, Linear, check_ids
 
 CellKind = Literal["rnn", "lstm"]
@@ -39,7 +40,6 @@ class RecurrentConfig(BaselineConfig):
     def __post_init__(self):
         check_field_types(self)
         check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "d_embed", integer=True, low=1)
-        check_choice("cell", self.cell, CellKind)
 
     @property
     def d_model(self) -> int:
@@ -76,8 +76,7 @@ class Recurrent(Baseline):
                 self.recurrence = nn.LSTM(cfg.d_embed, cfg.width, batch_first=True)
         self.read_out = Linear(cfg.width, cfg.d_vocab_out)
         for weight in (*self.recurrence.parameters(), self.read_out.weight):
-            uniform = 2 * torch.rand(weight.shape, generator=generator) - 1
-            weight.data = uniform * cfg.width**-0.5
+            weight.data = draw_uniform(weight.shape, cfg.width**-0.5, generator)
         self.hook_embed = HookPoint()  # (batch, pos, d_embed)
         self.hook_hidden = HookPoint()  # (batch, pos, width)
         self.setup()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import check_choice, checks_types
+from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from interp.core.activations import patterns_on
 from interp.core.evaluation_mode import evaluation_mode, in_evaluation_mode
@@ -66,7 +66,6 @@ def show_attention(
     """
     # Check the model, the examples and the heads.
     model = prepare_model(model, "show_attention", task)
-    check_choice("viewer", viewer, Viewer)
     if isinstance(examples, int):
         examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_number, checks_types
+from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
@@ -175,7 +175,6 @@ def probe(
     has one per layer.
     """
     model = prepare_model(model, "probe with verify=True" if verify else "probe", task)
-    check_choice("solver", solver, Solver)
     check_number("n_train", n_train, integer=True, low=1)
     check_number("n_test", n_test, integer=True, low=1)
     # Labels of the examples, at the targets that can be probed.

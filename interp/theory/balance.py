@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.checks import check_choice, checks_types
+from hooks.checks import checks_types
 from hooks.model.layers import Linear
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
@@ -143,7 +143,6 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     open. (2) P is the least norm over all open strings, not over those whose last type differs. (3) It averages the
     largest S of each query. `released` in the result does all three; `ratio` and what follows from it only the first.
     """
-    check_choice("pairing", pairing, Pairing)
     prepare_model(model, "balance_violation")
     _check(model, task)
     # S and P, and their share of a decision

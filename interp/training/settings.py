@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from hooks.checks import check_choice, check_class, check_field_types, check_fields
+from hooks.checks import check_class, check_field_types, check_fields
 from hooks.files import shortened
 from interp.tasks.base import Task
 
@@ -42,16 +42,9 @@ class Mimicking:
     """Training data: `examples` of the task or uniformly `random` tokens."""
 
     def __post_init__(self):
-        check_field_types(self)
+        check_field_types(self, prefix="mimicking.")
         check_fields(self, "steps", "batch_size", prefix="mimicking.", integer=True, above=0)
         check_fields(self, "learning_rate", prefix="mimicking.", above=0)
-        _check_choices(self, "mimicking.", local_target=LocalTarget, tokens=MimicTokens)
-
-
-def _check_choices(settings: Any, prefix: str = "", **choices: Any) -> None:
-    """Raise ValueError for a field whose value is not one of its choices."""
-    for name, allowed in choices.items():
-        check_choice(f"{prefix}{name}", getattr(settings, name), allowed)
 
 
 def recipe_for(task: Task) -> "TrainSettings":
@@ -151,7 +144,6 @@ class TrainSettings:
         check_fields(self, "n_train", "batch_size", integer=True, low=1)
         self._check_betas()
         self._check_snapshots()
-        _check_choices(self, association=Association, keep=Keep, precision=Precision, decay=Decay)
         # Fields that exclude each other
         if self.n_train is not None and self.curriculum:
             raise ValueError("n_train and curriculum exclude each other: a fixed set has one chain length.")
@@ -162,12 +154,10 @@ class TrainSettings:
             raise ValueError(f"betas is {shortened(repr(self.betas))}; give two numbers from 0 to below 1.")
 
     def _check_snapshots(self) -> None:
-        """Check "on change", a number of snapshots, or steps."""
-        if isinstance(self.snapshots, str):
-            check_choice("snapshots", self.snapshots, OnChange)
-        elif isinstance(self.snapshots, int):
+        """Check a number of snapshots, or steps; a string can only be "on change"."""
+        if isinstance(self.snapshots, int):
             check_fields(self, "snapshots", integer=True, low=2)
-        elif self.snapshots is not None:
+        elif self.snapshots is not None and not isinstance(self.snapshots, str):
             steps = list(self.snapshots)
             if not steps or steps[0] < 0 or steps != sorted(set(steps)):
                 shown = shortened(repr(self.snapshots))

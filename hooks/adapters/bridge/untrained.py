@@ -9,6 +9,8 @@ from transformer_lens.HookedRootModule import HookedRootModule
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 NATIVE = "TransformerLensNative"
+NOT_FROM_CONFIG = (TypeError, ValueError, RuntimeError, AttributeError, KeyError)
+"""Errors of a class that cannot be made from its config alone."""
 
 
 def untrained_bridge(bridge: Any, seed: int) -> Any:
@@ -38,7 +40,7 @@ def _hooked_root_module(model: Any, seed: int) -> Any:
         return model.untrained(seed).to(**_device_and_dtype(model))
     try:
         return type(model)(copy.deepcopy(model.cfg)).to(**_device_and_dtype(model))
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+    except NOT_FROM_CONFIG as error:
         name = type(model).__name__
         raise ValueError(
             f"no untrained {name} could be made as {name}(cfg) ({error}). Let it be made from its cfg alone, or "
@@ -70,7 +72,7 @@ def _hugging_face(bridge: Any) -> TransformerBridge:
         fresh = type(model)(copy.deepcopy(config))
         fresh = fresh.to(**_device_and_dtype(bridge)).eval()
         return build_bridge_from_module(fresh, bridge.cfg.architecture, hf_config=copy.deepcopy(config))
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+    except NOT_FROM_CONFIG as error:
         raise ValueError(
             f"no untrained {type(model).__name__} could be made from the model's config ({error}). If the verb has an "
             f"argument untrained=, pass your own."

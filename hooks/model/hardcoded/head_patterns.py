@@ -1,13 +1,13 @@
 """Hard-coded heads as values: what one head attends to (`HeadPattern`), and a mixture of kinds by size (`Pathways`)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from jaxtyping import Int
 from torch import Tensor
 
-from hooks.checks import check_choice
+from hooks.checks import check_choice, check_known_fields
 
 PatternKind = Literal["learned", "uniform", "association", "local", "broadcast", "convolution"]
 ORDER = ("learned", "association", "cls", "sep", "convolution")
@@ -152,8 +152,7 @@ class Pathways:
         Raises:
             ValueError: a field this version does not know.
         """
-        if unknown := set(values) - {field.name for field in fields(cls)}:
-            raise ValueError(f"pathways has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        check_known_fields(cls, values, "pathways")
         return cls(**values)
 
 

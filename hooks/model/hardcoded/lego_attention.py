@@ -1,8 +1,8 @@
 """Multi-head attention with hard-coded heads next to learned ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -172,20 +172,6 @@ class HardcodedAttention(Attention):
         return band.masked_fill(~inside[:, None], -torch.inf).log_softmax(-1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    """The fields of a `TransformerConfig` that attention reads."""
-
-    d_model: int
-    n_heads: int
-    d_head: int
-    attn_scale: float
-    attn_bias: bool
-    output_projection: bool = True
-    qk_identity: bool = False
-    vo_identity: bool = False
-
-
 class LegoAttention(HardcodedAttention):
     """Attention with hard-coded heads as a module for other models, with its own hook points.
 
@@ -238,9 +224,18 @@ class LegoAttention(HardcodedAttention):
                 raise ValueError(f"width is {width}; {len(heads)} heads of d_head {d_head} are {len(heads) * d_head}.")
             width = len(heads) * d_head
         learned = any(pattern.learned for pattern in patterns)
-        attn_scale = d_head**0.5 if scale is None else scale
-        sizes = _Sizes(d_model=d_model, n_heads=width // d_head, d_head=d_head, attn_scale=attn_scale, attn_bias=bias)
-        super().__init__(sizes, pathways, learned=learned)
+        # The fields of a TransformerConfig that attention reads
+        cfg = SimpleNamespace(
+            d_model=d_model,
+            n_heads=width // d_head,
+            d_head=d_head,
+            attn_scale=d_head**0.5 if scale is None else scale,
+            attn_bias=bias,
+            output_projection=True,
+            qk_identity=False,
+            vo_identity=False,
+        )
+        super().__init__(cfg, pathways, learned=learned)
         self.heads = heads
         self.patterns = () if all(pattern.learned for pattern in patterns) else patterns
         if learned:

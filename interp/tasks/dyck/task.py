@@ -88,8 +88,6 @@ class Dyck(Task):
         check_fields(self, "n_types", "max_depth", "length", low=1)
         if not 0 < self.q < 1:
             raise ValueError(f"q is {self.q}; it must be strictly between 0 and 1.")
-        check_choice("words", self.words, Words)
-        check_choice("loss_on", self.loss_on, LossOn)
         # every opener of a complete word has its closer
         if self.words == "complete" and (self.length % 2 or self.min_length % 2):
             raise ValueError(

@@ -96,9 +96,7 @@ class Lego(Task):
                 f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; give a longer "
                 f"alphabet or fewer variables."
             )
-        # format and supervision
-        check_choice("sentence_format", self.sentence_format, SentenceFormat)
-        check_choice("clause_order", self.clause_order, ClauseOrder)
+        # supervision
         if self.n_supervised is not None and self.supervised is not None:
             raise ValueError("n_supervised and supervised are both given; give one of them.")
         self._set_supervised()

@@ -80,7 +80,6 @@ class Text(Task):
             raise ValueError(f"corpus is {self.corpus!r}; give 'python', or a Corpus: Corpus.from_folder(...).")
         if not isinstance(self.corpus, Corpus | str):
             raise ValueError(f"corpus is a {type(self.corpus).__name__}; give a Corpus: Corpus(documents=...).")
-        check_choice("objective", self.objective, Objective)
         if self.next_sentence and self.objective != "masked":
             raise ValueError(f"next_sentence needs objective 'masked'; the objective is {self.objective!r}.")
         if self.n_ctx < self._n_special + 2:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_field_types, check_fields
+from hooks.checks import check_field_types, check_fields
 from interp.core.randomness import derived_seed
 
 Activation = Literal["relu", "cosine"]
@@ -104,7 +104,6 @@ class TransformerKernel(Kernel):
 
     def __post_init__(self):
         check_field_types(self)
-        check_choice("activation", self.activation, Activation)
         check_fields(self, "beta", "gamma", low=0)
         check_fields(self, "b1", "b2")
         check_fields(self, "n_draws", integer=True, above=0)

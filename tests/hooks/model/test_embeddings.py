@@ -116,9 +116,9 @@ def test_states_survive_json(encoding):
     ("settings", "words"),
     [
         ({"encoding": "onehot"}, "encoding is 'onehot'; choose one of pair, type_and_depth, type_and_angle"),
-        ({"n_types": 0}, "n_types, max_depth and first_bracket must be at least 1"),
-        ({"max_depth": 0}, "n_types, max_depth and first_bracket must be at least 1"),
-        ({"first_bracket": 0}, "n_types, max_depth and first_bracket must be at least 1"),
+        ({"n_types": 0}, "n_types is 0; it must be at least 1"),
+        ({"max_depth": 0}, "max_depth is 0; it must be at least 1"),
+        ({"first_bracket": 0}, "first_bracket is 0; it must be at least 1"),
     ],
 )
 def test_states_of_no_language_are_refused(settings, words, as_a_user):

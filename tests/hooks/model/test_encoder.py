@@ -283,8 +283,8 @@ def test_token_types_that_do_not_fit(build, tokens, kinds):
     ("more", "text"),
     [
         ({"head": "pooled"}, "head is 'pooled'; choose one of masked_lm, linear, none"),
-        ({"n_token_types": -1}, "n_token_types and d_embedding must not be negative"),
-        ({"d_embedding": -1}, "n_token_types and d_embedding must not be negative"),
+        ({"n_token_types": -1}, "n_token_types is -1; it must not be negative"),
+        ({"d_embedding": -1}, "d_embedding is -1; it must not be negative"),
         ({"d_vocab_out": 3}, "d_vocab_out is 3; with head 'masked_lm' it is d_vocab, 11"),
         ({"head": "none", "d_vocab_out": 11}, "d_vocab_out is 11; with head 'none' it is d_model, 12"),
         ({"head": "linear", "tied_embedding": True}, "tied_embedding is on, but head is 'linear'"),
@@ -326,12 +326,15 @@ def test_settings_survive_json(head, own, **more):
 
 
 def test_dicts_of_something_else():
-    with pytest.raises(ValueError, match="the config is of a 'fully_connected', not of an encoder"):
+    with pytest.raises(ValueError, match="the config is of architecture 'fully_connected', not 'encoder'"):
         EncoderConfig.from_dict({"architecture": "fully_connected"})
     with pytest.raises(ValueError, match=r"unknown fields \['n_segments'\]"):
         EncoderConfig.from_dict({**BERT, "n_segments": 2})
+    with pytest.raises(ValueError, match="the config is of architecture 'encoder', not 'transformer'"):
+        TransformerConfig.from_dict(EncoderConfig(**SIZES).to_dict())
     with pytest.raises(
-        ValueError, match="is of a 'decoder'; this unmyopic knows transformer, encoder, fully_connected and recurrent"
+        ValueError,
+        match="of architecture 'decoder'; this unmyopic knows transformer, encoder, fully_connected, recurrent",
     ):
         config_from_dict({"architecture": "decoder"})
 

@@ -146,7 +146,7 @@ def test_a_config_names_its_architecture(tmp_path):
     [
         (
             {"architecture": "lstm"},
-            "the config is of a 'lstm'; this unmyopic knows transformer, encoder, fully_connected and recurrent",
+            "the config is of architecture 'lstm'; this unmyopic knows transformer, encoder, fully_connected",
         ),
         (
             {"architecture": "fully_connected", **SIZES, "dropout": 0.1},
