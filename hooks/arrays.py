@@ -26,13 +26,16 @@ def read_headers(path: Path) -> dict[str, Header]:
     headers: dict[str, Header] = {}
     with _archive_errors(), zipfile.ZipFile(path) as archive:
         for entry in archive.namelist():
+            # The version of the format decides how a header is read
             with archive.open(entry) as file:
                 major, _ = np.lib.format.read_magic(file)
                 read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[major]
                 shape, _, dtype = read_header(file)
+            name = entry.removesuffix(".npy")
             if dtype.hasobject:
-                raise ValueError(f"{entry.removesuffix('.npy')} holds objects; only numbers are read.")
-            headers[entry.removesuffix(".npy")] = (shape, dtype)
+                raise ValueError(f"{name} holds objects; only numbers are read.")
+            headers[name] = (shape, dtype)
+    # A small archive can declare arrays that do not fit into memory
     n_numbers = sum(math.prod(shape) for shape, _ in headers.values())
     if n_numbers > MOST_NUMBERS:
         raise ValueError(f"its arrays have {n_numbers:,} numbers; at most {MOST_NUMBERS:,} are read.")

@@ -24,6 +24,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        # mkstemp makes a file that only its owner can read
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

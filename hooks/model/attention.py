@@ -56,8 +56,9 @@ def allowed_keys(
     if attention == "causal":
         allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=device).tril()
     if attention_mask is not None:
-        keys = attention_mask[:, None, :]
-        allowed = keys.expand(-1, pos, -1) if allowed is None else allowed & keys
+        real_keys = attention_mask[:, None, :]
+        allowed = real_keys.expand(-1, pos, -1) if allowed is None else allowed & real_keys
+        # A row without a key would be NaN after softmax
         sees_none = ~allowed.any(-1, keepdim=True)
         allowed = allowed | (sees_none & torch.eye(pos, dtype=torch.bool, device=device))
     return allowed
@@ -137,6 +138,7 @@ class Attention(Module):
                 "to hook_attn_out of a layer instead."
             )
         self._check_unhooked("q", "k", "v")
+        # Each head applies its matrices to its inputs
         project = "b p h d, h d e -> b p h e"
         q = sites.hook_q(einsum(for_queries, sites.W_Q, project) + sites.b_Q)
         k = sites.hook_k(einsum(for_keys, sites.W_K, project) + sites.b_K)
@@ -157,6 +159,7 @@ class Attention(Module):
         z = sites.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
         if sites.hook_result is None:
             return self.o(z.flatten(2))
+        # What each head writes is computed separately, for its hook point
         self._check_unhooked("o")
         result = einsum(z, sites.W_O, "b p h e, h e d -> b p h d")
         if self.b is not None:
@@ -189,9 +192,16 @@ class Attention(Module):
         self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], context: Context, sites: Any
     ) -> Float[Tensor, "batch query head d_head"]:
         q, k = self._query_key(x, context, sites)
+        # The kernel takes a mask or `is_causal`, not both
         allowed = None if context.causal or context.allowed is None else context.allowed[:, None]
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        z = F.scaled_dot_product_attention(q, k, v, allowed, is_causal=context.causal, scale=1 / self.scale)
+        z = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            allowed,
+            is_causal=context.causal,
+            scale=1 / self.scale,
+        )
         return z.transpose(1, 2)
 
     def _values(self, x: Tensor, sites: Any) -> Float[Tensor, "batch pos head d_head"]:
@@ -217,5 +227,5 @@ def _masked(scores: Float[Tensor, "batch head query key"], context: Context) -> 
 
 def pattern_is_hooked(sites: Any) -> bool:
     """True if a hook needs scores, patterns or results, which fused attention does not compute."""
-    points = (getattr(sites, name, None) for name in ("hook_attn_scores", "hook_pattern", "hook_result"))
+    points = [getattr(sites, name, None) for name in ("hook_attn_scores", "hook_pattern", "hook_result")]
     return any(point is not None and has_hooks(point) for point in points)

@@ -86,12 +86,14 @@ class Block(Module):
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """One applied layer, at the query positions; the output of attention is computed if it is None."""
+        # An ablation starts here, with the output of attention
         if attn_out is not None:
             return self.write(context.query_rows(resid), context.query_rows(attn_out), sites)
         attention_input = self.read(resid, sites)
         if sites.attn.hook_q_input is None:
             computed = self.attention(attention_input, context, sites.attn)
         else:
+            # Hooks edit the inputs of queries, keys and values head by head
             inputs = self._split_inputs(resid, attention_input, sites, context)
             computed = self.attention.with_split_inputs(*inputs, context, sites.attn)
         return self.write(context.query_rows(resid), sites.hook_attn_out(computed), sites)
@@ -101,12 +103,11 @@ class Block(Module):
     ) -> list[Tensor]:
         """The inputs of queries, keys and values of each head (batch, pos, head, d_model): the input of attention, plus
         the change of it that hooks on copies of the residual stream cause."""
-        query_rows = context.query_rows(resid), context.query_rows(attention_input)
-        all_rows = resid, attention_input
+        query_rows = (context.query_rows(resid), context.query_rows(attention_input))
+        all_rows = (resid, attention_input)
+        rows_of_inputs = (query_rows, all_rows, all_rows)  # of queries, keys and values
         inputs = []
-        for point, (stream, shared_input) in zip(
-            sites.attn.input_points, (query_rows, all_rows, all_rows), strict=True
-        ):
+        for point, (stream, shared_input) in zip(sites.attn.input_points, rows_of_inputs, strict=True):
             edited_copies = point(stream[:, :, None].repeat(1, 1, self.attention.n_heads, 1))
             change = self.read(edited_copies, sites.unhooked) - self.read(stream, sites.unhooked)[:, :, None]
             inputs.append(shared_input[:, :, None] + change)

@@ -68,9 +68,10 @@ class CheckedHooks(HookedRootModule):
         Raises:
             ValueError: an unknown name, or a condition that no name meets.
         """
-        for name in names_filter if isinstance(names_filter, list | tuple) else [names_filter]:
+        filters = names_filter if isinstance(names_filter, list | tuple) else [names_filter]
+        for name in filters:
             if name is not None:
-                self._names(name)
+                self._names(name)  # raises if there is no such hook point
         logits, cache = super().run_with_cache(
             *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
         )
@@ -89,12 +90,14 @@ class CheckedHooks(HookedRootModule):
         if name not in self.hook_dict:
             nearest = get_close_matches(name, self.hook_dict, n=3, cutoff=0.4)
             hint = f" Nearest: {', '.join(nearest)}." if nearest else " See model.hook_dict for all of them."
+            # Some points exist only after a call of a method
             setter = SETTERS.get(name.rsplit(".", 1)[-1], "")
             if hasattr(self, setter):
                 hint = f" model.{setter}(True) adds this kind of hook point."
             raise ValueError(f"hook name {name!r} does not exist in this model.{hint}")
 
     def _names(self, name: Name) -> list[str]:
+        """The hook points that a name or a condition selects, at least one."""
         if isinstance(name, str):
             self._check_name(name)
             return [name]
@@ -104,6 +107,7 @@ class CheckedHooks(HookedRootModule):
         return names
 
     def _check_hook(self, name: Name, hook: Callable) -> None:
+        """Check the name, and that the edited head has queries and keys if these are edited."""
         # Hooks of `hooks.interventions` say which head they edit
         head = getattr(hook, "head", None)
         for hook_name in self._names(name):

@@ -65,7 +65,8 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfin
     with reading(path, "a checkpoint (its config)"):
         stored = config_from_dict(description)
     if cfg is not None and cfg != stored:
-        values, expected = stored.to_dict(), cfg.to_dict()
+        values = stored.to_dict()
+        expected = cfg.to_dict()
         names = [name for name in {**expected, **values} if values.get(name) != expected.get(name)]
         differences = [f"{name} is {values.get(name)!r}, not {expected.get(name)!r}" for name in names]
         raise ValueError(f"the checkpoint {path} has another config: {shortened(', '.join(differences))}.")
@@ -73,7 +74,9 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfin
     _check_size(path, tensors, stored)
     if not allow_nonfinite:
         check_finite(path, tensors)
-    model = make_model(stored).to(dtype=next((tensor.dtype for tensor in tensors.values()), None))
+    # The model gets the dtype of the file's tensors
+    dtype = next((tensor.dtype for tensor in tensors.values()), None)
+    model = make_model(stored).to(dtype=dtype)
     model.load_state_dict(tensors)
     return model.eval()
 
@@ -165,9 +168,11 @@ def _check_size(path: str | Path, tensors: Mapping[str, Tensor], cfg: Config) ->
     Raises:
         ValueError: names or shapes of the weights that are not those of the config.
     """
-    layers = _count_stored_layers(cfg)
-    if layers > len(tensors):
-        raise Unreadable(f"the weights in {path} do not fit the stored config: it has {layers} layers with weights.")
+    # A number of layers that would take minutes to build is refused first
+    n_layers = _count_stored_layers(cfg)
+    if n_layers > len(tensors):
+        raise Unreadable(f"the weights in {path} do not fit the stored config: it has {n_layers} layers with weights.")
+    # Without memory for the weights, only names and shapes are made
     with reading(path, "a checkpoint (its config)"), torch.device("meta"):
         expected = {name: tuple(tensor.shape) for name, tensor in make_model(cfg).state_dict().items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -147,6 +147,7 @@ class TransformerConfig(TransformerLensSettings):
         return self.head_patterns
 
     def _check_widths(self):
+        # Without an output projection the heads are the residual stream
         if not self.output_projection and self.n_heads * self.d_head != self.d_model:
             raise ValueError(
                 f"output_projection is off, but {self.n_heads} heads of d_head {self.d_head} do not fill d_model "
@@ -157,6 +158,7 @@ class TransformerConfig(TransformerLensSettings):
                 f"tied_embedding reads out with the embedding of {self.d_vocab} learned tokens, but d_vocab_out is "
                 f"{self.d_vocab_out} and embedding {self.embedding}; remove these."
             )
+        # Frozen vectors have a vocabulary and a least width
         if self.embedding is None:
             return
         if self.d_vocab != self.embedding.d_vocab:
@@ -168,6 +170,7 @@ class TransformerConfig(TransformerLensSettings):
             )
 
     def _check_head_patterns(self):
+        # Options that rows and pathways exclude
         if self.pathways is None:
             check_patterns(pattern for row in self.rows for pattern in row)
         elif self.attention == "causal":
@@ -177,6 +180,7 @@ class TransformerConfig(TransformerLensSettings):
                 "pathways need output_projection, and neither qk_identity nor vo_identity; change these, or give "
                 "head_patterns as rows."
             )
+        # Numbers of rows and of heads, and tokens of the vocabulary
         if len(self.rows) not in (0, 1, self.n_layers):
             raise ValueError(
                 f"head_patterns has {len(self.rows)} rows; give one row for all layers or {self.n_layers}."
@@ -191,7 +195,9 @@ class TransformerConfig(TransformerLensSettings):
     def patterns_of(self, layer: int) -> tuple[HeadPattern, ...]:
         """The pattern of each head of an applied layer; empty if every head of it is learned."""
         rows = self.rows
-        row = rows[layer if len(rows) > 1 else 0] if rows else ()
+        if not rows:
+            return ()
+        row = rows[0] if len(rows) == 1 else rows[layer]
         return () if all(pattern.learned for pattern in row) else row
 
     def with_depth(self, n_layers: int) -> "TransformerConfig":

@@ -62,22 +62,25 @@ class BracketStates:
     def table(self, d_model: int) -> Float[Tensor, "state d_model"]:
         """The vector of every token at every depth from 0 to `max_depth`; zero if a bracket cannot have that depth."""
         table = torch.zeros(self.d_vocab, self.max_depth + 1, d_model)
+        # Tokens that are no brackets: one coordinate each, at every depth
         for token in range(self.first_bracket):
             table[token, :, token] = 1
-        start = self.first_bracket
-        for token in range(start, self.d_vocab):
-            closes = (token - start) % 2
+        # Brackets, openers and closers in turn: depth is counted after the bracket
+        for bracket in range(2 * self.n_types):
+            token = self.first_bracket + bracket
+            closes = bracket % 2
             for depth in range(1 - closes, self.max_depth + 1 - closes):
-                pair = depth + closes - 1  # the pair's depth, from 0
+                pair_depth = depth + closes - 1  # from 0
                 if self.encoding == "pair":
-                    table[token, depth, start + (token - start) * self.max_depth + pair] = 1
+                    table[token, depth, self.first_bracket + bracket * self.max_depth + pair_depth] = 1
                     continue
                 table[token, depth, token] = 1
                 if self.encoding == "type_and_depth":
-                    table[token, depth, self.d_vocab + pair] = 1
+                    table[token, depth, self.d_vocab + pair_depth] = 1
                 else:
                     angle = torch.atan(torch.tensor(depth / (self.max_depth + 2 - depth)))
-                    table[token, depth, self.d_vocab], table[token, depth, self.d_vocab + 1] = angle.cos(), angle.sin()
+                    table[token, depth, self.d_vocab] = angle.cos()
+                    table[token, depth, self.d_vocab + 1] = angle.sin()
         return table.flatten(0, 1)
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,6 +129,7 @@ class BracketEmbedding(Module):
             ValueError: tokens that are not a prefix of a word, or outside the vocabulary.
         """
         check_ids(tokens, self.states.d_vocab, "tokens", "d_vocab")
+        # An opener adds one to the depth, a closer takes one away
         bracket = tokens - self.states.first_bracket
         depth = torch.where(bracket >= 0, 1 - 2 * (bracket % 2), 0).cumsum(1)
         if depth.numel() and not 0 <= int(depth.min()) <= int(depth.max()) <= self.states.max_depth:

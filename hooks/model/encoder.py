@@ -154,6 +154,7 @@ class Encoder(TransformerStack):
     ) -> Float[Tensor, "batch pos d_model"]:
         """The sum of all embeddings, normalised, and projected to d_model if they are narrower."""
         resid = super()._embed_tokens(tokens, position_ids)
+        # Add the types of the tokens
         if self.token_types is not None:
             type_ids = torch.zeros_like(tokens) if token_type_ids is None else token_type_ids
             if type_ids.shape != tokens.shape:
@@ -161,14 +162,17 @@ class Encoder(TransformerStack):
             resid = resid + self.hook_token_type_embed(self.token_types(type_ids))
         elif token_type_ids is not None:
             raise ValueError("token_type_ids is given, but n_token_types of this model is 0; remove it.")
+        # Normalise, and project to d_model
         if self.norm_embed is not None:
             resid = self.norm_embed(resid, self.ln_embed)
         return resid if self.embed_up is None else self.embed_up(resid)
 
     def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits from the last residual stream."""
+        if self.ln_head is None:
+            return super().read_out(resid)
         hidden = resid if self.norm_final is None else self.norm_final(resid, self.ln_final)
-        return self.unembed(hidden) if self.ln_head is None else self.unembed(hidden, self.ln_head)
+        return self.unembed(hidden, self.ln_head)
 
     def pool(self, hidden: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch d_model"]:
         """One vector per text, tanh(W h_0 + b), from the last hidden states (`hook_resid_post` of the last layer).

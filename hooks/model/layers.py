@@ -78,7 +78,8 @@ class Sites(NeverCalled, Module):
     def set_optional(self, names: tuple[str, ...], on: bool) -> None:
         """Add hook points, unless they exist, or remove them with their hooks."""
         for name in names:
-            if (getattr(self, name) is not None) != on:
+            exists = getattr(self, name) is not None
+            if exists != on:
                 setattr(self, name, HookPoint() if on else None)
 
 
@@ -188,6 +189,7 @@ class LayerNorm(nn.Module):
         bit of the result as it is.
         """
         y = F.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
+        # Rescale by the ratio of the scale before and after its hooks
         if has_hooks(sites.hook_scale):
             scale = (x.var(-1, keepdim=True, unbiased=False) + self.eps).sqrt()
             ratio = scale / sites.hook_scale(scale.clone())
@@ -215,6 +217,7 @@ def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str
     Raises:
         ValueError: an id outside the table.
     """
+    # The ids are checked only after torch has refused them, which costs nothing in the usual case
     try:
         return F.embedding(ids, table)
     except IndexError:

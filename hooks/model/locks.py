@@ -23,6 +23,7 @@ class ModelLock:
         self._holder = ""
 
     def __enter__(self) -> "ModelLock":
+        # Only a thread that has to wait uses the timeout
         if not self._lock.acquire(blocking=False) and not self._lock.acquire(timeout=LONGEST):
             raise RuntimeError(
                 f"the model is in use by the thread {self._holder!r} since {LONGEST:g} seconds: a verb runs, or hooks "
@@ -50,6 +51,7 @@ def lock_of(model: Any) -> ModelLock:
     lock = getattr(model, "lock", None)
     if isinstance(lock, ModelLock):
         return lock
+    # Two threads that ask at the same time get the same lock
     with _adding_lock:
         return _locks_of_others.setdefault(model, ModelLock())
 

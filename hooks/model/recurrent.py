@@ -75,6 +75,7 @@ class Recurrent(Baseline):
             else:
                 self.recurrence = nn.LSTM(cfg.d_embed, cfg.width, batch_first=True)
         self.read_out = Linear(cfg.width, cfg.d_vocab_out)
+        # Draw the weights from the seed
         for weight in (*self.recurrence.parameters(), self.read_out.weight):
             weight.data = draw_uniform(weight.shape, cfg.width**-0.5, generator)
         self.hook_embed = HookPoint()  # (batch, pos, d_embed)

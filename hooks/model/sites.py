@@ -45,15 +45,19 @@ class AttentionSites(Sites):
         return [point for point in (self.hook_q_input, self.hook_k_input, self.hook_v_input) if point is not None]
 
     def _input_weight(self, name: str) -> Float[Tensor, "head d_model d_head"]:
-        return rearrange(self._of_all(getattr(self._attention[0], name).weight), "(h e) d -> h d e", h=self._heads)
+        rows = self._with_unlearned_heads(getattr(self._attention[0], name).weight)
+        return rearrange(rows, "(h e) d -> h d e", h=self._heads)
 
     def _input_bias(self, name: str) -> Float[Tensor, "head d_head"]:
-        return rearrange(self._of_all(getattr(self._attention[0], name).bias_or_zero), "(h e) -> h e", h=self._heads)
+        rows = self._with_unlearned_heads(getattr(self._attention[0], name).bias_or_zero)
+        return rearrange(rows, "(h e) -> h e", h=self._heads)
 
-    def _of_all(self, rows: Shaped[Tensor, "row *width"]) -> Shaped[Tensor, "all_rows *width"]:
-        """Rows of all heads: zeros for the last ones, if these have no queries and keys."""
-        lacking = self._attention[0].v.weight.shape[0] - len(rows)
-        return torch.cat([rows, rows.new_zeros(lacking, *rows.shape[1:])]) if lacking else rows
+    def _with_unlearned_heads(self, rows: Shaped[Tensor, "row *width"]) -> Shaped[Tensor, "all_rows *width"]:
+        """Append zeros for the last heads if they have no queries and keys."""
+        n_missing = self._attention[0].v.weight.shape[0] - len(rows)
+        if not n_missing:
+            return rows
+        return torch.cat([rows, rows.new_zeros(n_missing, *rows.shape[1:])])
 
     W_Q = property(lambda self: self._input_weight("q"))
     W_K = property(lambda self: self._input_weight("k"))
@@ -104,7 +108,8 @@ class LayerSites(Sites):
             self.mlp = MLPSites(block.mlp)
             self.hook_mlp_out = HookPoint()
         self.hook_resid_post = HookPoint()
-        if not block.adds_to_stream:  # names that make TransformerLens's path patching refuse such a layer
+        # Names that make TransformerLens's path patching refuse such a layer
+        if not block.adds_to_stream:
             self.submodules = {"attn": None, "norm": None}
             self.hook_aliases = {"hook_attn_out": "norm"}
 

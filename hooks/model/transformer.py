@@ -85,12 +85,14 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         return resid + self.hook_pos_embed(self.positions(position_ids).expand_as(resid))
 
     def _apply_layer(self, layer: int, resid: Tensor, context: Context, attn_out: Tensor | None = None) -> Tensor:
-        block, sites = self.block(layer), self.blocks[layer]
-        return block(sites.hook_resid_pre(resid), sites, context, attn_out)
+        sites = self.blocks[layer]
+        return self.block(layer)(sites.hook_resid_pre(resid), sites, context, attn_out)
 
     def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits from the last residual stream."""
-        return self.unembed(resid if self.norm_final is None else self.norm_final(resid, self.ln_final))
+        if self.norm_final is not None:
+            resid = self.norm_final(resid, self.ln_final)
+        return self.unembed(resid)
 
     @one_thread
     def resume(
@@ -184,9 +186,9 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
 
     def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """The scalars of a I and those of b I, one vector (head,) for each stored block that has them."""
-        layers = [block.attention for block in self.stored_blocks]
-        a = [attention.a for attention in layers if attention.a is not None]
-        b = [attention.b for attention in layers if attention.b is not None]
+        attentions = [block.attention for block in self.stored_blocks]
+        a = [attention.a for attention in attentions if attention.a is not None]
+        b = [attention.b for attention in attentions if attention.b is not None]
         return a, b
 
     def at_depth(self, n_layers: int) -> "TransformerStack":
@@ -289,12 +291,13 @@ def make_context(
     Raises:
         ValueError: hard-coded heads without token ids; ids or markers that `token_maps` refuses.
     """
-    if cfg.pathways is None and not any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+    hard_coded = cfg.pathways is not None or any(cfg.patterns_of(layer) for layer in range(cfg.n_layers))
+    if not hard_coded:
         real = None if attention_mask is None else attention_mask.bool()
         allowed = allowed_keys(cfg.attention, real, pos, device)
         return Context(allowed=allowed, causal=cfg.attention == "causal" and attention_mask is None)
     if tokens is None:
-        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
+        raise ValueError("this model has hard-coded heads, which depend on token ids: pass tokens as well.")
     return token_maps(tokens, attention_mask, heads=cfg.pathways or (), d_vocab=cfg.d_vocab, attention=cfg.attention)
 
 

@@ -53,6 +53,7 @@ class ReadsText:
         if isinstance(text, Tensor | np.ndarray):
             tokens = torch.as_tensor(text)
         else:
+            # Encode each text; rows of ids stay as they are
             texts = [text] if isinstance(text, str) else list(text)
             rows = [self._encode(row, prepend_bos) if isinstance(row, str) else row for row in texts]
             lengths = sorted({len(row) for row in rows if isinstance(row, list)})
@@ -62,7 +63,8 @@ class ReadsText:
                     f"number of tokens, or token ids and an attention_mask."
                 )
             tokens = torch.tensor(rows, dtype=torch.long)
-        tokens = tokens if tokens.ndim == 2 else tokens[None]
+        if tokens.ndim != 2:
+            tokens = tokens[None]
         return tokens.to(self._device)
 
     def to_str_tokens(self, text: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
@@ -168,7 +170,9 @@ class TransformerLensNames(ReadsText):
         ids = torch.as_tensor(ids, device=self.W_U.device)
         w_u = self.W_U if self.ln_final is None else self.ln_final.w[:, None] * self.W_U
         directions = w_u.T[ids]
-        return directions.squeeze(-2) if ids.ndim and ids.shape[-1] == 1 else directions
+        # One token of each sequence gives one direction, as in TransformerLens
+        is_single = ids.ndim > 0 and ids.shape[-1] == 1
+        return directions.squeeze(-2) if is_single else directions
 
     def tl_parameters(self) -> dict[str, Tensor]:
         """Weights under TransformerLens's names (`blocks.0.attn.W_Q`), for every applied layer.
@@ -177,6 +181,7 @@ class TransformerLensNames(ReadsText):
             ValueError: a head that is not linear.
         """
         weights = {"embed.W_E": self.W_E, "unembed.W_U": self.W_U, "unembed.b_U": self.b_U}
+        # Hook points of layers have the weights of their block as attributes
         for path, module in self.named_modules():
             if path.startswith(("blocks.", "ln_final")):
                 weights |= {f"{path}.{name}": getattr(module, name) for name in _WEIGHTS if hasattr(module, name)}
@@ -194,10 +199,11 @@ class TransformerLensNames(ReadsText):
             raise ValueError("layers of a post_ln model normalise their output: biases of earlier layers do not add.")
         total = torch.zeros(self.cfg.d_model, device=self.W_U.device, dtype=self.W_U.dtype)
         for index in range(min(layer + mlp_input, self.cfg.n_layers)):
-            block = self.blocks[index]
-            total = total + block.attn.b_O
+            sites = self.blocks[index]
+            total = total + sites.attn.b_O
+            # With `mlp_input` the sum ends between attention and MLP of `layer`
             if include_mlp_biases and index < layer and not self.cfg.attn_only:
-                total = total + block.mlp.b_out
+                total = total + sites.mlp.b_out
         return total
 
     # Hook points on demand: setters add them to every layer and remove them; they change results by rounding at most.

@@ -114,10 +114,12 @@ class Pathways:
         Raises:
             ValueError: a pathway that is not a whole number of heads, or sizes that do not add up to the width.
         """
-        if total := sum(self.sizes.values()) - width:
+        total = sum(self.sizes.values())
+        if total != width:
+            remedy = f"remove {total - width}" if total > width else f"add {width - total}"
             raise ValueError(
-                f"the pathways add up to {width + total}, not to the width {width} of all heads "
-                f"({_listed(self.sizes)}); {'remove' if total > 0 else 'add'} {abs(total)}."
+                f"the pathways add up to {total}, not to the width {width} of all heads ({_listed(self.sizes)}); "
+                f"{remedy}."
             )
         for name, size in self.sizes.items():
             if size % d_head:
@@ -130,15 +132,21 @@ class Pathways:
         Raises:
             ValueError: as `heads`.
         """
-        broadcast = {name: HeadPattern(kind="broadcast", token=token) for name, token in self.markers.items()}
-        kinds = {name: HeadPattern(kind=name) for name in ("learned", "association", "convolution")} | broadcast
-        return tuple(kinds[name] for name, n in self.heads(d_head, width).items() for _ in range(n))
+        patterns_by_name = {name: HeadPattern(kind=name) for name in ("learned", "association", "convolution")}
+        for name, token in self.markers.items():
+            patterns_by_name[name] = HeadPattern(kind="broadcast", token=token)
+        patterns: list[HeadPattern] = []
+        for name, n_heads in self.heads(d_head, width).items():
+            if n_heads:
+                patterns += [patterns_by_name[name]] * n_heads
+        return tuple(patterns)
 
     def framed(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """The same tokens with [CLS] first and [SEP] last, if these are broadcast."""
         tokens = tokens.clone()
+        positions = {"cls": 0, "sep": -1}
         for name, token in self.markers.items():
-            tokens[:, {"cls": 0, "sep": -1}[name]] = token
+            tokens[:, positions[name]] = token
         return tokens
 
     def to_dict(self) -> dict[str, Any]:

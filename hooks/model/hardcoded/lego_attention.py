@@ -64,9 +64,12 @@ class HardcodedAttention(Attention):
             raise ValueError(f"maps are of tokens {tuple(maps.tokens.shape)}; x is {tuple(x.shape)}.")
         if self.pathways is None or not isinstance(maps, PathwayMaps):
             return super().forward(x, maps, sites)
+        # Learned heads come first, then those with a map
         v = self._values(x, sites)
-        v_learned, v_fixed = v[:, :, : self.n_query_heads], v[:, :, self.n_query_heads :]
+        v_learned = v[:, :, : self.n_query_heads]
+        v_fixed = v[:, :, self.n_query_heads :]
         z_fixed = self._z_fixed(v_fixed.flatten(2), maps, sites)
+        # Scores and patterns are computed only for hooks
         if pattern_is_hooked(sites):
             z = self._z_with_patterns(x, v, z_fixed, maps, sites)
         elif self.learned:
@@ -85,9 +88,10 @@ class HardcodedAttention(Attention):
         """Scores of every head; of a hard-coded one the log of its map."""
         if not sites.patterns:
             return super()._scores(x, maps, sites)
-        learned = any(pattern.learned for pattern in sites.patterns)
-        learned_scores = super()._scores(x, maps, sites).unbind(1) if learned else ()
-        bands = iter(() if self.kernel is None else self._bands(maps).unbind(1))
+        has_learned_heads = any(pattern.learned for pattern in sites.patterns)
+        learned_scores = super()._scores(x, maps, sites).unbind(1) if has_learned_heads else ()
+        bands = iter(()) if self.kernel is None else iter(self._bands(maps).unbind(1))
+        # Collect them in the order of the heads
         scores = []
         for head, pattern in enumerate(sites.patterns):
             if pattern.learned:
@@ -113,7 +117,9 @@ class HardcodedAttention(Attention):
                 outputs.append(maps.broadcast(values, pattern.token))
             else:
                 outputs.append(self._convolved(values, maps))
-        return torch.cat(outputs, -1) if outputs else v[:, : maps.classes.shape[1]]
+        if not outputs:  # every head is learned: a tensor of width 0, at the query positions
+            return v[:, : maps.classes.shape[1]]
+        return torch.cat(outputs, -1)
 
     def _convolved(self, v: Float[Tensor, "batch pos width"], maps: PathwayMaps) -> Float[Tensor, "batch query width"]:
         """Each coordinate convolved with its kernel; the ends and padding count as zeros."""
@@ -130,7 +136,8 @@ class HardcodedAttention(Attention):
         """z of the learned heads."""
         if self.training and x.shape[1] >= FUSED_FROM:
             return self._fused_z(x, v, maps, sites)
-        return (super()._scores(x, maps, sites).softmax(-1) @ v.transpose(1, 2)).transpose(1, 2)
+        pattern = super()._scores(x, maps, sites).softmax(-1)
+        return (pattern @ v.transpose(1, 2)).transpose(1, 2)
 
     def _z_with_patterns(
         self,
@@ -144,23 +151,27 @@ class HardcodedAttention(Attention):
         clean_scores = self._scores(x, maps, sites)
         # Of a copy: a hook may change it in place, and that is an edit, with the gradient of an edit
         pattern = sites.hook_pattern(sites.hook_attn_scores(clean_scores.clone()).softmax(-1))
-        n = self.n_query_heads
+        n_learned = self.n_query_heads
         values = v.transpose(1, 2)
-        z_learned = pattern[:, :n] @ values[:, :n]
+        z_learned = pattern[:, :n_learned] @ values[:, :n_learned]
         # Rows of a hard-coded pattern that no hook changed keep their z; the change, zero there, adds a gradient
-        change = pattern[:, n:] - clean_scores[:, n:].softmax(-1)
+        fixed_pattern = pattern[:, n_learned:]
+        fixed_values = values[:, n_learned:]
+        change = fixed_pattern - clean_scores[:, n_learned:].softmax(-1)
         row_changed = (change != 0).any(-1, keepdim=True)
-        z_edited = pattern[:, n:] @ values[:, n:]
-        z_unedited = z_fixed.unflatten(-1, (-1, self.d_head)).transpose(1, 2) + change @ values[:, n:]
+        z_edited = fixed_pattern @ fixed_values
+        z_unedited = z_fixed.unflatten(-1, (-1, self.d_head)).transpose(1, 2) + change @ fixed_values
         z = torch.cat([z_learned, torch.where(row_changed, z_edited, z_unedited)], 1)
         return z.transpose(1, 2).flatten(2)
 
     def _bands(self, maps: TokenMaps) -> Float[Tensor, "batch head query key"]:
         """Scores of each convolution head: logs of the mean of its coordinates' absolute weights."""
         assert self.kernel is not None and isinstance(maps, PathwayMaps)  # noqa: PT018
+        # One kernel for each head
         width = self.kernel.shape[1]
         weight = self.kernel.abs().unflatten(0, (-1, self.d_head)).mean(1)
         weight = weight.clamp_min(torch.finfo(weight.dtype).tiny)  # a kernel of zeros is shown as uniform
+        # The entry of the kernel for each query and key
         batch, pos = maps.tokens.shape
         queries = maps.query_positions.expand(batch, -1)
         offset = torch.arange(pos, device=weight.device) - queries[..., None] + width // 2
@@ -213,12 +224,14 @@ class LegoAttention(HardcodedAttention):
         bias: bool = True,
         seed: int | None = 0,
     ):
+        # Both kinds of description give a pattern for each head
         if isinstance(heads, Pathways):
             pathways = heads
             width = d_model if width is None else width
             patterns = heads.patterns(d_head, width)
         else:
-            pathways, patterns = None, tuple(heads)
+            pathways = None
+            patterns = tuple(heads)
             check_patterns(patterns)
             if width not in (None, len(heads) * d_head):
                 raise ValueError(f"width is {width}; {len(heads)} heads of d_head {d_head} are {len(heads) * d_head}.")

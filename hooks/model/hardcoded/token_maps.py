@@ -36,6 +36,7 @@ class TokenMaps(Context):
         Raises:
             ValueError: a kind without a map.
         """
+        # Weights before masks and normalisation
         batch, pos = self.tokens.shape
         queries = self.query_positions.expand(batch, -1)
         if pattern.kind == "association":
@@ -173,17 +174,23 @@ def token_maps(
     real = None if attention_mask is None else attention_mask.bool()
     if not isinstance(heads, Pathways):
         return TokenMaps(tokens=tokens, allowed=allowed_keys(attention, real, tokens.shape[1], tokens.device))
-    # Number every pair of a sequence and an id, real and padded tokens apart; equal numbers are one class
-    sequence = torch.arange(len(tokens), device=tokens.device)[:, None]
-    number = (sequence * d_vocab + tokens) if real is None else ((2 * sequence + ~real) * d_vocab + tokens)
-    sorted_numbers, rows = number.flatten().sort(stable=True)
+    # Number every pair of a sequence and an id, with separate numbers for padding; equal numbers are one class
+    group = torch.arange(len(tokens), device=tokens.device)[:, None]
+    if real is not None:
+        group = 2 * group + ~real
+    sorted_numbers, rows = (group * d_vocab + tokens).flatten().sort(stable=True)
+    # A class starts where the number changes
     starts_class = torch.ones_like(sorted_numbers, dtype=torch.bool)
     starts_class[1:] = sorted_numbers[1:] != sorted_numbers[:-1]
     classes = torch.empty_like(sorted_numbers)
     classes[rows] = starts_class.cumsum(0) - 1
+    # Queries see real keys; in a sequence of padding alone they see all
+    allowed = None
+    if real is not None:
+        allowed = (real | ~real.any(1, keepdim=True))[:, None]
     return PathwayMaps(
         tokens=tokens,
-        allowed=None if real is None else (real | ~real.any(1, keepdim=True))[:, None],
+        allowed=allowed,
         key_classes=classes.view_as(tokens),
         members=Segments(rows, starts_class.nonzero()[:, 0]),
         markers={token: _find_marker(tokens, real, name, token) for name, token in heads.markers.items()},
@@ -192,7 +199,10 @@ def token_maps(
 
 
 def _find_marker(tokens: Tensor, real: Tensor | None, name: str, token: int) -> Segments:
-    holds_token = tokens == token if real is None else (tokens == token) & real
+    """The positions of a token, one group for each sequence."""
+    holds_token = tokens == token
+    if real is not None:
+        holds_token = holds_token & real
     counts = holds_token.sum(1)
     if (counts == 0).any():
         raise ValueError(

@@ -102,7 +102,7 @@ def test_resuming_uses_the_mask_and_hard_coded_heads(make, tokens):
     resumed = model.resume(cache["resid_pre", 1], 1, tokens=tokens, attention_mask=mask)
     assert torch.equal(resumed, logits)
     assert not torch.allclose(model.resume(cache["resid_pre", 1], 1, tokens=tokens), logits, atol=1e-3)
-    with pytest.raises(ValueError, match="hard-coded heads, which look at token ids: pass tokens as well"):
+    with pytest.raises(ValueError, match="hard-coded heads, which depend on token ids: pass tokens as well"):
         model.resume(cache["resid_pre", 1], 1)
 
 

@@ -394,10 +394,10 @@ def test_inputs_that_are_refused():
     tokens, mask = batch_of(padded=True)
     assert model(tokens, mask).shape == (3, 9, 11)
     resid = model.run_with_cache(tokens, mask)[1]["resid_pre", 1]
-    with pytest.raises(ValueError, match=r"this model has hard-coded heads, which look at token ids: pass tokens as"):
+    with pytest.raises(ValueError, match=r"this model has hard-coded heads, which depend on token ids: pass tokens as"):
         model.resume(resid, 1)
     learned = model_of(head_patterns=Pathways(learned=24))
-    with pytest.raises(ValueError, match="hard-coded heads, which look at token ids: pass tokens as well"):
+    with pytest.raises(ValueError, match="hard-coded heads, which depend on token ids: pass tokens as well"):
         learned.resume(resid, 1)
     lacking = torch.where(tokens == 1, 5, tokens)
     with pytest.raises(ValueError, match=r"sequence 0 of tokens has no \[CLS\] \(id 1\) to broadcast from; every seq"):
