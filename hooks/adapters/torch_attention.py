@@ -30,7 +30,10 @@ class HookedAttention(nn.Module):
     def __init__(self):
         super().__init__()
         self.hook_in = HookPoint()  # (batch, pos, d_model), what queries, keys and values are computed from
-        self.hook_q, self.hook_k, self.hook_v, self.hook_z = (HookPoint() for _ in range(4))
+        self.hook_q = HookPoint()  # (batch, pos, head, d_head)
+        self.hook_k = HookPoint()
+        self.hook_v = HookPoint()
+        self.hook_z = HookPoint()
 
     @property
     def n_key_value_heads(self) -> int:
@@ -83,6 +86,7 @@ class MultiheadAttention(HookedAttention):
                 f"for a torch.nn.MultiheadAttention only. Name the Linear maps of another one: {{'q': ..., 'k': ..., "
                 f"'v': ..., 'o': ..., 'pattern': ...}}."
             )
+        # Options that `_forward` does not compute
         unsupported = {
             "batch_first=False": not torch_attn.batch_first,
             "kdim or vdim": not torch_attn._qkv_same_embed_dim,
@@ -92,11 +96,14 @@ class MultiheadAttention(HookedAttention):
         for fault, is_present in unsupported.items():
             if is_present:
                 raise ValueError(f"{layer_name}.{name} was made with {fault}, which from_module does not support.")
-        self.n_heads, self.d_head, self.d_model = torch_attn.num_heads, torch_attn.head_dim, torch_attn.embed_dim
+        self.n_heads = torch_attn.num_heads
+        self.d_head = torch_attn.head_dim
+        self.d_model = torch_attn.embed_dim
         if n_heads not in (None, self.n_heads):
             raise ValueError(f"n_heads is {n_heads}; {layer_name}.{name} has {self.n_heads}. Leave n_heads out.")
         self._attn = (torch_attn,)  # in a tuple, so that its parameters are not registered twice
-        self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
+        self.hook_attn_scores = HookPoint()  # (batch, head, query, key)
+        self.hook_pattern = HookPoint()
 
     def _maps(self) -> dict[str, Any]:
         attn: Any = self._attn[0]
@@ -138,17 +145,20 @@ class MultiheadAttention(HookedAttention):
         k = self.hook_k(self._split(F.linear(x, *maps["k"])))
         v = self.hook_v(self._split(F.linear(x, *maps["v"])))
         scores = (q / self.d_head**0.5).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+        # A mask of three axes has one map for each sequence and head
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask.view(-1, self.n_heads, *attn_mask.shape[1:])
         if attn_mask is not None:
-            mask = attn_mask.view(-1, self.n_heads, *attn_mask.shape[1:]) if attn_mask.ndim == 3 else attn_mask
-            scores = _masked(scores, mask)
+            scores = _masked(scores, attn_mask)
         if key_padding_mask is not None:
             scores = _masked(scores, key_padding_mask[:, None, None])
         pattern = self.hook_pattern(self.hook_attn_scores(scores).softmax(-1))
         dropped = F.dropout(pattern, self._attn[0].dropout, self._attn[0].training)
         z = self.hook_z((dropped @ v.transpose(1, 2)).transpose(1, 2))
         out = hook_attn_out(F.linear(z.flatten(2), *maps["o"]))
-        weights = dropped.mean(1) if average_attn_weights else dropped
-        return out, weights if need_weights else None
+        if not need_weights:
+            return out, None
+        return out, dropped.mean(1) if average_attn_weights else dropped
 
 
 class LinearAttention(HookedAttention):
@@ -170,24 +180,28 @@ class LinearAttention(HookedAttention):
             )
         if n_heads is None or n_heads < 1:
             raise ValueError(f"n_heads is {n_heads}; with an attention made of Linear maps, give the number of heads.")
+        # Find the maps
         modules = {name: _submodule(layer, path, layer_name) for name, path in names.items()}
         for name, module in modules.items():
             if name != "pattern" and not isinstance(module, nn.Linear):
                 raise ValueError(
                     f"{name} of attention is {names[name]!r}, in {layer_name} a {type(module).__name__}, not a Linear."
                 )
-        width, self.d_model = modules["o"].in_features, modules["o"].out_features
+        # The output map gives the width of the heads, which the other maps must have
+        width = modules["o"].in_features
         if width % n_heads:
             raise ValueError(
                 f"o of attention, {layer_name}.{names['o']}, reads {width} values, no multiple of n_heads {n_heads}."
             )
-        self.n_heads, self.d_head = n_heads, width // n_heads
         name, out_width = ("qkv", 3 * width) if "qkv" in modules else ("q", width)
         if modules[name].out_features != out_width:
             raise ValueError(
                 f"{name} of attention, {layer_name}.{names[name]}, gives {modules[name].out_features} values; with "
                 f"{n_heads} heads that o reads, it must be {out_width}."
             )
+        self.n_heads = n_heads
+        self.d_head = width // n_heads
+        self.d_model = modules["o"].out_features
         self._modules_by_name = (modules,)  # in a tuple, so that their parameters are not registered twice
         if "pattern" in modules:
             self.hook_pattern = HookPoint()
@@ -202,14 +216,16 @@ class LinearAttention(HookedAttention):
     @contextmanager
     def attached(self, hook_attn_out: HookPoint) -> Iterator[None]:
         """Hook the maps while the context is open."""
-        modules, points = self._modules_by_name[0], {"q": self.hook_q, "k": self.hook_k, "v": self.hook_v}
+        modules = self._modules_by_name[0]
+        points = {"q": self.hook_q, "k": self.hook_k, "v": self.hook_v}
 
         def heads_hook(*points: HookPoint) -> Any:
             """A hook that passes equal shares of a map's output through these points, head by head."""
 
             def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-                shares = zip(points, output.chunk(len(points), -1), strict=True)
-                return torch.cat([point(self._split(share)).flatten(-2) for point, share in shares], -1)
+                shares = output.chunk(len(points), -1)
+                hooked = [point(self._split(share)) for point, share in zip(points, shares, strict=True)]
+                return torch.cat([heads.flatten(-2) for heads in hooked], -1)
 
             return hook
 
@@ -219,9 +235,11 @@ class LinearAttention(HookedAttention):
         def z_hook(module: nn.Module, inputs: Any) -> tuple[Tensor]:
             return (self.hook_z(self._split(inputs[0])).flatten(-2),)
 
+        # The input of attention, and z
         first = modules["qkv" if "qkv" in modules else "q"]
         handles = [first.register_forward_pre_hook(input_hook), modules["o"].register_forward_pre_hook(z_hook)]
         handles.append(modules["o"].register_forward_hook(lambda module, inputs, out: hook_attn_out(out)))
+        # Queries, keys and values: three parts of one output, or three outputs
         if "qkv" in modules:
             handles.append(first.register_forward_hook(heads_hook(*points.values())))
         else:

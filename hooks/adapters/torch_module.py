@@ -67,7 +67,9 @@ class HookedLayer(nn.Module):
     def __init__(self, attn: nn.Module):
         super().__init__()
         self.attn = attn
-        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        self.hook_resid_pre = HookPoint()  # (batch, pos, d_model)
+        self.hook_attn_out = HookPoint()
+        self.hook_resid_post = HookPoint()
 
 
 class TorchModule(HookedRootModule):
@@ -89,16 +91,21 @@ class TorchModule(HookedRootModule):
                 f"module is a {type(module).__name__}; from_module wraps a torch.nn.Module. A bridge or "
                 f"HookedRootModule is passed to verbs as it is."
             )
-        for name, size in {"d_vocab": d_vocab, "n_ctx": n_ctx}.items():
-            check_number(name, size, integer=True, low=1)
+        check_number("d_vocab", d_vocab, integer=True, low=1)
+        check_number("n_ctx", n_ctx, integer=True, low=1)
         # What `untrained` needs to wrap another module in the same way
         self._names: Any = (layers, attention, d_vocab, n_ctx, n_heads)
         self._untrained = untrained
         self.module = module
-        self._layers = (_layers_of(module, layers),)  # in a tuple, so that they are registered only once
+        # Hook points for each layer and its attention
+        module_layers = _layers_of(module, layers)
+        self._layers = (module_layers,)  # in a tuple, so that they are registered only once
         attention_class: Any = MultiheadAttention if isinstance(attention, str) else LinearAttention
-        attns = [attention_class(layer, attention, n_heads, f"{layers}.{i}") for i, layer in enumerate(self._layers[0])]
-        self.blocks, first = nn.ModuleList(map(HookedLayer, attns)), attns[0]
+        attns = []
+        for index, layer in enumerate(module_layers):
+            attns.append(attention_class(layer, attention, n_heads, f"{layers}.{index}"))
+        self.blocks = nn.ModuleList(map(HookedLayer, attns))
+        first = attns[0]
         self.cfg = SimpleNamespace(
             architecture=type(module).__name__,
             n_layers=len(self.blocks),
@@ -166,7 +173,9 @@ def _input_hook(point: HookPoint) -> Callable[..., tuple]:
 
 def _output_hook(point: HookPoint) -> Callable[..., Any]:
     def hook(module: nn.Module, inputs: tuple, output: Any) -> Any:
-        return (point(output[0]), *output[1:]) if isinstance(output, tuple) else point(output)
+        if isinstance(output, tuple):
+            return (point(output[0]), *output[1:])
+        return point(output)
 
     return hook
 
@@ -178,7 +187,7 @@ def _layers_of(module: nn.Module, name: str) -> list[nn.Module]:
         fault = "is not there"
         if layer_list is not None:
             fault = f"is a {type(layer_list).__name__} of {len(list(layer_list.children()))} parts"
-        lists = [path for path, child in modules.items() if isinstance(child, nn.ModuleList | nn.Sequential) and path]
+        lists = [path for path, child in modules.items() if path and isinstance(child, nn.ModuleList | nn.Sequential)]
         raise ValueError(
             f"layers is {name!r}, which {fault} in the {type(module).__name__}; it must name a ModuleList of layers. "
             f"Found: {', '.join(lists) or 'none'}."

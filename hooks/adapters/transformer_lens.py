@@ -69,7 +69,8 @@ def from_transformer_lens(weights: Mapping[str, Any], config: Any) -> Transforme
     # Under TransformerLens's names the model's weights are views in TransformerLens's axes, which are written to
     assert model.positions is not None
     views = {**model.tl_parameters(), "pos_embed.W_pos": model.positions.weight}
-    if unknown := sorted(set(tensors) - set(views)):
+    unknown = sorted(set(tensors) - set(views))
+    if unknown:
         raise ValueError(f"weights has {shortened(unknown[0])!r}, which has no place in a model of this config.")
     # A new model has biases of zero and gains of one, which are right for those that a checkpoint does not have
     folded = settings.get("normalization_type") == "LNPre"
@@ -99,6 +100,7 @@ def _copy_weight(name: str, tensor: Tensor, view: Tensor) -> None:
 
 
 def _converted_config(settings: Mapping[str, Any]) -> TransformerConfig:
+    # Settings that change the function
     for name, allowed in ONLY.items():
         if settings.get(name, allowed[0]) not in allowed:
             raise ValueError(
@@ -107,6 +109,7 @@ def _converted_config(settings: Mapping[str, Any]) -> TransformerConfig:
     for name in SIZES:
         if settings.get(name) is None:
             raise ValueError(f"config has no {name}; give the settings of the HookedTransformer.")
+    # Choices that have a counterpart under another name
     norm = settings.get("normalization_type", "LN")
     if norm not in NORMS:
         raise ValueError(f"config has normalization_type {norm!r}; choose one of {', '.join(map(str, NORMS))}.")
@@ -117,6 +120,7 @@ def _converted_config(settings: Mapping[str, Any]) -> TransformerConfig:
     direction = settings.get("attention_dir", "causal")
     if direction not in ("causal", "bidirectional"):
         raise ValueError(f"config has attention_dir {direction!r}; choose causal or bidirectional.")
+    # Sizes that follow from others where they are missing
     d_head = settings.get("d_head") or settings["d_model"] // settings["n_heads"]
     d_mlp = _size_or_zero(settings.get("d_mlp")) or 4 * settings["d_model"]
     return TransformerConfig(

@@ -88,7 +88,9 @@ class AblationEngine:
     ):
         if isinstance(model, TransformerStack):
             _check_hooks(model)
-        self.model, self.tokens, self.read_at = model, tokens, read_at
+        self.model = model
+        self.tokens = tokens
+        self.read_at = read_at
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._output_point = head_output_point(model.cfg)
@@ -113,8 +115,8 @@ class AblationEngine:
         v = activations[prefix + "attn.hook_v"]
         if self.model.cfg.vo_identity:
             v = projected_values(self.model, layer, v, activations[prefix + "hook_resid_pre"])
-        z, pattern = activations[prefix + self._output_point], activations[prefix + "attn.hook_pattern"]
-        return HeadInputs(z=z, v=v, pattern=pattern)
+        z = activations[prefix + self._output_point]
+        return HeadInputs(z=z, v=v, pattern=activations[prefix + "attn.hook_pattern"])
 
     def each_head(
         self, replace: Replacement, chosen: Collection[Head] | None = None
@@ -131,6 +133,7 @@ class AblationEngine:
             heads = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
             if not heads:
                 continue
+            # The heads of a layer are replaced in copies of the batch, several per pass
             change = self._change(layer, replace, self.cache.cache_dict)
             for start in range(0, len(heads), per_pass):
                 heads_of_pass = heads[start : start + per_pass]
@@ -165,6 +168,7 @@ class AblationEngine:
             sets: Sets of heads. Each distinct one is yielded once, as a sorted tuple, in another order.
             replace: New outputs of all heads of a layer.
         """
+        # Arrange the sets by the layers in which they agree
         root = SetTree()
         for heads in sets:
             root.add(heads)
@@ -180,16 +184,20 @@ class AblationEngine:
         per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
         for layer, edits in branch.layers.items():
             attn_out = self._attn_out_under(layer, list(edits), activations, replace)
-            # A set that shares its first layers with no other one takes a single pass
+            # Edits from which a single set continues, and those that several sets share or that are sets themselves
+            single: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
             shared: list[tuple[int, ...]] = []
             for heads, next_branch in edits.items():
                 later_edits = next_branch.only() if one_pass else None
                 if later_edits is None:
                     shared.append(heads)
                 else:
-                    later = [head for index in later_edits for head in _with_layer(index, later_edits[index])]
-                    logits = self._edit_in_one_pass(layer, attn_out(heads), activations, later_edits, replace)
-                    yield (*earlier, *_with_layer(layer, heads), *later), logits
+                    single[heads] = later_edits
+            # A single set takes one pass
+            for heads, later_edits in single.items():
+                logits = self._edit_in_one_pass(layer, attn_out(heads), activations, later_edits, replace)
+                later = [head for index, members in later_edits.items() for head in _with_layer(index, members)]
+                yield (*earlier, *_with_layer(layer, heads), *later), logits
             # The others are edited in copies of the batch, and their later layers are stored for the sets after them
             for start in range(0, len(shared), per_pass):
                 edits_of_pass = shared[start : start + per_pass]
@@ -248,8 +256,10 @@ class AblationEngine:
     ) -> tuple[Float[Tensor, "edit batch read d_vocab_out"], dict[str, Tensor]]:
         """Logits for several attention outputs of a layer, computed in copies of the batch; and the activations of
         later layers."""
+        # Copies of the layer's input, one for each edit
         n_edits = len(attn_outs)
         resid = repeat(activations[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=n_edits)
+        # What the sets after these start from is stored
         prefixes = tuple(f"blocks.{later}." for later in later_layers)
         names = [name for name in self.cache.cache_dict if name.startswith(prefixes)]
         stored: dict[str, Tensor] = {}
@@ -327,6 +337,7 @@ def _check_hooks(model: TransformerStack) -> None:
                 f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
                 f"it, or attach it to blocks.{layer}.attn.hook_z."
             )
+        # The points from which passes resume, and where to attach the same hook instead
         previous = f"blocks.{layer - 1}.hook_resid_post" if layer else "hook_embed"
         prefix = f"blocks.{layer}."
         substitutes = {prefix + "hook_resid_pre": previous, prefix + "hook_attn_out": prefix + "attn.hook_z"}

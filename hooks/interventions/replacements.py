@@ -116,10 +116,10 @@ class Pattern(HeadReplacement):
     (batch, head, query, key) to the new one."""
 
     def __post_init__(self):
-        rows = self.rows
-        if isinstance(rows, Tensor) and (
-            (rows < 0).any() or not torch.allclose(rows.sum(-1), rows.new_ones(()), atol=1e-4)
-        ):
+        if not isinstance(self.rows, Tensor):
+            return
+        sums_to_one = torch.allclose(self.rows.sum(-1), self.rows.new_ones(()), atol=1e-4)
+        if (self.rows < 0).any() or not sums_to_one:
             raise ValueError("pattern has a row that is negative somewhere or does not sum to one; normalise its rows.")
 
     def replace(self, activation: Tensor, layer: int | None) -> Tensor:
@@ -158,30 +158,34 @@ def patch(
         mixed[:, positions] = source[:, positions]
         return mixed
 
-    def hook(activation: Tensor, hook: Any) -> Tensor:
-        if positions is not None and hook.name.endswith(("hook_pattern", "hook_attn_scores")):
+    return _hook(replace, head, has_positions=positions is not None)
+
+
+def _hook(replace: Callable[[Tensor, int | None], Tensor], head: int | None, *, has_positions: bool = False) -> Hook:
+    """A hook that replaces an activation, or one head of it.
+
+    Args:
+        replace: The new activation, from the old one and its layer (None outside layers).
+        head: The head to replace; if None, the whole activation.
+        has_positions: True if `replace` changes certain positions of axis 1.
+    """
+
+    def edit(activation: Tensor, hook: Any) -> Tensor:
+        if has_positions and hook.name.endswith(("hook_pattern", "hook_attn_scores")):
             raise ValueError(f"positions cannot be patched at {hook.name}, which has queries and keys; use hook_z.")
-        return edit(activation, hook)
-
-    edit = _hook(replace, head)
-    hook.head = head  # pyright: ignore[reportFunctionMemberAccess]
-    return hook
-
-
-def _hook(replace: Callable[[Tensor, int | None], Tensor], head: int | None) -> Hook:
-    def hook(activation: Tensor, hook: Any) -> Tensor:
         layer = int(hook.name.split(".")[1]) if hook.name.startswith("blocks.") else None
         edited = replace(activation, layer)
         if head is None:
             return edited
+        # All other heads stay as they are
         axis = _head_axis(hook.name, activation, head)
         mixed = activation.clone()
         mixed.select(axis, head).copy_(edited.select(axis, head))
         return mixed
 
-    # read by check_hook: an edit of a hard-coded head's query would do nothing
-    hook.head = head  # pyright: ignore[reportFunctionMemberAccess]
-    return hook
+    # `CheckedHooks` reads it: an edit of a hard-coded head's query would do nothing
+    edit.head = head  # pyright: ignore[reportFunctionMemberAccess]
+    return edit
 
 
 def _head_axis(name: str, activation: Tensor, head: int) -> int:
@@ -194,10 +198,12 @@ def _head_axis(name: str, activation: Tensor, head: int) -> int:
 
 
 def _fitting(reference: Tensor, activation: Tensor) -> Tensor:
-    same = len(reference.shape) == len(activation.shape) and all(
-        r in (1, a) for r, a in zip(reference.shape[1:], activation.shape[1:], strict=True)
-    )
-    if not same:
+    """The reference in the activation's dtype and device; axes after the first must agree, or be 1."""
+    fits = reference.ndim == activation.ndim
+    if fits:
+        sizes = zip(reference.shape[1:], activation.shape[1:], strict=True)
+        fits = all(reference_size in (1, size) for reference_size, size in sizes)
+    if not fits:
         raise ValueError(
             f"the replacement is {tuple(reference.shape)}; the activation it replaces is {tuple(activation.shape)}. "
             f"Take it from the same hook point, on inputs of the same length."

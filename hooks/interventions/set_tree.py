@@ -14,12 +14,15 @@ class SetTree:
     """By layer, and by heads of that layer: the sets whose next heads are these."""
 
     def add(self, heads: Iterable[tuple[int, int]]) -> None:
-        by_layer: dict[int, list[int]] = {}
+        """Add a set of (layer, head)."""
+        heads_by_layer: dict[int, list[int]] = {}
         for layer, head in sorted(set(heads)):
-            by_layer.setdefault(layer, []).append(head)
+            heads_by_layer.setdefault(layer, []).append(head)
+        # Follow the branches of its layers, and grow those that are missing
         branch = self
-        for layer, chosen in by_layer.items():
-            branch = branch.layers.setdefault(layer, {}).setdefault(tuple(chosen), SetTree())
+        for layer, heads_of_layer in heads_by_layer.items():
+            branches = branch.layers.setdefault(layer, {})
+            branch = branches.setdefault(tuple(heads_of_layer), SetTree())
         branch.is_set = True
 
     def all_layers(self) -> set[int]:
@@ -35,7 +38,8 @@ class SetTree:
             edits = [(layer, heads) for layer in branch.layers for heads in branch.layers[layer]]
             if len(edits) > 1:
                 return None
-            ((layer, heads),) = edits
+            layer, heads = edits[0]
             heads_by_layer[layer] = heads
             branch = branch.layers[layer][heads]
+        # The walk ends at a set; if that has branches, it is not the only one
         return None if branch.layers or not heads_by_layer else heads_by_layer

@@ -4,10 +4,11 @@ import copy
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.checks import checks_types
-from hooks.model.layers import hook_tables
+from hooks.model.layers import HookPoint, hook_tables
 from hooks.model.transformer import TransformerStack
 
 
@@ -73,34 +74,21 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     """
     if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; verify checks the hook points of a hooks.Transformer.")
+    # Tokens that the model can read
     generator = torch.Generator().manual_seed(seed)
-    device = model.W_E.device
-    tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(device)
+    tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(model.W_E.device)
     if model.cfg.pathways is not None:
         tokens = model.cfg.pathways.framed(tokens)
     n_hooks_before = _count_hooks(model)
     logits_before = model(tokens)
-    # A copy with random weights and no hooks
-    randomised = copy.deepcopy(model)
-    randomised.reset_hooks(including_permanent=True)
-    for point in randomised.hook_dict.values():
-        for table in hook_tables(point):
-            table.clear()
-    for parameter in randomised.parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
-    # Replace every activation by noise, point by point
+    # Replace every activation of the copy by noise, point by point
+    randomised = _copy_with_random_weights(model, generator)
     clean = randomised(tokens)
     fires, acts = {}, {}
     for name in randomised.hook_dict:
-        calls: list[str] = []
-
-        def noise(activation: Tensor, hook, calls=calls) -> Tensor:
-            calls.append(hook.name)
-            random = torch.randn(activation.shape, generator=generator).to(activation)
-            return torch.where(activation.isfinite(), random, activation)
-
-        acts[name] = float((randomised.run_with_hooks(tokens, fwd_hooks=[(name, noise)]) - clean).abs().max())
-        fires[name] = len(calls)
+        logits, fires[name] = _run_with_noise(randomised, tokens, name, generator)
+        acts[name] = float((logits - clean).abs().max())
+    # Compare both models with their state before the edits
     _, cache = randomised.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_pattern"))
     error = max(float((pattern.sum(-1) - 1).abs().max()) for pattern in cache.values())
     return VerifyReport(
@@ -110,6 +98,34 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
         rerun_equal=bool(torch.equal(clean, randomised(tokens)) and torch.equal(logits_before, model(tokens))),
         hooks_left=_count_hooks(randomised) + _count_hooks(model) - n_hooks_before,
     )
+
+
+def _copy_with_random_weights(model: TransformerStack, generator: torch.Generator) -> TransformerStack:
+    """A copy of the model without hooks, whose weights are random."""
+    randomised = copy.deepcopy(model)
+    randomised.reset_hooks(including_permanent=True)
+    for point in randomised.hook_dict.values():
+        for table in hook_tables(point):
+            table.clear()
+    for parameter in randomised.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+    return randomised
+
+
+def _run_with_noise(
+    model: TransformerStack, tokens: Int[Tensor, "batch pos"], name: str, generator: torch.Generator
+) -> tuple[Float[Tensor, "batch pos d_vocab_out"], int]:
+    """Logits with noise at a hook point, and the number of times that it fired."""
+    n_calls = 0
+
+    def replace_by_noise(activation: Tensor, hook: HookPoint) -> Tensor:
+        nonlocal n_calls
+        n_calls += 1
+        noise = torch.randn(activation.shape, generator=generator).to(activation)
+        return torch.where(activation.isfinite(), noise, activation)
+
+    logits = model.run_with_hooks(tokens, fwd_hooks=[(name, replace_by_noise)])
+    return logits, n_calls
 
 
 def _count_hooks(model: TransformerStack) -> int:

@@ -60,27 +60,31 @@ def _check_model(model: Any) -> None:
 
 
 def _not_accepted(model: Any) -> str:
-    name, home = type(model).__name__, type(model).__module__.split(".")[0]
+    """Error text for an object of another class, with the function that accepts it."""
+    name = type(model).__name__
+    package = type(model).__module__.split(".")[0]
     accepted = (
         f"model is a {name}; accepted are hooks.Transformer and transformer_lens.TransformerBridge, and a "
         f"HookedRootModule with TransformerLens's hook names."
     )
-    if home == "transformers":
+    if package == "transformers":
         family = getattr(getattr(model, "config", None), "model_type", "")
-        load = "Use hooks.from_huggingface, or " if family in ("gpt2", "bert", "albert") else ""
-        build = f"{load}build a bridge: TransformerBridge.boot_transformers, or build_bridge_from_module of this model."
-        return f"{accepted} {build[0].upper()}{build[1:]}"
-    wrap = " Wrap a torch module with hooks.from_module (docs/guides/bring_a_model.md)."
-    return accepted + (wrap if isinstance(model, nn.Module) else "")
+        bridge = "a bridge: TransformerBridge.boot_transformers, or build_bridge_from_module of this model."
+        if family in ("gpt2", "bert", "albert"):
+            return f"{accepted} Use hooks.from_huggingface, or build {bridge}"
+        return f"{accepted} Build {bridge}"
+    if isinstance(model, nn.Module):
+        return f"{accepted} Wrap a torch module with hooks.from_module (docs/guides/bring_a_model.md)."
+    return accepted
 
 
 def _check_sizes(model: Any) -> None:
     cfg: Any = getattr(model, "cfg", None)
     name = type(model).__name__
-    lacking = [size for size in SIZES if getattr(cfg, size, None) is None]
-    if lacking:
-        have = "is missing" if cfg is None else f"(a {type(cfg).__name__}) lacks {', '.join(lacking)}"
-        raise ValueError(f"{name}.cfg {have}; needed are the attributes {', '.join(SIZES)}.")
+    missing = [size for size in SIZES if getattr(cfg, size, None) is None]
+    if missing:
+        fault = "is missing" if cfg is None else f"(a {type(cfg).__name__}) lacks {', '.join(missing)}"
+        raise ValueError(f"{name}.cfg {fault}; needed are the attributes {', '.join(SIZES)}.")
     for size in SIZES:
         check_number(f"{name}.cfg.{size}", getattr(cfg, size), integer=True, low=1)
     if getattr(cfg, "d_head", None) is None and cfg.d_model % cfg.n_heads:
@@ -94,13 +98,15 @@ def _check_sizes(model: Any) -> None:
 
 
 def _check_points(model: Any) -> None:
-    name, points = type(model).__name__, list(getattr(model, "hook_dict", ()))
+    name = type(model).__name__
+    points = list(getattr(model, "hook_dict", ()))
     if not points:
         raise ValueError(
             f"{name} has no hook points; call self.setup() at the end of its __init__, after its HookPoints."
         )
-    names = {point for candidates in CANDIDATES.values() for point in candidates}
-    if not any(point in names or point.split(".", 2)[-1] in names for point in points):
+    # Names outside layers, or those after `blocks.0.`
+    known_names = {candidate for candidates in CANDIDATES.values() for candidate in candidates}
+    if not any(point in known_names or point.split(".", 2)[-1] in known_names for point in points):
         raise ValueError(
             f"{name} has no hook point with a name of TransformerLens, but {', '.join(points[:3])}. Name them "
             f"blocks.0.hook_resid_pre, blocks.0.attn.hook_pattern, blocks.0.attn.hook_z and so on."

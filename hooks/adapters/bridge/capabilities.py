@@ -83,10 +83,13 @@ class Capabilities:
         """One row per site with its results for reading and editing; layers with the same results share a row."""
         rows: list[dict[str, str]] = []
         for site in (*GLOBAL_SITES[:2], *LAYER_SITES, GLOBAL_SITES[2], *WEIGHTS):
+            # Layers with the same results for reading and editing
             groups: dict[tuple[str, ...], list[str]] = {}
             for name in self._names(site):
                 cells = [self.cells.get((name, use), "") for use in ("read", "edit")]
-                groups.setdefault(tuple(_without_layer(str(cell)) for cell in cells), []).append(name)
+                results = tuple(_without_layer(str(cell)) for cell in cells)
+                groups.setdefault(results, []).append(name)
+            # One row for each group; the layers are named if they differ
             for (reading, editing), names in groups.items():
                 layers = ""
                 if len(groups) > 1:
@@ -116,10 +119,14 @@ def capabilities_of(bridge: Any, tokens: Int[Tensor, "batch pos"] | None = None)
     Raises:
         ValueError: tokens that do not fit, or a model whose output is not logits at every position.
     """
+    # The results depend on two settings that can be changed later
     attention = getattr(hugging_face_config(bridge), "_attn_implementation", None)
     state = (bool(getattr(bridge, "compatibility_mode", False)), attention)
-    if tokens is None and bridge in _CACHE and _CACHE[bridge][0] == state:
-        return _CACHE[bridge][1]
+    if tokens is None and bridge in _CACHE:
+        cached_state, cached = _CACHE[bridge]
+        if cached_state == state:
+            return cached
+    # Test it in evaluation mode
     generator = torch.Generator().manual_seed(0)
     training = bridge.training
     bridge.eval()
@@ -201,10 +208,14 @@ def _pattern_before_z(reads: ReadTests) -> bool:
 def _test_mask(reads: ReadTests) -> Cell:
     """Whether padding at either end is hidden from real tokens: in logits, patterns and head outputs."""
     tokens, tolerance = reads.tokens, reads.tolerance
-    pattern_points, z_points = reads.first_points("attn.hook_pattern"), reads.first_points("attn.hook_z")
+    pattern_points = reads.first_points("attn.hook_pattern")
+    z_points = reads.first_points("attn.hook_z")
     for padded in (0, -1):
-        mask, other_tokens = torch.ones_like(tokens), tokens.clone()
-        mask[:, padded], other_tokens[:, padded] = 0, tokens[:, padded].roll(1)
+        # One position is padding, with its token or with another sequence's
+        mask = torch.ones_like(tokens)
+        mask[:, padded] = 0
+        other_tokens = tokens.clone()
+        other_tokens[:, padded] = tokens[:, padded].roll(1)
         real = mask[0].bool()
         try:
             logits, activations = run(reads.bridge, tokens, record=reads.names, attention_mask=mask)
@@ -215,7 +226,8 @@ def _test_mask(reads: ReadTests) -> Cell:
         attended = any(float(activations[point][:, :, real, padded].max()) > tolerance.eps for point in pattern_points)
         pairs = [(logits, other_logits)]
         pairs += [(activations[point], other_activations[point]) for point in z_points]
-        if attended or any(tolerance.changed(x[:, real], y[:, real]) for x, y in pairs):
+        changed = any(tolerance.changed(first[:, real], second[:, real]) for first, second in pairs)
+        if attended or changed:
             return Cell("ignored", reason="real tokens see padding")
     return Cell("works")
 
@@ -224,8 +236,10 @@ def _test_positions(reads: ReadTests) -> tuple[Cell, int]:
     """Whether positions can be given, and the id of the first."""
     positions = _position_ids(reads.tokens)
     try:
+        # The first position is that which gives the logits of a pass without positions
         for offset in range(4):
-            if reads.tolerance.equal(reads.bridge(reads.tokens, position_ids=positions + offset), reads.logits):
+            logits = reads.bridge(reads.tokens, position_ids=positions + offset)
+            if reads.tolerance.equal(logits, reads.logits):
                 changed = reads.changed_by(position_ids=positions.roll(1, -1) + offset)
                 return Cell("works" if changed else "ignored"), offset
     except REFUSALS as error:

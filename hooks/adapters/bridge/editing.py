@@ -73,13 +73,13 @@ class EditTests:
     def _test_streams(self) -> None:
         """With another sequence's residual stream, everything after it is that sequence's."""
         for site in ("hook_resid_pre", "hook_resid_post"):
-            first_points = {}
+            first_points, edits = {}, {}
             for layer in self.layers:
-                if points := self.reads.points[f"blocks.{layer}.{site}"]:
+                points = self.reads.points[f"blocks.{layer}.{site}"]
+                if points:
                     first_points[layer] = points[0]
-            edits = {
-                point: _roll_by_layer(self.reads.activations[point], layer) for layer, point in first_points.items()
-            }
+                    edits[points[0]] = _roll_by_layer(self.reads.activations[points[0]], layer)
+            # All layers are edited in one pass
             logits, activations = run(self.reads.bridge, self.reads.tokens, edits, self.reads.names)
             for layer in self.layers:
                 faults = {}
@@ -92,6 +92,7 @@ class EditTests:
         self, layer: int, site: str, point: str, edits: Activations, activations: Activations, logits: Tensor
     ) -> str:
         """The first fault at an activation that is computed from a layer's input or output, or in the logits."""
+        # An input is read in its layer, an output in the next one
         reader = layer if site == "hook_resid_pre" else layer + 1
         for reader_site in ("hook_resid_post", "attn.hook_z", "hook_resid_pre"):
             targets = self.reads.points.get(f"blocks.{reader}.{reader_site}")
@@ -101,6 +102,7 @@ class EditTests:
                 edit = {point: edits[point]}
                 if fault := self._fault(activations[targets[0]], expected, clean, edit, targets[0]):
                     return fault
+        # After the last layer only the logits show an effect
         if layer != self.layers[-1]:
             return ""
         expected = _roll_by_layer(self.reads.logits, layer)
@@ -167,7 +169,8 @@ class EditTests:
 
     def _attn_out_fault(self, layer: int, point: str, attn_out: Tensor, activations: Activations) -> str:
         """The fault of setting an attention output, which must be added to the residual stream."""
-        name, clean_output = f"blocks.{layer}.", self._clean_output(layer)
+        name = f"blocks.{layer}."
+        clean_output = self._clean_output(layer)
         output = self._output(activations, layer)
         if self._is_unread(output, clean_output, {point: attn_out}, self._output_point(layer)):
             return "ignored"
@@ -180,7 +183,8 @@ class EditTests:
         if any(self.tolerance.equal(total, expected) for total in sums):
             return ""
         # Otherwise the same change of the layer's input must have the same effect
-        input_point, clean = self.cells[name + "hook_resid_pre"].point, self.reads.activations[point]
+        input_point = self.cells[name + "hook_resid_pre"].point
+        clean = self.reads.activations[point]
         shifted_input = self.reads.activations[input_point] + attn_out - clean
         shifted = self._run({input_point: shifted_input, point: clean})
         if self.tolerance.same_change(self._output(shifted, layer), output, clean_output):
@@ -190,11 +194,12 @@ class EditTests:
     def _test_queries_keys_values(self) -> None:
         """With all three of another sequence, z is that sequence's. Each is also edited alone: is it ignored?"""
         sites = ("attn.hook_q", "attn.hook_k", "attn.hook_v")
+        # Edit all three together, in the layers that have them
         swapped = {site: self._new_values(site, _roll) for site in sites}
         complete = [layer for layer in self.layers if all(layer in swapped[site] for site in sites)]
-        all_three = self._run(
-            {self._first_point(layer, site): swapped[site][layer] for layer in complete for site in sites}
-        )
+        edits = {self._first_point(layer, site): swapped[site][layer] for layer in complete for site in sites}
+        all_three = self._run(edits)
+        # Edit each alone
         for site in sites:
             random_values = self._new_values(site, self._random)
             one_alone = self._run({self._first_point(layer, site): value for layer, value in random_values.items()})
@@ -218,9 +223,10 @@ class EditTests:
         clean = self.reads.activations[target]
         if self._is_unread(one_alone[target], clean, edit, target):
             return "ignored"
-        pattern = self.reads.values.get(f"blocks.{layer}.attn.hook_pattern")
-        if site != "attn.hook_v":
-            pattern = None  # queries and keys have no such check
+        # Values have a second check, by the pattern that mixes them
+        pattern = None
+        if site == "attn.hook_v":
+            pattern = self.reads.values.get(f"blocks.{layer}.attn.hook_pattern")
         if all_three is None and pattern is None:
             return UNTESTED_PROJECTION
         fault = ""
@@ -248,7 +254,8 @@ class EditTests:
 
     def _middle_fault(self, layer: int, point: str, middle: Tensor, activations: Activations) -> str:
         """The fault of setting another sequence's stream between attention and MLP."""
-        clean, output = self._clean_output(layer), self._output(activations, layer)
+        clean = self._clean_output(layer)
+        output = self._output(activations, layer)
         fault = self._fault(output, _roll(clean), clean, {point: middle}, self._output_point(layer))
         mlp_points = self.reads.points[f"blocks.{layer}.hook_mlp_out"]
         if fault and mlp_points:
@@ -262,6 +269,7 @@ class EditTests:
         """The output of each layer with another output of its MLP."""
         outputs, edits_before_norm = {}, {}
         for layer, value in mlp_out.items():
+            # The change is added to the output, or to the input of a LayerNorm that gives the output
             name = f"blocks.{layer}."
             change = value - self.reads.values[name + "hook_mlp_out"]
             norm_input = self.reads.activations.get(name + "ln2.hook_in")
@@ -301,18 +309,21 @@ class EditTests:
         faults: dict[int, dict[str, str]] = {layer: {} for layer in self.layers}
         points = {layer: self.reads.points[f"blocks.{layer}.{site}"] for layer in new_values}
         next_site, expected_values = expected or ("", {})
+        # In each turn, the next hook point of every layer in which none has passed yet
         for turn in range(max(map(len, points.values()), default=0)):
             untested = [layer for layer in points if turn < len(points[layer]) and "" not in faults[layer].values()]
             edits = {points[layer][turn]: new_values[layer] for layer in untested}
             activations = self._run({**(further_edits or {}), **edits})
             for layer in untested:
-                point, target = points[layer][turn], self._editable_point(f"blocks.{layer}.{next_site}")
+                point = points[layer][turn]
+                target = self._editable_point(f"blocks.{layer}.{next_site}")
                 if judge is not None:
                     fault = judge(layer, point, new_values[layer], activations)
                 elif target is None or layer not in expected_values:
                     fault = "it cannot be checked, as its result cannot be set"
                 else:
-                    clean, edit = self.reads.activations[target], {point: new_values[layer]}
+                    clean = self.reads.activations[target]
+                    edit = {point: new_values[layer]}
                     fault = self._fault(activations[target], expected_values[layer], clean, edit, target)
                 faults[layer][point] = fault
         for layer in self.layers:
@@ -328,6 +339,7 @@ class EditTests:
             edit: The activation that was set, by hook point.
             target: The hook point where the effect is looked for; if None, the logits.
         """
+        # A working edit may change nothing here, if the weights between are zero
         if not self.tolerance.visible(expected, clean):
             if not self.tolerance.same_change(edited, expected, clean):
                 return WRONG_EFFECT

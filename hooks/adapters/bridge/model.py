@@ -198,6 +198,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         for name in values:
             if not self.capabilities.cell(name, "edit").ok:
                 raise ValueError(refusal(name, "edit", self.capabilities))
+        # With an output of attention, the attention of `layer` has no effect either
         skipped = f"blocks.{layer}.attn." if attn_out is not None else None
 
         def muted(name: str) -> bool:
@@ -280,6 +281,7 @@ def refusal(name: str, use: Use, capabilities: Capabilities) -> str:
     if use == "read":
         return f"reading {name} {fault}."
     layer = ".".join(name.split(".")[:2]) + "." if name.startswith("blocks.") else ""
+    # The nearest later site that can be edited
     site = name.removeprefix(layer)
     while site in INSTEAD:
         site = INSTEAD[site]
@@ -314,6 +316,7 @@ def _bridge_hook(model: Any, name: str, point: HookPoint | None, value: Tensor |
         # Hooks see keys and values once for each query head
         shared = model.cfg.n_heads // activation.shape[2] if name.endswith(("hook_k", "hook_v")) else 1
         per_head = activation.repeat_interleave(shared, 2) if shared > 1 else activation
+        # Run the hooks; if none edits, the bridge goes on with its own tensor
         before = per_head.clone() if per_head.is_inference() else per_head._version
         edited = point(per_head)
         if edited is per_head and _is_unchanged(per_head, before):
@@ -333,6 +336,7 @@ def _is_unchanged(tensor: Tensor, before: Tensor | int) -> bool:
 
 
 def _per_key_value_head(edited: Tensor, shared: int, name: str) -> Tensor:
+    """One of each group of equal heads, as the bridge has them."""
     groups = edited.unflatten(2, (-1, shared))
     if not (groups == groups[:, :, :, :1]).all():
         raise ValueError(

@@ -35,7 +35,9 @@ class ReadTests:
 
     def __init__(self, bridge: Any, tokens: Int[Tensor, "batch pos"], *, causal: bool):
         self.bridge, self.tokens, self.causal = bridge, tokens, causal
-        self.cfg, self.names = bridge.cfg, recorded_points(bridge)
+        self.cfg = bridge.cfg
+        # The passes whose activations all tests compare
+        self.names = recorded_points(bridge)
         self.logits, self.activations = run(bridge, tokens, record=self.names)
         self.tolerance = Tolerance(self.logits.dtype)
         self.with_random_values = self._with_random_values()
@@ -45,6 +47,7 @@ class ReadTests:
         self.values: dict[str, Tensor] = {}
         """The activation of each name that can be read."""
         self.weights = [HeadWeights(bridge, layer) for layer in range(self.cfg.n_layers)]
+        # Embeddings and read-out, then layer by layer
         self.check("hook_embed", self._embed)
         self.check("hook_pos_embed", self._pos_embed)
         self.check("ln_final.hook_normalized", self._normalized)
@@ -52,7 +55,8 @@ class ReadTests:
 
     def _with_random_values(self) -> dict[str, Tensor]:
         """Activations with random values at every position, which show any pattern, also if the model's are zero."""
-        generator, random_values = torch.Generator().manual_seed(1), {}
+        generator = torch.Generator().manual_seed(1)
+        random_values = {}
         for layer in range(self.cfg.n_layers):
             for site in CANDIDATES["attn.hook_v"]:
                 v = self.activations.get(f"blocks.{layer}.{site}")
@@ -86,6 +90,7 @@ class ReadTests:
         """Test the candidate hook points of a canonical name, and record the result."""
         site = name if name in GLOBAL_SITES else name.split(".", 2)[2]
         prefix = name.removesuffix(site)
+        # All candidates are tested; the first that passes serves the name
         candidates = [prefix + candidate for candidate in CANDIDATES[site]]
         faults = {point: test(self.activations[point]) for point in candidates if point in self.activations}
         self.points[name] = [point for point, fault in faults.items() if not fault]
@@ -99,12 +104,13 @@ class ReadTests:
             self.cells[name] = self._missing(name)
 
     def _missing(self, name: str) -> Cell:
+        """The result for a name none of whose candidates was recorded."""
         kernel = getattr(hugging_face_config(self.bridge), "_attn_implementation", None)
         if name.endswith("pattern") and kernel not in (None, "eager"):
             return Cell("missing", reason=f"attention is {kernel}; load the model with attn_implementation='eager'")
-        return Cell(
-            "missing", reason="it never fires" if name in self.bridge.hook_dict else "the model has no such place"
-        )
+        if name in self.bridge.hook_dict:
+            return Cell("missing", reason="it never fires")
+        return Cell("missing", reason="the model has no such place")
 
     def _embed(self, x: Tensor) -> str:
         if x.shape != (*self.tokens.shape, self.cfg.d_model):
@@ -177,7 +183,9 @@ class LayerReadTests:
         if fault := self._stream(x):
             return fault
         before = self.model.values.get(f"blocks.{self.layer - 1}.hook_resid_post")
-        return "" if before is None or self.tolerance.equal(x, before) else "it is not the previous layer's output"
+        if before is None or self.tolerance.equal(x, before):
+            return ""
+        return "it is not the previous layer's output"
 
     def _z(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.pos, self.n_heads, self.d_head):
@@ -222,8 +230,10 @@ class LayerReadTests:
         if known_input is None and name == "V" and z is not None and pattern is not None:
             mixed = self._none_if_impossible(lambda: self.mix_values(pattern, x))
             return "" if self.tolerance.equal(mixed, z) else "pattern @ v is not z"
-        places = f" for an x at {', '.join(ATTENTION_INPUTS[2:])} or {ATTENTION_INPUTS[0]}"
-        return f"it is not x W_{name} + b_{name}{'' if known_input is not None else places}"
+        fault = f"it is not x W_{name} + b_{name}"
+        if known_input is not None:
+            return fault
+        return f"{fault} for an x at {', '.join(ATTENTION_INPUTS[2:])} or {ATTENTION_INPUTS[0]}"
 
     def _pattern(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.n_heads, self.pos, self.pos):
@@ -235,6 +245,7 @@ class LayerReadTests:
             return "it cannot be checked without z and v"
         if not self.tolerance.equal(self.mix_values(x, v), z):
             return "pattern @ v is not z"
+        # A causal model may yet have a head that sees later keys, if nothing reads it
         if self.model.causal and x.triu(1).any():
             if not self._mixes_random_values():
                 return "it attends to later keys, which the logits do not depend on"
@@ -260,12 +271,15 @@ class LayerReadTests:
         resid_pre, attn_out = self.value("hook_resid_pre"), self.value("hook_attn_out")
         if resid_pre is None or attn_out is None:
             return "it cannot be checked without resid_pre and the attention output"
-        total, norm_output = resid_pre + attn_out, self.activation("ln1.hook_out")
+        # The sum of stream and attention output, or that sum after a LayerNorm
+        total = resid_pre + attn_out
+        norm_output = self.activation("ln1.hook_out")
         is_normed = self.tolerance.equal(self.activation("ln1.hook_in"), total)
         if self.tolerance.equal(x, total) or (is_normed and self.tolerance.equal(x, norm_output)):
             return ""
         # What else it may be, by the outputs of the MLP
-        middle, output = norm_output if is_normed else total, self.value("hook_resid_post")
+        middle = norm_output if is_normed else total
+        output = self.value("hook_resid_post")
         for point in CANDIDATES["hook_mlp_out"]:
             mlp_out = self.activation(point)
             if mlp_out is None:
@@ -279,7 +293,9 @@ class LayerReadTests:
     def _mlp_out(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
-        resid_pre, resid_mid = self.value("hook_resid_pre"), self.value("hook_resid_mid")
+        # What the layer's output, or the input of its last LayerNorm, must be
+        resid_pre = self.value("hook_resid_pre")
+        resid_mid = self.value("hook_resid_mid")
         attn_out = self.value("hook_attn_out")
         sums = []
         if resid_mid is not None:
@@ -292,7 +308,8 @@ class LayerReadTests:
         return "it does not add to the stream"
 
     def _mlp_post(self, x: Tensor) -> str:
-        mlp, out = layer_part(self.model.bridge, self.layer, "mlp"), self.value("hook_mlp_out")
+        mlp = layer_part(self.model.bridge, self.layer, "mlp")
+        out = self.value("hook_mlp_out")
         weight, bias = getattr(mlp, "W_out", None), getattr(mlp, "b_out", None)
         if weight is None or out is None or x.shape[-1] != len(weight):
             return "it cannot be checked against the MLP output"

@@ -148,11 +148,13 @@ def architecture_of(cfg: TransformerConfig) -> Architecture:
         if cfg.d_vocab_out != cfg.d_vocab:
             raise _no_place("GPT2LMHeadModel", f"d_vocab_out is {cfg.d_vocab_out}", f"reads out {cfg.d_vocab} tokens")
         return ARCHITECTURES["GPT2LMHeadModel"]
+    # Shared layers make an ALBERT; the head decides the class
     family = "Albert" if cfg.tied else "Bert"
     stem = {"masked_lm": "ForMaskedLM", "linear": "ForTokenClassification", "none": "Model"}[cfg.head]
     if cfg.pooler and cfg.head == "masked_lm" and not cfg.tied:
         stem = "ForPreTraining"
     architecture = ARCHITECTURES[family + stem]
+    # Settings that the class cannot have
     _refuse_wiring(cfg, architecture.name, block="post_ln", attention="bidirectional", tied=cfg.tied)
     if cfg.pooler and not architecture.pooler:
         raise _no_place(architecture.name, "pooler is True", "has none")

@@ -89,6 +89,7 @@ def check_links(path: Path, names: Iterable[str]) -> None:
     Raises:
         ValueError: the first such file.
     """
+    # In a hub cache the files of a snapshot are links to blobs
     inside = [path.resolve()]
     if path.absolute().parent.name == "snapshots":
         inside.append(path.absolute().parents[1].resolve() / "blobs")
@@ -109,9 +110,11 @@ def check_stored_sizes(path: Path, config: Any, family: str) -> None:
     Raises:
         ValueError: more layers than tensors, an axis longer than any of a stored tensor, or files that cannot be read.
     """
+    # Only the headers of the files are read
     files = [path / name for name in weight_files(path) if name.endswith(".safetensors")]
     shapes = [shape for file in files for shape in _shapes(file)]
     longest = max((size for shape in shapes for size in shape), default=0)
+    # A layer has at least one tensor, unless all layers share theirs
     axes = _AXES["gpt2" if family == "gpt2" else "bert"]
     limits = {name: longest for name in axes if getattr(config, name, None) is not None}
     limits["num_hidden_layers"] = 1000 if family == "albert" else len(shapes)
@@ -147,6 +150,8 @@ def check_tokenizer_files(path: Path) -> None:
             values = json.loads(file.read_text(encoding="utf-8"))
         except (ValueError, RecursionError):  # the tokenizer's own parser reports it
             continue
-        for name, value in values.items() if isinstance(values, dict) else ():
+        if not isinstance(values, dict):
+            continue
+        for name, value in values.items():
             if name.endswith("_file") and isinstance(value, str) and not _PLAIN.fullmatch(value):
                 raise ValueError(f"{file} names {shortened(repr(value))} as {name}; only files of its folder are read.")

@@ -71,6 +71,7 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     Source: `transformers` 5, whose modules define the architectures. Differs: `GPT2Model`, which has no unembedding,
     gets its embedding as one, as in `GPT2LMHeadModel`; a padding token's vector has a gradient like any other.
     """
+    # Open it with transformers, and copy its weights
     hf_model, unused_names, location = find_model(model_or_path)
     architecture = architecture_named(type(hf_model).__name__, "model_or_path")
     model = _convert(hf_model, architecture, location)
@@ -78,6 +79,7 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     unused = _unused_weights(hf_model, rows(architecture, model.cfg))
     _check_harmless(unused, "this model")
     _check_harmless(unused_names, f"a {architecture.name}")
+    # Compare the logits
     model.parity = None  # type: ignore[assignment]
     if check:
         left_out = tuple(sorted({*unused, *unused_names}))
@@ -179,15 +181,15 @@ def find_tokenizer(location: str | Path) -> Any:
         FileNotFoundError: there is none.
         ValueError: it cannot be read.
     """
-    local = isinstance(location, Path)
     missing = f"{location} has no tokenizer ({', '.join(TOKENIZER_FILES)}); with_tokenizer=False loads the model alone."
-    if isinstance(location, Path) and not any((location / name).is_file() for name in TOKENIZER_FILES):
-        raise FileNotFoundError(missing)
     if isinstance(location, Path):
+        if not any((location / name).is_file() for name in TOKENIZER_FILES):
+            raise FileNotFoundError(missing)
         check_tokenizer_files(location)
+    local_files_only = isinstance(location, Path)
     try:
         with quiet():
-            return transformers.AutoTokenizer.from_pretrained(location, local_files_only=local, **_SAFE)
+            return transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, **_SAFE)
     except OSError as error:
         raise FileNotFoundError(missing) from error
     except BaseException as error:  # parsers raise many kinds of error on a broken file; one, in Rust, is no Exception
@@ -203,36 +205,14 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
     """The model, and the names of stored weights that it does not have."""
     try:
         with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
-            values, _ = transformers.PretrainedConfig.get_config_dict(location, local_files_only=local_files_only)
-            names = values.get("architectures")
-            if isinstance(names, list):
-                names = names[0] if names else None
-            architecture = architecture_named(names or None, str(location))
-            check_settings(values, architecture, location)
-            model_class = getattr(transformers, architecture.name)
-            with reading(location, "a folder with the config of a Hugging Face model"):
-                config = model_class.config_class.from_dict(safe_settings(values, model_class.config_class))
-            config.dtype = None  # the dtype of the stored weights, whatever the config says
+            architecture, config = _read_config(location, local_files_only)
             _check_weights(location, config, architecture.family, local_files_only)
-            settings = {
-                "config": config,
-                "local_files_only": local_files_only,
-                "output_loading_info": True,
-                "use_safetensors": True,
-                "ignore_mismatched_sizes": True,
-                "dtype": "auto",
-                **_EAGER,
-            }
-            with reading(location, "a folder with a Hugging Face model"):
-                model, info = model_class.from_pretrained(location, **settings)
-            # A model without a head may have been saved without its pooler
-            missing = sorted(info["missing_keys"])
-            if architecture.head == "none" and missing and all(name.startswith("pooler.") for name in missing):
-                model, info = model_class.from_pretrained(location, add_pooling_layer=False, **settings)
+            model, info = _read_weights(location, architecture, config, local_files_only)
     except SafetensorError as error:
         raise ValueError(f"the weights in {location} cannot be read ({error}). Is a file cut short?") from None
     except StrictDataclassError as error:
         raise ValueError(f"the config.json in {location} cannot be read: {shortened(str(error))}") from None
+    # Every weight of the config is in the files, with its shape
     for name in sorted(info["missing_keys"]):
         raise ValueError(f"the weights in {location} do not fit its config: {name} is missing.")
     for name, shape, expected in sorted(info["mismatched_keys"]):
@@ -245,11 +225,51 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
     return model, sorted(info["unexpected_keys"])
 
 
-def _check_weights(location: str | Path, config: Any, family: str, local: bool) -> None:
+def _read_config(location: str | Path, local_files_only: bool) -> tuple[Architecture, Any]:
+    """The architecture and the config object, made of settings that choose no code."""
+    values, _ = transformers.PretrainedConfig.get_config_dict(location, local_files_only=local_files_only)
+    names = values.get("architectures")
+    if isinstance(names, list):
+        names = names[0] if names else None
+    architecture = architecture_named(names or None, str(location))
+    check_settings(values, architecture, location)
+    config_class = getattr(transformers, architecture.name).config_class
+    with reading(location, "a folder with the config of a Hugging Face model"):
+        config = config_class.from_dict(safe_settings(values, config_class))
+    config.dtype = None  # the dtype of the stored weights, whatever the config says
+    return architecture, config
+
+
+def _read_weights(
+    location: str | Path, architecture: Architecture, config: Any, local_files_only: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The model, and the report of `transformers` on stored weights that do not fit it."""
+    model_class = getattr(transformers, architecture.name)
+    settings = {
+        "config": config,
+        "local_files_only": local_files_only,
+        "output_loading_info": True,
+        "use_safetensors": True,
+        "ignore_mismatched_sizes": True,
+        "dtype": "auto",
+        **_EAGER,
+    }
+    with reading(location, "a folder with a Hugging Face model"):
+        model, info = model_class.from_pretrained(location, **settings)
+    # A model without a head may have been saved without its pooler
+    missing = sorted(info["missing_keys"])
+    if architecture.head == "none" and missing and all(name.startswith("pooler.") for name in missing):
+        model, info = model_class.from_pretrained(location, add_pooling_layer=False, **settings)
+    return model, info
+
+
+def _check_weights(location: str | Path, config: Any, family: str, local_files_only: bool) -> None:
+    """Check the files of weights before they are opened: their shapes, or on the hub the names in their index."""
     if isinstance(location, Path):
         check_stored_sizes(location, config, family)
         return
-    index = cached_file(location, INDEX, local_files_only=local, _raise_exceptions_for_missing_entries=False)
+    options = {"local_files_only": local_files_only, "_raise_exceptions_for_missing_entries": False}
+    index = cached_file(location, INDEX, **options)
     if index is not None:
         shards(Path(index))
 
@@ -257,7 +277,8 @@ def _check_weights(location: str | Path, config: Any, family: str, local: bool) 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence progress bars and load reports of `transformers`: what they report is checked here."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:

@@ -75,11 +75,13 @@ def measure_parity(
         left_out: Names of weights for the report.
         seed: Seed of the texts.
     """
+    # The residual stream before the first layer and after each of them
     inputs, mask = _texts(model.cfg, seed, model.W_E.device)
     layers = range(model.cfg.n_layers)
-    # the hook point of what Hugging Face calls the last hidden state
+    # Hugging Face's last hidden state comes after the final LayerNorm
     last = f"blocks.{layers[-1]}.hook_resid_post" if model.ln_final is None else "ln_final.hook_normalized"
     names = [*(f"blocks.{layer}.hook_resid_pre" for layer in layers), last]
+    # Run both models
     tokens = inputs["input_ids"]
     further_inputs = {name: ids for name, ids in inputs.items() if name != "input_ids"}
     logits, cache = cast(Any, model).run_with_cache(tokens, mask, **further_inputs, names_filter=names)
@@ -96,13 +98,19 @@ def measure_parity(
         output = logits
         hf_logits = getattr(hf_output, "prediction_logits", None)  # BertForPreTraining
         expected = hf_output.logits if hf_logits is None else hf_logits
+    hidden_differences = [
+        _distance(ours[mask], reference[mask]) for ours, reference in zip(hidden, hf_output.hidden_states, strict=True)
+    ]
+    pooled_difference = None
+    if hf_pooled is not None:
+        pooled_difference = _distance(cast(Encoder, model).pool(hidden[-1]), hf_pooled)
     return ParityReport(
         architecture=architecture.name,
         n_tokens=int(mask.sum()),
         logits=_distance(output[mask], expected[mask]),
         largest_logit=float(expected[mask].abs().max()),
-        hidden=tuple(_distance(a[mask], b[mask]) for a, b in zip(hidden, hf_output.hidden_states, strict=True)),
-        pooled=None if hf_pooled is None else _distance(cast(Encoder, model).pool(hidden[-1]), hf_pooled),
+        hidden=tuple(hidden_differences),
+        pooled=pooled_difference,
         left_out=left_out,
         versions={"transformers": transformers.__version__, "torch": str(torch.__version__)},
     )
@@ -114,6 +122,7 @@ def _texts(cfg: TransformerConfig, seed: int, device: Any) -> tuple[dict[str, Te
     inputs = {"input_ids": torch.randint(cfg.d_vocab, (TEXTS, pos), generator=generator)}
     if isinstance(cfg, EncoderConfig) and cfg.n_token_types:
         inputs["token_type_ids"] = torch.randint(cfg.n_token_types, (TEXTS, pos), generator=generator)
+    # The first text fills the positions; the others are shorter and padded
     shorter = [max(1, pos * index // TEXTS) for index in range(1, TEXTS)]
     lengths = torch.tensor([pos, *shorter])
     mask = torch.arange(pos) < lengths[:, None]

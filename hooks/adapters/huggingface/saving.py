@@ -76,11 +76,13 @@ def _convert(model: TransformerStack, tokenizer: Any) -> Any:
         )
     model_class = getattr(transformers, architecture.name)
     pooling = {"add_pooling_layer": model.cfg.pooler} if architecture.head == "none" else {}  # type: ignore[attr-defined]
+    # A model of the same sizes, with the tokenizer's special tokens
     ids = {name: getattr(tokenizer, name, None) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     special_ids = {name: token for name, token in ids.items() if token is not None}
     with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
         config = model_class.config_class(**{**settings_for(cfg), **special_ids})
         hf_model = model_class(config, **pooling).to(next(iter(parameters.values())))
+    # Copy our weights into it
     weights = dict(hf_model.named_parameters(remove_duplicate=False))
     with torch.no_grad():
         for parameter in weights.values():

@@ -27,10 +27,9 @@ class Row:
 
 def rows(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
     """The table for one model; every weight of ours occurs once."""
-    table = _gpt2(architecture, cfg) if architecture.family == "gpt2" else []
-    if isinstance(cfg, EncoderConfig):
-        table = [*_encoder_inputs(architecture, cfg), *_encoder_layers(architecture, cfg), *_head(architecture, cfg)]
-    return table
+    if not isinstance(cfg, EncoderConfig):
+        return _gpt2(architecture, cfg)
+    return [*_encoder_inputs(architecture, cfg), *_encoder_layers(architecture, cfg), *_head(architecture, cfg)]
 
 
 def from_hf_weights(hf_weights: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Tensor]:
@@ -38,7 +37,8 @@ def from_hf_weights(hf_weights: Mapping[str, Tensor], table: Iterable[Row]) -> d
     weights: dict[str, Tensor] = {}
     for row in table:
         tensor = hf_weights[row.hf_name]
-        tensor = tensor.T if row.transposed else tensor
+        if row.transposed:
+            tensor = tensor.T
         weights |= zip(row.names, tensor.chunk(len(row.names)), strict=True)
     return weights
 
@@ -64,7 +64,8 @@ def _gpt2(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
     prefix = architecture.prefix
     table = [Row(f"{prefix}wte.weight", ("embed.weight",)), Row(f"{prefix}wpe.weight", ("positions.weight",))]
     for layer in range(cfg.n_layers):
-        hf_layer, block = f"{prefix}h.{layer}", f"weights.{layer}"
+        hf_layer = f"{prefix}h.{layer}"
+        block = f"weights.{layer}"
         inputs = [f"{block}.attention.{name}" for name in "qkv"]
         table += _affine(f"{hf_layer}.ln_1", f"{block}.norm_1")
         table += _affine(f"{hf_layer}.attn.c_attn", *inputs, transposed=True)
@@ -73,7 +74,9 @@ def _gpt2(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
         table += _affine(f"{hf_layer}.mlp.c_fc", f"{block}.mlp.w_in", transposed=True)
         table += _affine(f"{hf_layer}.mlp.c_proj", f"{block}.mlp.w_out", transposed=True)
     table += _affine(f"{prefix}ln_f", "norm_final")
-    return table if cfg.tied_embedding else [*table, Row("lm_head.weight", ("unembed.weight",))]
+    if not cfg.tied_embedding:
+        table.append(Row("lm_head.weight", ("unembed.weight",)))
+    return table
 
 
 def _encoder_inputs(architecture: Architecture, cfg: EncoderConfig) -> list[Row]:
@@ -114,9 +117,11 @@ _ALBERT_LAYER = {
 def _encoder_layers(architecture: Architecture, cfg: EncoderConfig) -> list[Row]:
     encoder = f"{architecture.prefix}encoder"
     if architecture.family == "albert":
-        hf_blocks, names = [f"{encoder}.albert_layer_groups.0.albert_layers.0"], _ALBERT_LAYER
+        names = _ALBERT_LAYER
+        hf_blocks = [f"{encoder}.albert_layer_groups.0.albert_layers.0"]
     else:
-        hf_blocks, names = [f"{encoder}.layer.{layer}" for layer in range(cfg.n_layers)], _BERT_LAYER
+        names = _BERT_LAYER
+        hf_blocks = [f"{encoder}.layer.{layer}" for layer in range(cfg.n_layers)]
     table = []
     for index, hf_block in enumerate(hf_blocks):
         for hf_name, name in names.items():
@@ -125,7 +130,8 @@ def _encoder_layers(architecture: Architecture, cfg: EncoderConfig) -> list[Row]
 
 
 def _head(architecture: Architecture, cfg: EncoderConfig) -> list[Row]:
-    is_bert, table = architecture.family == "bert", []
+    is_bert = architecture.family == "bert"
+    table: list[Row] = []
     if cfg.pooler:
         pooler = "pooler.dense" if is_bert else "pooler"
         table += _affine(f"{architecture.prefix}{pooler}", "pooler")
