@@ -99,7 +99,8 @@ def measure_parity(
         hf_logits = getattr(hf_output, "prediction_logits", None)  # BertForPreTraining
         expected = hf_output.logits if hf_logits is None else hf_logits
     hidden_differences = [
-        _distance(ours[mask], reference[mask]) for ours, reference in zip(hidden, hf_output.hidden_states, strict=True)
+        _distance(values[mask], reference[mask])
+        for values, reference in zip(hidden, hf_output.hidden_states, strict=True)
     ]
     pooled_difference = None
     if hf_pooled is not None:
