@@ -209,8 +209,8 @@ class AblationEngine:
                     if edits[heads].is_set:
                         yield edited, logits[index]
                     if later_layers:
-                        of_edit = {name: values[index] for name, values in stored.items()}
-                        yield from self._sets_of_branch(edits[heads], edited, of_edit, replace)
+                        edited_activations = {name: values[index] for name, values in stored.items()}
+                        yield from self._sets_of_branch(edits[heads], edited, edited_activations, replace)
 
     @torch.no_grad()
     def _replace_one_by_one(

@@ -48,12 +48,12 @@ class BracketStates:
     @property
     def width(self) -> int:
         """Number of coordinates used; the rest of the residual stream starts at zero."""
-        of_bracket = {
+        bracket_widths = {
             "pair": 2 * self.n_types * self.max_depth,
             "type_and_depth": 2 * self.n_types + self.max_depth,
             "type_and_angle": 2 * self.n_types + 2,
         }
-        return self.first_bracket + of_bracket[self.encoding]
+        return self.first_bracket + bracket_widths[self.encoding]
 
     def row(self, token: int | Tensor, depth: int | Tensor) -> Any:
         """The row of the table for a token at a depth."""

@@ -40,7 +40,7 @@ class ReadTests:
         self.names = recorded_points(bridge)
         self.logits, self.activations = run(bridge, tokens, record=self.names)
         self.tolerance = Tolerance(self.logits.dtype)
-        self.with_random_values = self._with_random_values()
+        self.activations_of_random_values = self._run_with_random_values()
         self.cells: dict[str, Cell] = {}
         self.points: dict[str, list[str]] = {}
         """All hook points that passed the test of a name, in the order of the tests."""
@@ -53,7 +53,7 @@ class ReadTests:
         self.check("ln_final.hook_normalized", self._normalized)
         self.layers = [LayerReadTests(self, layer) for layer in range(self.cfg.n_layers)]
 
-    def _with_random_values(self) -> dict[str, Tensor]:
+    def _run_with_random_values(self) -> dict[str, Tensor]:
         """Activations with random values at every position, which show any pattern, also if the model's are zero."""
         generator = torch.Generator().manual_seed(1)
         random_values = {}
@@ -255,8 +255,8 @@ class LayerReadTests:
     def _mixes_random_values(self) -> bool:
         """Whether pattern @ v is z with random values in place of the model's."""
         points = [self.model.points[f"{self.prefix}attn.hook_{name}"][0] for name in ("v", "z")]
-        pattern = self.model.with_random_values.get(self.prefix + "attn.hook_pattern")
-        v, z = map(self.model.with_random_values.get, points)
+        pattern = self.model.activations_of_random_values.get(self.prefix + "attn.hook_pattern")
+        v, z = map(self.model.activations_of_random_values.get, points)
         return pattern is not None and v is not None and self.tolerance.equal(self.mix_values(pattern, v), z)
 
     def _scores(self, x: Tensor) -> str:
