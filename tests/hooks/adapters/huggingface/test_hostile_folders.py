@@ -127,7 +127,7 @@ def test_a_name_on_the_hub_is_checked_too(path, monkeypatch, tmp_path):
     with_index(path, "w.bin")
     monkeypatch.setattr(loading, "cached_file", lambda *given, **options: str(path / INDEX))
     with pytest.raises(ValueError, match=r"'w.bin'; only \*.safetensors files in the same folder"):
-        loading._check_weights("someone/bert", None, "bert", local=False)
+        loading._check_weights("someone/bert", None, "bert", local_files_only=False)
 
 
 def test_tokenizers_of_other_files_are_refused(path):
