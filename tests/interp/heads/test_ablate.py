@@ -147,7 +147,6 @@ def test_ablation_result_formats(trained, tiny, tmp_path):
         ({"heads": {"a": [(0.5, 0)]}}, r"heads\['a'\] is \[\(0.5, 0\)\]; it must be a list of \(layer, head\)"),
         ({"heads": {}}, "heads is {}; give 'each', 'pairs', or named sets"),
         ({"heads": "every"}, "heads is 'every'; it must be 'each' or 'pairs' or a mapping"),
-        ({"heads": {}}, "heads is {}; give 'each', 'pairs', or named sets"),
     ],
 )
 def test_errors(trained, tiny, as_a_user, settings, words):
