@@ -12,7 +12,7 @@ from interp.core.randomness import derived_seed
 FLAT = "flat simplex"
 SHUFFLED = "own rows, keys shuffled"
 ONE_HOT = "one-hot rows"
-BASELINES = (
+RANDOM_BASELINES = (
     FLAT,
     f"{FLAT}, simulated",
     f"{FLAT}, unmasked",
@@ -33,7 +33,7 @@ BASELINES = (
 """
 MOST_DRAWS = 1_000_000
 """Largest number of draws for a simulated baseline: long prefixes get fewer patterns, each with more rows."""
-FEWEST_PAIRS = 8
+FEWEST_SIMULATED_PAIRS = 8
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Float[np.ndarray, "..."]]
 
@@ -128,9 +128,9 @@ def fixed_baselines(
         ONE_HOT: one_hot_distance(n_keys),
     }
     # Long prefixes get fewer pairs in a simulation.
-    n_pairs = min(n, max(FEWEST_PAIRS, MOST_DRAWS // (2 * int(n_keys.sum()))))
+    n_pairs = min(n, max(FEWEST_SIMULATED_PAIRS, MOST_DRAWS // (2 * int(n_keys.sum()))))
     values, errors = [], []
-    for name in BASELINES[:-1]:
+    for name in RANDOM_BASELINES[:-1]:
         value, error = closed.get(name, np.nan), 0.0
         if name in SIMULATED:
             generator = np.random.default_rng(derived_seed(seed, "baseline", name))

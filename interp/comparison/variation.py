@@ -13,7 +13,7 @@ from hooks import BridgeModel
 from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
-from interp.comparison.baselines import BASELINES, FLAT, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
+from interp.comparison.baselines import FLAT, ONE_HOT, RANDOM_BASELINES, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
 from interp.core.evaluation_mode import in_evaluation_mode
@@ -66,7 +66,7 @@ class VariationResult(Result):
     relative_of_model: Float[np.ndarray, "model layer"]
     """Relative entropy of each model."""
     baselines: tuple[str, ...]
-    """Names of the random baselines; see `interp.comparison.baselines.BASELINES`."""
+    """Names of the random baselines; see `interp.comparison.baselines.RANDOM_BASELINES`."""
     baseline: Float[np.ndarray, "baseline layer"]
     """Expected distance between two random patterns, mean over prefixes."""
     baseline_error: Float[np.ndarray, "baseline layer"]
@@ -216,7 +216,7 @@ def attention_variation(
         entropy=nats,
         relative_entropy=relative,
         relative_of_model=entropy[:, :, 1],
-        baselines=BASELINES,
+        baselines=RANDOM_BASELINES,
         baseline=baseline.mean(1),
         baseline_error=error,
         baseline_by_prefix=baseline,

@@ -235,12 +235,12 @@ def _heads(model: Any) -> _Heads:
     scalar = torch.zeros(present.shape, dtype=torch.float64)
     for layer in range(model.cfg.n_layers):
         # The matrix left right^T is never formed: its singular values are those of the product of both R.
-        left, right = _factors(model, layer)
-        left_r = torch.linalg.qr(left, mode="r").R
-        right_r = torch.linalg.qr(right, mode="r").R
+        left_factor, right_factor = _factors(model, layer)
+        left_r = torch.linalg.qr(left_factor, mode="r").R
+        right_r = torch.linalg.qr(right_factor, mode="r").R
         spectrum.append(torch.linalg.svdvals(left_r @ right_r.mT))
-        diagonal.append((left * right).sum(-1))
-        total.append((left.sum(-2) * right.sum(-2)).sum(-1))
+        diagonal.append((left_factor * right_factor).sum(-1))
+        total.append((left_factor.sum(-2) * right_factor.sum(-2)).sum(-1))
         # Which heads have W_Q W_K^T, and the scaled identities.
         present[layer, :, 0] = torch.tensor(_learned(model, layer))
         attention = model.block(layer).attention if hasattr(model, "block") else None
