@@ -257,8 +257,8 @@ class Corpus:
                 return f"{words} {self.source[key]}"
         return f"{len(self.documents)} documents in memory"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Corpus) and self.fingerprint == other.fingerprint
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Corpus) and self.fingerprint == value.fingerprint
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
