@@ -1,4 +1,7 @@
-"""A claim of a paper: its statement, how it is measured, the rule that judges it, and when that rule was fixed."""
+"""A claim of a paper: its statement, how it is measured, the rule that judges it, and when that rule was fixed.
+
+Measures compute their intervals with `case_studies/recipes/intervals.py`.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

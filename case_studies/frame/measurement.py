@@ -1,4 +1,7 @@
-"""What the measure of a claim found: a number, its interval, n, and what the page shows."""
+"""What the measure of a claim found: a number, its interval, n, and what the page shows.
+
+Intervals are computed in `case_studies/recipes/intervals.py`.
+"""
 
 import json
 import math

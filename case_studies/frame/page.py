@@ -12,8 +12,8 @@ from typing import Any
 from markupsafe import Markup
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
-from case_studies.frame.deciding import to_decide
 from case_studies.frame.results import ClaimResult, StudyResult
+from case_studies.frame.to_decide import to_decide
 from interp.core.environment import source_line
 from interp.core.page_identity import quantity
 from interp.tasks.registry import task_class_of

@@ -1,5 +1,6 @@
-"""What would decide a claim that is inconclusive or not measured: the number of units, estimated from its interval.
+"""What would decide a claim that is not measured, or inconclusive by its rule (`rules.py`).
 
+The number of units that would be enough is estimated from the interval.
 The half-width of an interval falls with the root of the number of units. An interval whose half-width is w on the side
 of the rule's bar, and whose value is at a distance d from the bar, excludes it with about n (w / d)^2 units in place of
 n, if value and spread stay the same. With few units this is an upper estimate, as the quantiles of t fall too.

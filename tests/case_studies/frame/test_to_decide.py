@@ -7,11 +7,6 @@ import numpy as np
 import pytest
 from toys import DISTANT, PASSING, measured
 
-from case_studies.frame.deciding import (
-    FAR,
-    to_decide,
-    units_to_decide,
-)
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import (
     Above,
@@ -26,6 +21,11 @@ from case_studies.frame.rules import (
     TwoSided,
     Value,
     Within,
+)
+from case_studies.frame.to_decide import (
+    FAR,
+    to_decide,
+    units_to_decide,
 )
 from case_studies.recipes.intervals import t_interval
 
