@@ -1,4 +1,8 @@
-"""Kinds of attention head: a registry of named relations between queries and keys."""
+"""Kinds of attention head: a registry of named relations between queries and keys.
+
+These are labels that `classify_heads` gives to any head; the kinds of hard-coded heads are `HeadPattern.kind`
+(`hooks/model/hardcoded/head_patterns.py`).
+"""
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

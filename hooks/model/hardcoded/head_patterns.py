@@ -1,4 +1,8 @@
-"""Hard-coded heads as values: what one head attends to (`HeadPattern`), and a mixture of kinds by size (`Pathways`)."""
+"""Hard-coded heads as values: what one head attends to (`HeadPattern`), and a mixture of kinds by size (`Pathways`).
+
+A kind here sets what a head attends to; it is not a label that an analysis gives to a learned head
+(`interp/heads/kinds.py`).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -3,7 +3,8 @@
 import pytest
 
 from hooks import Transformer, TransformerConfig, verify
-from hooks.model.presets import albert, bert, gpt, lego, template
+from hooks.model.hardcoded.head_patterns import HeadPattern
+from hooks.model.presets import albert, bert, dyck_uniform, gpt, lego, template
 
 TINY = {"d_vocab": 9, "d_model": 16, "n_heads": 2, "n_layers": 2, "n_ctx": 8}
 
@@ -42,6 +43,9 @@ def test_settings_override_the_preset():
     cfg = bert(**TINY, block="pre_ln", init="fan_in", positions="sinusoidal")
     assert fields(cfg, "block", "init", "positions") == ("pre_ln", "fan_in", "sinusoidal")
     assert not albert(**TINY, tied=False).tied
+    learned_heads = ((HeadPattern(), HeadPattern()),)
+    assert dyck_uniform(**TINY, head_patterns=learned_heads).head_patterns == learned_heads
+    assert dyck_uniform(**TINY).head_patterns == ((HeadPattern(kind="uniform"),) * 2,)
 
 
 @pytest.mark.parametrize(("preset", "blocks"), [(bert, 12), (albert, 1)])

@@ -341,9 +341,11 @@ def test_presets_take_other_sizes_and_mixtures():
     assert cfg.pathways == Pathways(association=2, cls=2, sep=2, convolution=4, **MARKERS)
     assert presets.hybrid(d_vocab=11, d_model=24, n_heads=6, head_patterns=HYBRID).pathways == HYBRID
     assert (cfg.block, cfg.head, cfg.tied_embedding, cfg.n_token_types) == ("post_ln", "masked_lm", True, 2)
-    with pytest.raises(ValueError, match=r"n_heads is 2; with 0 learned ones none are left for association, \[CLS\]"):
+    with pytest.raises(
+        ValueError, match=r"n_heads is 2, of which 0 are learned; association, \[CLS\] and \[SEP\] need three others"
+    ):
         presets.hardcode(d_model=8, n_heads=2)
-    with pytest.raises(ValueError, match="n_heads is 4; with 2 learned ones none are left"):
+    with pytest.raises(ValueError, match="n_heads is 4, of which 2 are learned; association"):
         presets.hybrid(d_model=8, n_heads=4)
 
 
