@@ -1,1 +1,1 @@
-"""How readings come to be: models with snapshots of their training."""
+"""How labels of heads come to be: models with snapshots of their training."""

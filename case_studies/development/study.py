@@ -1,4 +1,4 @@
-"""How readings come to be: `interp reproduce development`."""
+"""How labels of heads come to be: `interp reproduce development`."""
 
 from pathlib import Path
 

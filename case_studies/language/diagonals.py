@@ -8,7 +8,7 @@ from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.language.models import ALSO_NEEDED, COMMITTED, FAMILIES, PLAIN, group, with_six_seeds
+from case_studies.language.models import ALSO_NEEDED, BEFORE_RESULTS, FAMILIES, PLAIN, group, with_six_seeds
 from case_studies.recipes.intervals import t_interval
 from hooks import make_model
 from interp.heads.diagonals import diagonals
@@ -65,7 +65,7 @@ def _claim(family: str, name: str) -> Claim:
         method="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
         "training, t interval over seeds",
         rule=Above(0),
-        preregistration=with_six_seeds(SEEN[name]) if family == "gpt2" else COMMITTED,
+        preregistration=with_six_seeds(SEEN[name]) if family == "gpt2" else BEFORE_RESULTS,
         remedy=ALSO_NEEDED[family],
         quantity="share of heads, over untrained",
         value_range=DIFFERENCE,

@@ -11,15 +11,17 @@ from interp.tasks import Text
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 
-PLAIN, BOTH = "plain", "+ a I, b I"
-VARIANTS: dict[str, dict[str, Any]] = {PLAIN: {}, BOTH: {"qk_identity": True, "vo_identity": True}}
+# a I adds a_h x x^T to the scores of head h, b I adds b_h A_h x to its output; a_h and b_h are learned scalars
+PLAIN, WITH_IDENTITIES = "plain", "+ a I, b I"
+VARIANTS: dict[str, dict[str, Any]] = {PLAIN: {}, WITH_IDENTITIES: {"qk_identity": True, "vo_identity": True}}
+"""Config fields of each variant, added to those of the preset."""
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt", {"objective": "next_token"}),
     "bert": ("bert_encoder", {"objective": "masked", "next_sentence": True}),
 }
-"""Preset and training objective of each family."""
+"""Preset (`hooks.presets`) of each family, and the fields of its task (`interp.tasks.Text`) that set the objective."""
 
-COMMITTED = Preregistration(
+BEFORE_RESULTS = Preregistration(
     "after first models",
     "pilot models, none of which is judged. The rules were committed half an hour before the results, while the models "
     "were in training.",
@@ -34,7 +36,10 @@ ALSO_NEEDED = {
 
 
 def with_six_seeds(prior_knowledge: str) -> Preregistration:
-    """The rule of `COMMITTED`, with more seeds of GPT-2 since a result was seen."""
+    """The rule of `BEFORE_RESULTS`, with more seeds of GPT-2 since a result was seen.
+
+    `prior_knowledge` is that result, a value with its interval such as "0.21 [0.10, 0.32]", before "over three seeds".
+    """
     return Preregistration(
         "after a result", f"{prior_knowledge} over three seeds. The rule is older; three seeds were added after that."
     )
@@ -44,50 +49,50 @@ def with_six_seeds(prior_knowledge: str) -> Preregistration:
 class Scale:
     """Models and training at one size of the study."""
 
-    sizes: Mapping[str, int]
-    """Sizes of the models."""
+    dimensions: Mapping[str, int]
+    """Config fields: d_model, n_heads, n_layers."""
     vocab_size: int
     n_ctx: int
     steps: int
     tokens_per_step: int
     learning_rate: float
-    seeds: Mapping[str, int]
+    n_seeds: Mapping[str, int]
     """Models of each family, with and without the scalars."""
-    windows: int
+    n_windows: int
     """Number of held-out windows for perplexity."""
 
 
 THREE = dict.fromkeys(FAMILIES, 3)
 SCALES: dict[Size, Scale] = {
     "quick": Scale(
-        sizes={"d_model": 64, "n_heads": 4, "n_layers": 2},
+        dimensions={"d_model": 64, "n_heads": 4, "n_layers": 2},
         vocab_size=512,
         n_ctx=64,
         steps=150,
         tokens_per_step=1024,
         learning_rate=3e-3,
-        seeds=THREE,
-        windows=200,
+        n_seeds=THREE,
+        n_windows=200,
     ),
     "standard": Scale(
-        sizes={"d_model": 128, "n_heads": 4, "n_layers": 4},
+        dimensions={"d_model": 128, "n_heads": 4, "n_layers": 4},
         vocab_size=2048,
         n_ctx=128,
         steps=1000,
         tokens_per_step=2048,
         learning_rate=1e-3,
-        seeds={"gpt2": 6, "bert": 3},
-        windows=500,
+        n_seeds={"gpt2": 6, "bert": 3},
+        n_windows=500,
     ),
     "paper": Scale(
-        sizes={"d_model": 768, "n_heads": 12, "n_layers": 12},
+        dimensions={"d_model": 768, "n_heads": 12, "n_layers": 12},
         vocab_size=8192,
         n_ctx=512,
         steps=5000,
         tokens_per_step=16384,
         learning_rate=3e-4,
-        seeds=THREE,
-        windows=1000,
+        n_seeds=THREE,
+        n_windows=1000,
     ),
 }
 
@@ -119,5 +124,5 @@ def _models(size: Size, family: str, added: Mapping[str, Any]) -> list[ModelSpec
         n_eval=64,
         checkpoint_every=100,
     )
-    config = config_for(task, preset, **{**scale.sizes, **added})
-    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.seeds[family])]
+    config = config_for(task, preset, **{**scale.dimensions, **added})
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.n_seeds[family])]

@@ -11,7 +11,16 @@ from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.language.models import ALSO_NEEDED, BOTH, COMMITTED, PLAIN, SCALES, VARIANTS, group, with_six_seeds
+from case_studies.language.models import (
+    ALSO_NEEDED,
+    BEFORE_RESULTS,
+    PLAIN,
+    SCALES,
+    VARIANTS,
+    WITH_IDENTITIES,
+    group,
+    with_six_seeds,
+)
 from case_studies.recipes.intervals import t_interval
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width
@@ -24,13 +33,13 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
     """Loss per token of the plain models minus that of the others, paired by seed, on the same held-out text."""
     # Mean loss of each model over the same windows
     loss = {variant: _losses(evidence, group(family, variant)) for variant in VARIANTS}
-    gain = loss[PLAIN].mean(1) - loss[BOTH].mean(1)
+    gain = loss[PLAIN].mean(1) - loss[WITH_IDENTITIES].mean(1)
     interval = t_interval(gain)
     rows: list[list] = [["seed", *(f"perplexity, {variant} [95 % over windows]" for variant in VARIANTS), "gain, nats"]]
     for seed, difference in enumerate(gain):
         rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{difference:+.4f}"])
     # The learned scalars of the models that have them
-    scalars = [_scalars(evidence, spec) for spec in evidence.specs(group(family, BOTH))]
+    scalars = [_scalars(evidence, spec) for spec in evidence.specs(group(family, WITH_IDENTITIES))]
     table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
     table += [[seed, *(f"{value:+.3f}" for value in scalars_of_model)] for seed, scalars_of_model in enumerate(scalars)]
     return Measurement.from_interval(
@@ -49,7 +58,7 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
 
 def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
     """Mean loss per token of each window; the same windows for every model."""
-    windows = SCALES[evidence.size].windows
+    windows = SCALES[evidence.size].n_windows
     losses = []
     for spec in evidence.specs(name):
         batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
@@ -89,7 +98,7 @@ def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:
 
 
 def _claim(
-    family: str, source: str, model: str, paper: str | None, preregistration: Preregistration = COMMITTED
+    family: str, source: str, model: str, paper: str | None, preregistration: Preregistration = BEFORE_RESULTS
 ) -> Claim:
     return Claim(
         id=f"perplexity.{family}",

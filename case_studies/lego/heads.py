@@ -5,7 +5,7 @@ from functools import partial
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES
 from case_studies.lego.models import GROUPS
-from case_studies.recipes.audits import AFTER_AUDITS, head_share_claim, measure_head_share_longer
+from case_studies.recipes.audits import AFTER_AUDITS, Among, head_share_claim, measure_head_share_longer
 from case_studies.recipes.seeds import more_seeds
 
 EVERY = (
@@ -40,7 +40,7 @@ LONGER = Preregistration(
 )
 
 
-def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str, **options) -> Claim:
+def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: Among, **options) -> Claim:
     return head_share_claim(
         f"heads.{name}",
         source="ours, after LEGO, Section 4: association and manipulation heads",

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from case_studies.frame.deciding import to_decide
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.stored import read_results
+from case_studies.frame.to_decide import to_decide
 from case_studies.study import Study
 from hooks.checks import check_choice
 

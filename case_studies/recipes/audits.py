@@ -1,10 +1,10 @@
 """Audits of trained models, one per model and process, and claims about shares of their heads."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -83,6 +83,15 @@ def needed_heads(result: AuditResult) -> np.ndarray:
     return np.array([head.needed["mean"] is True and head.reason != "cancelled" for head in result.heads])
 
 
+Among = Literal["readable", "needed"]
+"""The heads that a share is of."""
+MASK_AND_VERDICT: dict[Among, tuple[Callable[[AuditResult], np.ndarray], str]] = {
+    "readable": (readable_heads, "faithful"),
+    "needed": (needed_heads, "hidden"),
+}
+"""The mask of these heads, and the verdict of those that count."""
+
+
 def _of_layer(result: AuditResult, layer: int | None) -> np.ndarray:
     """Mask of the heads of a layer, which may be counted from the end; of all heads without one."""
     layers = np.array([head.layer for head in result.heads])
@@ -97,7 +106,9 @@ def _verdicts(result: AuditResult) -> np.ndarray:
 
 
 def head_share(hits: Sequence[float], heads: Sequence[int]) -> Interval:
-    """Share of heads over models, with an interval that takes models, not heads, as independent; 0 [0, 1] of nothing.
+    """Share of heads over models, with an interval that takes models, not heads, as independent.
+
+    Without heads: 0, interval [0, 1].
 
     Args:
         hits: Number of heads that count, of each model.
@@ -110,35 +121,33 @@ def head_share(hits: Sequence[float], heads: Sequence[int]) -> Interval:
 
 
 def measure_head_share(
-    evidence: Evidence, *, groups: Sequence[str], among: str, layer: int | None = None
+    evidence: Evidence, *, groups: Sequence[str], among: Among, layer: int | None = None
 ) -> Measurement:
     """Share of faithful heads among readable ones, or of hidden heads among needed ones; of one layer if given."""
     models = list(audit_models(evidence, groups))
-    if among == "readable":
-        select_heads, verdict = readable_heads, "faithful"
-    else:
-        select_heads, verdict = needed_heads, "hidden"
+    select_heads, verdict = MASK_AND_VERDICT[among]
     masks = [select_heads(model.result) & _of_layer(model.result, layer) for model in models]
     # Heads of each model: all that are selected, those with the verdict, and those without any
     verdicts = [_verdicts(model.result)[mask] for model, mask in zip(models, masks, strict=True)]
-    heads = [len(labels) for labels in verdicts]
-    hits = [int((labels == verdict).sum()) for labels in verdicts]
-    undecided = [int((labels == "undecided").sum()) for labels in verdicts]
+    n_heads = [len(model_verdicts) for model_verdicts in verdicts]
+    n_hits = [int((model_verdicts == verdict).sum()) for model_verdicts in verdicts]
+    n_undecided = [int((model_verdicts == "undecided").sum()) for model_verdicts in verdicts]
     # Undecided heads are misses at the lower end and hits at the upper end
-    low = float(head_share(hits, heads).low)
-    hits_at_most = [n_hits + n_open for n_hits, n_open in zip(hits, undecided, strict=True)]
-    high = float(head_share(hits_at_most, heads).high)
-    n_decided = sum(heads) - sum(undecided)
+    low = float(head_share(n_hits, n_heads).low)
+    most_hits = [hits + undecided for hits, undecided in zip(n_hits, n_undecided, strict=True)]
+    high = float(head_share(most_hits, n_heads).high)
+    # The value leaves undecided heads out, so it is between the shares of which these are the ends
+    n_decided = sum(n_heads) - sum(n_undecided)
     n_models = sum(len(evidence.specs(group)) for group in groups)
     return Measurement(
-        value=sum(hits) / n_decided if n_decided else low,
+        value=sum(n_hits) / n_decided if n_decided else low,
         low=low,
         high=high,
         n=max(1, len(models)),
         unit="models",
         numbers={
-            "heads": sum(heads),
-            "undecided": sum(undecided),
+            "heads": sum(n_heads),
+            "undecided": sum(n_undecided),
             "heads in all": sum(len(model.result.heads) for model in models),
             "models left out": n_models - len(models),
         },
@@ -154,8 +163,9 @@ def measure_head_share(
     )
 
 
-def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
+def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], among: Among) -> Measurement:
     """As `measure_head_share`, with the longest audits of size paper: four times the sequences of size standard."""
+    # The size only sets the audit's length; the models stay those of evidence.groups
     measurement = measure_head_share(replace(evidence, size="paper"), groups=groups, among=among)
     return replace(measurement, note=f"{measurement.note} Audits use up to {MOST_SEQUENCES['paper']:,} sequences.")
 
@@ -190,8 +200,8 @@ def _chart(models: Sequence[AuditedModel]):
     """Every head: score of its pattern against the cost of ablating it."""
     rows = []
     for model in models:
-        cost, _ = model.result.cost("mean")
-        heads = zip(model.result.heads, cost[:, 0], strict=True)
+        drop = model.result.cost("mean")[0][:, 0]  # columns: drop, low, high
+        heads = zip(model.result.heads, drop, strict=True)
         rows += [(float(head.score), float(accuracy_lost), head.verdict) for head, accuracy_lost in heads]
     columns = ["score on its kind", "accuracy lost when ablated", "verdict"]
     title = f"every head, n = {len(rows)} heads of {len(models)} models"
@@ -203,7 +213,7 @@ def head_share_claim(
     name: str,
     *,
     groups: Sequence[str],
-    among: str,
+    among: Among,
     above: bool,
     layer: int | None = None,
     source: str,
@@ -226,6 +236,7 @@ def head_share_claim(
     """
     fields.setdefault("measure", partial(measure_head_share, groups=groups, among=among, layer=layer))
     against_one_half = Above(0.5) if above else Below(0.5)
+    _, verdict = MASK_AND_VERDICT[among]
     return Claim(
         id=name,
         source=source,
@@ -235,6 +246,6 @@ def head_share_claim(
         "at the upper end and as misses at the lower end",
         rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), against_one_half),
         preregistration=preregistration,
-        quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
+        quantity=f"share of {among} heads that are {verdict}",
         **fields,
     )

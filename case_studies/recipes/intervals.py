@@ -54,7 +54,7 @@ def bootstrap_interval(values: Float[np.ndarray, " seed"], *, seed: int, resolut
 
 
 def proportion(hits: int, n: int) -> Interval:
-    """A share with its exact (Clopper-Pearson) 95 % interval; 0 [0, 1] of nothing."""
+    """A share with its exact (Clopper-Pearson) 95 % interval; without units: 0, interval [0, 1]."""
     if n == 0:
         return as_interval(0.0, 0.0, 1.0, 0)
     low, high = proportion_interval(np.array(hits), n)

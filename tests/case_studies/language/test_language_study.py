@@ -16,7 +16,7 @@ from toys import check_measured
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.language import finetuning, models, perplexity
 from case_studies.language.finetuning import STRINGS, pretrained_for, untrained_for
-from case_studies.language.models import BOTH, FAMILIES, PLAIN, SCALES, group, groups
+from case_studies.language.models import FAMILIES, PLAIN, SCALES, WITH_IDENTITIES, group, groups
 from case_studies.language.study import STUDY
 from hooks import Transformer
 from interp import config_for
@@ -36,7 +36,7 @@ def few_words(monkeypatch, tmp_path):
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     corpus = documents()
     monkeypatch.setattr(models, "Text", lambda **settings: Text(corpus=corpus, **settings))
-    small = {"sizes": {"d_model": 16, "n_heads": 2, "n_layers": 1}, "vocab_size": 330, "n_ctx": 24, "windows": 5}
+    small = {"dimensions": {"d_model": 16, "n_heads": 2, "n_layers": 1}, "vocab_size": 330, "n_ctx": 24, "n_windows": 5}
     for size in SIZES:
         monkeypatch.setitem(SCALES, size, replace(SCALES[size], **small, steps=4, tokens_per_step=48))
 
@@ -54,8 +54,8 @@ def test_variants_differ_only_in_the_scalars(few_words, size):
     found = groups(size)
     assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
     for family in FAMILIES:
-        plain, both = found[group(family, PLAIN)], found[group(family, BOTH)]
-        assert len(plain) == len(both) == SCALES[size].seeds[family] >= 3
+        plain, both = found[group(family, PLAIN)], found[group(family, WITH_IDENTITIES)]
+        assert len(plain) == len(both) == SCALES[size].n_seeds[family] >= 3
         for one, other in zip(plain, both, strict=True):
             assert (one.task, one.settings, one.seed) == (other.task, other.settings, other.seed)
             assert replace(other.config, qk_identity=False, vo_identity=False) == one.config != other.config
@@ -65,7 +65,7 @@ def test_variants_differ_only_in_the_scalars(few_words, size):
 
 
 def test_only_gpt2_at_size_standard_has_six_seeds():
-    seeds = {size: {family: SCALES[size].seeds[family] for family in FAMILIES} for size in SIZES}
+    seeds = {size: {family: SCALES[size].n_seeds[family] for family in FAMILIES} for size in SIZES}
     assert seeds["standard"] == {"gpt2": 6, "bert": 3}
     assert seeds["quick"] == seeds["paper"] == {"gpt2": 3, "bert": 3}
 
@@ -97,7 +97,7 @@ def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):
 
 
 def test_a_lower_loss_with_the_scalars_is_a_gain(few_words, monkeypatch):
-    found = {PLAIN: np.full((3, 4), 2.0), BOTH: np.tile([[1.5], [1.6], [1.4]], 4)}
+    found = {PLAIN: np.full((3, 4), 2.0), WITH_IDENTITIES: np.tile([[1.5], [1.6], [1.4]], 4)}
     monkeypatch.setattr(perplexity, "_losses", lambda evidence, name: found[name.removeprefix("gpt2 ")])
     monkeypatch.setattr(perplexity, "_scalars", lambda evidence, spec: [0.0] * 6)
     monkeypatch.setattr(perplexity, "_curves", lambda evidence, family: {"mark": "line"})

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from toys import PASSING, measured
 
-from case_studies.frame.deciding import to_decide
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import Above
+from case_studies.frame.to_decide import to_decide
 from case_studies.papers import table
 from case_studies.papers.table import (
     PAPERS,
