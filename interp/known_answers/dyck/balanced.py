@@ -1,7 +1,7 @@
 """One layer that satisfies the balance condition exactly, or violates it by a given amount.
 
-Balance (bounded-Dyck paper, Eq. 14): for every query, the terms exp(score) * P W_V e of an opener and of its closer
-cancel, so that matched pairs do not change the output.
+Balance (bounded-Dyck paper, Eq. 14): for every query, the terms u(query, key) = exp(score) * P W_V e of an opener and
+of its closer cancel, so that matched pairs do not change the output. P is the norm's centring: it subtracts the mean.
 """
 
 import math
@@ -45,8 +45,8 @@ def balanced_dyck(
 
     Args:
         task: Language of prefixes or complete words.
-        imbalance: Closers' values are 1 + `imbalance` times their value at balance, so that every
-            u(query, opener) + u(query, closer) is `imbalance` times u(query, closer) at balance.
+        imbalance: Closers' values are multiplied by 1 + `imbalance`, so that every u(query, opener) + u(query, closer)
+            is `imbalance` times u(query, closer) at balance.
         attention: `uniform`: all scores are 0. `uneven`: scores depend on query and key, and closers' values
             compensate: score(opener) - score(closer) is the same for every query (Eq. 11) but differs between pairs.
         seed: Determines uneven scores.
@@ -77,7 +77,9 @@ def balance_head(
     seed: int = 0,
     gains: Float[Tensor, " level"] | None = None,
 ) -> None:
-    """Let one head of a layer over `states` satisfy the balance condition, and write the share of each type.
+    """Let one head of a layer over `states` satisfy the balance condition.
+
+    It writes, for each type, the sum of its brackets' values (the open ones, at balance).
 
     `gains` are factors of the values of each level, default: 1. The other options are those of `balanced_dyck`.
     """
@@ -95,7 +97,7 @@ def balance_head(
         _write_scores(model, states, common, gap, head)
     # Values, which compensate for the gap
     gains = torch.ones(states.max_depth, dtype=torch.float64) if gains is None else gains
-    _write_values(model.block(0), states, gap, closers=1 + imbalance, gains=gains, head=head)
+    _write_values(model.block(0), states, gap, closer_factor=1 + imbalance, gains=gains, head=head)
 
 
 def _write_scores(
@@ -126,17 +128,17 @@ def _write_values(
     states: BracketStates,
     gap: Float[Tensor, "type level"],
     *,
-    closers: float,
+    closer_factor: float,
     gains: Float[Tensor, " level"],
     head: int,
 ) -> None:
     """Dimension i is brackets of type i, the dimension after the last type is [START]. P W_V is W_V."""
     opens, closes = pair_coordinates(states)
-    size = gains * GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
+    magnitude = gains * GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
     value = block.attention.v.weight[head_rows(block, head)]
-    symbols = states.n_types + 1
+    n_values = states.n_types + 1
     for kind in range(states.n_types):
-        value[kind, opens[kind]] = size * (-gap[kind] / 2).exp()
-        value[kind, closes[kind]] = -size * (gap[kind] / 2).exp() * closers
+        value[kind, opens[kind]] = magnitude * (-gap[kind] / 2).exp()
+        value[kind, closes[kind]] = -magnitude * (gap[kind] / 2).exp() * closer_factor
     value[states.n_types, START] = 1
-    mirror_values(block, symbols, head=head)
+    mirror_values(block, n_values, head=head)

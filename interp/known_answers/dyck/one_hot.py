@@ -51,7 +51,7 @@ def empty_minimal(task: Dyck, **sizes: Any) -> Transformer:
 
 
 @torch.no_grad()
-def mirror_values(block: Block, symbols: int, *, head: int = 0) -> None:
+def mirror_values(block: Block, n_values: int, *, head: int = 0) -> None:
     """Write a head's first dimensions a second time with the opposite sign, so that the mean seen by the norm is zero.
 
     The norm's gain undoes its division by the width. With an output projection, the sign is changed there, and all
@@ -60,13 +60,13 @@ def mirror_values(block: Block, symbols: int, *, head: int = 0) -> None:
     rows = head_rows(block, head)
     out = block.attention.o
     if isinstance(out, Linear):
-        identity = torch.eye(symbols).double()
-        out.weight[:symbols, rows][:, :symbols] = identity
-        out.weight[symbols : 2 * symbols, rows][:, :symbols] = -identity
+        identity = torch.eye(n_values).double()
+        out.weight[:n_values, rows][:, :n_values] = identity
+        out.weight[n_values : 2 * n_values, rows][:, :n_values] = -identity
     else:
         value = block.attention.v.weight[rows]
-        value[symbols : 2 * symbols] = -value[:symbols]
-    block.norm_1.weight[:symbols] = math.sqrt(2 / len(block.norm_1.weight))
+        value[n_values : 2 * n_values] = -value[:n_values]
+    block.norm_1.weight[:n_values] = math.sqrt(2 / len(block.norm_1.weight))
 
 
 @torch.no_grad()

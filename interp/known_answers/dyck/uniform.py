@@ -88,7 +88,8 @@ def _read_depth(block: Block, states: BracketStates) -> None:
 def _write_unit_vector(block: Block, *, start: int, size: int) -> None:
     """Write the first `size` dimensions of the head, normalised, to the stream from coordinate `start` on.
 
-    A copy with the opposite sign keeps the mean at zero; the gain of the norm then removes it.
+    A copy with the opposite sign keeps the mean at zero. The norm's gain is zero on the copy, and sqrt(2 / d_model) on
+    the original, which undoes the norm's factor.
     """
     identity = torch.eye(size)
     block.attention.o.weight[start : start + size, :size] = identity
@@ -97,35 +98,39 @@ def _write_unit_vector(block: Block, *, start: int, size: int) -> None:
 
 
 def _write_states(block: Block, states: BracketStates) -> None:
-    """MLP of layer 0: e(bracket, depth).
+    """MLP of layer 0: e(bracket, depth), one coordinate for each state (bracket, depth).
 
-    A bracket starts at its lowest pair and moves up by one at each boundary between depths below its own. The sign of
+    Start at the bracket's lowest state; each boundary below its depth moves it up one state. The sign of
     sine - boundary * cosine is that of depth - boundary; scaled, its absolute value is at least 1, and a step from -1/2
     to 1/2 turns it into 0 or 1. A step is active only for its own token.
     """
     mlp = mlp_of(block)
     sine = states.d_vocab
+    # Without its token, the input of a step must be below -1/2: the scaled value is at most the largest `steep`, which
+    # the gate exceeds by 1 or more
     gate = math.ceil(2 * math.hypot(1, states.max_depth)) + 1.0
     unit = 0
     for token in range(states.d_vocab):
         bracket = token - states.first_bracket
         is_mark = bracket < 0
-        # One unit for the lowest pair
+        # One unit for the lowest state
         lowest = token if is_mark else states.first_bracket + bracket * states.max_depth
         mlp.w_in.weight[unit, token] = 1
         mlp.w_out.weight[lowest, unit] = 1
         unit += 1
-        # Two units for each boundary, which move the bracket up by one pair
-        for pair in range(1, 0 if is_mark else states.max_depth):
-            boundary = pair + 0.5 - bracket % 2
+        # Two units for each boundary, which move the bracket up by one state
+        for step in range(1, 0 if is_mark else states.max_depth):
+            # Midway between two depths: states are of depths 1 to max_depth for openers, 0 to max_depth - 1 for closers
+            boundary = step + 0.5 - bracket % 2
+            # sine - boundary * cosine is (depth - boundary) / hypot(1, depth): least at the depth above the boundary
             steep = 2 * math.hypot(1, boundary + 0.5)
             direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)
             direction[sine] = steep
             direction[sine + 1] = -steep * boundary
             direction[token] = gate
-            step = _write_step(mlp, unit, direction, -gate)
-            mlp.w_out.weight[lowest + pair] += step
-            mlp.w_out.weight[lowest + pair - 1] -= step
+            step_output = _write_step(mlp, unit, direction, -gate)
+            mlp.w_out.weight[lowest + step] += step_output
+            mlp.w_out.weight[lowest + step - 1] -= step_output
             unit += 2
 
 
@@ -169,22 +174,24 @@ def _write_top(block: Block, states: BracketStates) -> None:
         level = symbol % states.max_depth + 1
         direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)
         direction[states.width + symbol] = math.sqrt(1 + level)
+        # [depth is d] is read from the current token's state: an opener of this level, or a closer of the next one
         direction[opens[:, level - 1]] = 1
         if level < states.max_depth:
-            direction[closes[:, level]] = 1  # closes a pair one level up
+            direction[closes[:, level]] = 1
+        # Scaled to 2 (s - 3/2): s, the sum without - 1, is 2 for the top, else at most 1
         mlp.w_out.weight[symbol] = _write_step(mlp, 2 * symbol, 2 * direction, -3.0)
 
 
 def _write_logits(model: Transformer, task: Dyck) -> None:
     """Read-out: log-probabilities at depth 0 as biases, and the change of them by each top of the stack as weights."""
-    opens = prefix_probabilities(task.q, task.max_depth, 0).opens[0]
+    open_probability = prefix_probabilities(task.q, task.max_depth, 0).opens[0]  # by depth
     openers = slice(opener(0), None, 2)
-    may_open = opens.log().clamp_min(FORBIDDEN)
-    may_close = (1 - opens).log().clamp_min(FORBIDDEN)
+    log_open = open_probability.log().clamp_min(FORBIDDEN)
+    log_close = (1 - open_probability).log().clamp_min(FORBIDDEN)
     model.b_U[:] = FORBIDDEN
-    model.b_U[openers] = may_open[0] - math.log(task.n_types)
+    model.b_U[openers] = log_open[0] - math.log(task.n_types)
     for kind in range(task.n_types):
         for level in range(1, task.max_depth + 1):
             change = model.unembed.weight[:, kind * task.max_depth + level - 1]
-            change[openers] = may_open[level] - may_open[0]
-            change[closer(kind)] = may_close[level] - FORBIDDEN
+            change[openers] = log_open[level] - log_open[0]
+            change[closer(kind)] = log_close[level] - FORBIDDEN
