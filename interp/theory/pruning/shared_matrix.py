@@ -185,17 +185,24 @@ def indistinguishable(
 
     # Prune the half of the layers without the matrix to the targets, and measure the two networks
     half = n_layers // 2
-    identity_layers_by_first_pruned = {0: range(half, n_layers), half: range(half)}
+    identity_layers_by_n_before = {0: range(half, n_layers), half: range(half)}
     rows: dict[str, dict[str, Any]] = {}
-    for first, identity_layers in identity_layers_by_first_pruned.items():
+    for n_identities_before, identity_layers in identity_layers_by_n_before.items():
         names_in_half = [name for name in names if _layer(name) in identity_layers]
         if not names_in_half:
             continue
-        layers = range(target_a.cfg.n_layers)
-        pair = [
-            prune_network(network, target, candidates, layers=layers, first=first, idle_heads=True)
-            for target in (target_a, target_b)
-        ]
+        target_layers = range(target_a.cfg.n_layers)
+        pair = []
+        for target in (target_a, target_b):
+            pruned = prune_network(
+                network,
+                target,
+                candidates,
+                target_layers=target_layers,
+                n_identities_before=n_identities_before,
+                idle_heads=True,
+            )
+            pair.append(pruned)
         comparison, patterns = _compare_networks(pair, (target_a, target_b), tokens)
         for name in names_in_half:
             rows[name] = comparison | _compare_matrices(pair, name) | _compare_patterns(name, patterns)

@@ -55,10 +55,15 @@ def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
     return float(torch.linalg.matrix_norm(matrix.detach(), 2)) if matrix.isfinite().all() else float("nan")
 
 
+def check_layer(model: Transformer, layer: int) -> None:
+    """Raise ValueError if the model has no such layer."""
+    check_number("layer", layer, integer=True, low=0, high=model.cfg.n_layers - 1)
+
+
 @torch.no_grad()
 def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     """The maps of one applied layer. Raises ValueError if the model has no such layer."""
-    check_number("layer", layer, integer=True, low=0, high=model.cfg.n_layers - 1)
+    check_layer(model, layer)
     block = model.block(layer)
     sites = model.blocks[layer].attn
     # Scores and writes of every head

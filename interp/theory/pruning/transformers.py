@@ -9,8 +9,8 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -49,7 +49,15 @@ from interp.theory.pruning.search import (
     worst_streams,
     worst_tokens,
 )
-from interp.theory.pruning.target import check_target, in_float64, layer_maps, norms_of, scale_for, spectral_norm
+from interp.theory.pruning.target import (
+    check_layer,
+    check_target,
+    in_float64,
+    layer_maps,
+    norms_of,
+    scale_for,
+    spectral_norm,
+)
 
 POSITIONS = 8
 """Largest number of positions of the inputs of an attention module."""
@@ -73,7 +81,8 @@ def prune_to_transformer(
     """Prune a random transformer of 4 L layers to a trained one of L layers, and search for the largest difference.
 
     Random layers 2l and 2l + 1 become layer l: one its attention and norm, the other its MLP. The rest become the
-    identity. Embeddings and unembedding are copied from the target, as in the theorem.
+    identity: 2 L layers would be enough here, but the theorem is about 4 L. Embeddings and unembedding are copied from
+    the target, as in the theorem.
 
     Args:
         target: A transformer with layers of Eq. 6 (`block="dyck"`) and ReLU; not changed.
@@ -112,7 +121,7 @@ def prune_to_transformer(
         check_network(network, target.cfg, candidates)
         scale = scale_of(network)
         prune_again = None
-    pruned = prune_network(network, target, candidates, layers=range(target.cfg.n_layers))
+    pruned = prune_network(network, target, candidates, target_layers=range(target.cfg.n_layers))
 
     # Search for the sequences with the largest error of a logit
     logit_error = worst_tokens(
@@ -125,20 +134,23 @@ def prune_to_transformer(
     with torch.no_grad():
         same_order = exact(tokens).argsort(-1) == pruned.trimmed(tokens).argsort(-1)
     # Search for the residual streams with the largest error
-    stream_error, fields = _stream_errors(exact, pruned, entering_streams(exact, tokens))
+    stream = _stream_errors(exact, pruned, entering_streams(exact, tokens))
     plural = "s" if target.cfg.n_layers > 1 else ""
     result = pruning_result(
         f"transformer of {target.cfg.n_layers} layer{plural}, width {target.cfg.d_model}",
-        replace(logit_error, n=logit_error.n + stream_error.n),
+        replace(logit_error, n=logit_error.n + stream.error.n),
         masks_of(pruned.network),
         pruned.network,
         domain=f"sequences of {tokens.shape[1]} tokens, sampled, then made worse; "
-        f"streams of ||X||_1,2 <= {fields['radius']:.3g}",
+        f"streams of ||X||_1,2 <= {stream.radius:.3g}",
         order_kept=float(same_order.all(-1).double().mean()),
         candidates=candidates,
         scale=scale,
         seed=seed,
-        **fields,
+        layers=stream.layers,
+        growth=stream.growth,
+        bound=stream.bound,
+        radius=stream.radius,
     )
     return within_tolerance(result, tolerance, prune_again, measured="sampled_error")
 
@@ -162,23 +174,26 @@ def prune_to_layer(
         ValueError: as `prune_to_transformer`, or no such layer.
     """
     check_target(target)
-    layer_maps(target, layer)  # raises ValueError without such a layer
+    check_layer(target, layer)
     scale = scale_for(norms_of({"the target": target}), rescale=rescale)
     exact = in_float64(target)
     streams = entering_streams(exact, sequences(target, None, n, seed), layer)
     network = random_network(target.cfg, candidates=candidates, n_layers=2, scale=scale, seed=seed)
-    pruned = prune_network(network, target, candidates, layers=[layer])
-    error, fields = _stream_errors(exact, pruned, streams, layer=layer)
+    pruned = prune_network(network, target, candidates, target_layers=[layer])
+    stream = _stream_errors(exact, pruned, streams, layer=layer)
     result = pruning_result(
         f"layer {layer} of width {target.cfg.d_model}",
-        error,
+        stream.error,
         masks_of(pruned.network),
         pruned.network,
-        domain=f"streams entering the layer, then any within ||X||_1,2 <= {fields['radius']:.3g}",
+        domain=f"streams entering the layer, then any within ||X||_1,2 <= {stream.radius:.3g}",
         candidates=candidates,
         scale=scale,
         seed=seed,
-        **fields,
+        layers=stream.layers,
+        growth=stream.growth,
+        bound=stream.bound,
+        radius=stream.radius,
     )
     prune_again = partial(prune_to_layer, target, layer, rescale=rescale, n=n, seed=seed)
     return within_tolerance(result, tolerance, prune_again)
@@ -221,7 +236,9 @@ def prune_to_attention(
         output = _attention_output(network, 0, widened(network, stream))[..., layout.normed]
         return norm_1_2(output - _attention_output(exact, layer, stream))
 
-    input_norm = 2**0.5  # of an input with its coordinate that is 1
+    # Upper bound from the errors of the maps, as in Lemma 5 (`grow`). An error of the scores is multiplied by the norm
+    # of the input three times: as query, as key, and as the values that the changed pattern weights
+    input_norm = 2**0.5  # the coordinate that is 1 adds 1 to the squared norm
     largest_write = max(map(spectral_norm, maps.write))
     result = unit_ball_result(
         f"attention of width {target.cfg.d_model}",
@@ -273,8 +290,8 @@ def prune_network(
     target: Transformer,
     candidates: int,
     *,
-    layers: Sequence[int],
-    first: int = 0,
+    target_layers: Sequence[int],
+    n_identities_before: int = 0,
     idle_heads: bool = False,
 ) -> PrunedNetwork:
     """A copy of a random network, pruned to some of the target's layers.
@@ -283,8 +300,9 @@ def prune_network(
         network: The random network, large enough (see `check_network`).
         target: The trained transformer.
         candidates: Random numbers to choose from, for each weight of the target.
-        layers: Layers of the target, one after the other. Each takes two random layers: attention and MLP.
-        first: The first random layer pruned to the target; those before, and after the target's, become identities.
+        target_layers: Layers of the target, one after the other. Each takes two random layers: attention and MLP.
+        n_identities_before: Number of random layers before those of the target; they, and those after the target's,
+            become identities.
         idle_heads: Keep heads in identity layers; see `prune_identity_layer`.
     """
     network = copy.deepcopy(network)
@@ -298,39 +316,53 @@ def prune_network(
         pruned_layers.append(PrunedLayer(name=name, target_point=f"blocks.{layer}.{point}", errors=errors))
 
     # Identities, then two random layers for each layer of the target, then identities
-    for block in blocks[:first]:
-        add("identity", layers[0], "hook_resid_pre", prune_identity_layer(block, layout, idle_heads=idle_heads))
-    for index, layer in enumerate(layers):
+    for block in blocks[:n_identities_before]:
+        add("identity", target_layers[0], "hook_resid_pre", prune_identity_layer(block, layout, idle_heads=idle_heads))
+    for index, layer in enumerate(target_layers):
         maps = layer_maps(target, layer)
-        start = first + 2 * index
+        start = n_identities_before + 2 * index
         attention_block, mlp_block = blocks[start : start + 2]
         attention_errors = prune_attention_layer(attention_block, maps, layout)
         add(f"attention of layer {layer}", layer, after_attention, attention_errors)
         add(f"MLP of layer {layer}", layer, "hook_resid_post", prune_mlp_layer(mlp_block, maps, layout))
-    for block in blocks[first + 2 * len(layers) :]:
-        add("identity", layers[-1], "hook_resid_post", prune_identity_layer(block, layout, idle_heads=idle_heads))
+    last_layer = target_layers[-1]
+    for block in blocks[n_identities_before + 2 * len(target_layers) :]:
+        add("identity", last_layer, "hook_resid_post", prune_identity_layer(block, layout, idle_heads=idle_heads))
     return PrunedNetwork(network=network, trimmed=trimmed(network), layers=tuple(pruned_layers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamErrors:
+    """Errors of the residual stream, layer by layer; fields as in `PruningResult`."""
+
+    error: LargestError
+    growth: Float[np.ndarray, " layer"]
+    bound: Float[np.ndarray, " layer"]
+    radius: float
+    layers: tuple[str, ...]
 
 
 def _stream_errors(
     target: Transformer, pruned: PrunedNetwork, streams: Float[Tensor, "batch pos d_model"], *, layer: int = 0
-) -> tuple[LargestError, dict[str, Any]]:
-    """The largest error of the stream, and the fields of the result about it: its growth and bound, layer by layer."""
+) -> StreamErrors:
+    """The largest error of the stream found, and its growth and upper bound, layer by layer."""
     radius = float(streams.norm(dim=-1).max())
     points = [pruned_layer.target_point for pruned_layer in pruned.layers]
     distances = stream_distances(target, pruned.trimmed, points, layer=layer)
-    # The search starts from evenly spaced sequences
+    # Start the search from evenly spaced sequences, so that both the task's and the random half are in it
     indices = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams))).long()
     error, growth = worst_streams(distances, streams[indices], radius=radius)
-    # The upper bound, from the first layer on
+    # The upper bound, from the first layer on; the coordinate that is 1 adds 1 to the squared norm
     cfg = pruned.trimmed.cfg
     growth_bound = Growth(radius=(radius**2 + 1) ** 0.5, error=0.0)
     bound = []
     for pruned_layer in pruned.layers:
         growth_bound = grow(growth_bound, pruned_layer.errors, d_model=cfg.d_model, eps=cfg.layer_norm_eps)
         bound.append(growth_bound.error)
-    names = tuple(pruned_layer.name for pruned_layer in pruned.layers)
-    return error, {"layers": names, "growth": growth.numpy(), "bound": torch.tensor(bound).numpy(), "radius": radius}
+    layer_names = tuple(pruned_layer.name for pruned_layer in pruned.layers)
+    return StreamErrors(
+        error=error, growth=growth.numpy(), bound=torch.tensor(bound).numpy(), radius=radius, layers=layer_names
+    )
 
 
 @torch.no_grad()

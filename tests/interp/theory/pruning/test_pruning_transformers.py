@@ -99,7 +99,7 @@ def test_a_given_network_is_pruned_and_reported_at_its_own_scale():
 
 def test_trimmed_network_is_smaller_and_equal():
     target = target_of()
-    network = prune_network(random_network(target.cfg, candidates=10), target, 10, layers=[0]).network
+    network = prune_network(random_network(target.cfg, candidates=10), target, 10, target_layers=[0]).network
     small, tokens = trimmed(network), tokens_for(target)
     torch.testing.assert_close(small(tokens), logits(network, tokens), atol=1e-9, rtol=1e-9)
     count = [sum(p.numel() for p in one.parameters()) for one in (small, network)]
