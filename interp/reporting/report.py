@@ -4,7 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hooks.checks import checks_types
+from hooks.model.baseline import Baseline
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.page_identity import page_identity, quantity
@@ -41,21 +44,23 @@ def report(
     """Write results to one self-contained HTML file, atomically.
 
     Args:
-        results: Results of any verbs, attention pages or sections (`Section`), in the order of the page.
+        results: Any `interp.core.results.Result`, attention pages or sections (`Section`), in the order of the page.
         path: The HTML file.
         title: Heading of the page.
         lead: Summary in a few sentences.
-        identity: Task, model, seed, command, commit and date, shown below the heading. If None, the last three.
+        identity: Task, model, seed, command, commit and date, shown below the heading. If None, only command,
+            commit and date.
 
     Raises:
         ValueError: no results, or one that has no section.
 
-    >>> import interp
-    >>> from tempfile import mkdtemp
-    >>> from interp.view.page import Section
-    >>> note = Section(title="Note", text="The model follows the chain.")
-    >>> interp.report([note], f"{mkdtemp()}/page.html", title="LEGO").name
-    'page.html'
+    Example:
+        >>> import interp
+        >>> from tempfile import mkdtemp
+        >>> from interp.view.page import Section
+        >>> note = Section(title="Note", text="The model follows the chain.")
+        >>> interp.report([note], f"{mkdtemp()}/page.html", title="LEGO").name
+        'page.html'
     """
     with Count("page", 2) as count:
         page_sections = [_section(result) for result in counted("sections", results, total=len(results))]
@@ -78,7 +83,8 @@ def report_run(
 ) -> tuple[Path, dict[str, EvaluationResult]]:
     """Write a page about one training run: accuracies, an example, results, learning curves and provenance.
 
-    If the results have an audit, the page begins with its summary, then with `interp.auditing.show_heads` if given.
+    The lead begins with the summaries of the audits in `results`; pages of `interp.auditing.show_heads` are the first
+    sections.
 
     Args:
         run: The training run.
@@ -149,19 +155,27 @@ def _ordered_sections(
 
 def _lead(run: TrainingRun, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> str:
     """Summaries of the audits, then one sentence on the model and one on its lowest accuracy."""
-    cfg = run.model.cfg
-    accuracy, target = min(zip(evaluation.accuracy.value.tolist(), task.outcomes, strict=True))
+    # The lowest accuracy; that of a target without answers is NaN
+    lowest = int(np.nanargmin(evaluation.accuracy.value))
+    accuracy, target = evaluation.accuracy.value[lowest], evaluation.targets[lowest]
     sentences = [result.summary() for result in results if isinstance(result, AuditResult)]
     sentences.append(
-        f"A transformer with {quantity(cfg.n_layers, 'layer')} and {quantity(cfg.n_heads, 'head')} per layer was "
-        f"trained on {task.title} with seed {run.manifest['seed']}. On {evaluation.n} held-out examples, its "
-        f"lowest accuracy on any target is {accuracy:.2%} ({target})."
+        f"A {_kind_of(run.model)} was trained on {task.title} with seed {run.manifest['seed']}. "
+        f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
     return " ".join(sentences)
 
 
+def _kind_of(model: Any) -> str:
+    """What a model is, with the sizes of a transformer."""
+    if isinstance(model, Baseline):
+        return model.cfg.kind
+    n_layers, n_heads = quantity(model.cfg.n_layers, "layer"), quantity(model.cfg.n_heads, "head")
+    return f"transformer with {n_layers} and {n_heads} per layer"
+
+
 def _section(result: Any) -> Section:
-    """The section of a result, by its class; other results of verbs have a general one."""
+    """The section of a result, by its class; any other `interp.core.results.Result` has a general one."""
     if isinstance(result, Section):
         return result
     for kind, section_of in SECTION_OF.items():
@@ -171,6 +185,6 @@ def _section(result: Any) -> Section:
         return sections.printed_section(result)
     types = ", ".join(kind.__name__ for kind in SECTION_OF)
     raise ValueError(
-        f"results has a {type(result).__name__}, which has no section; pass {types}, any other result of a verb, or "
-        f"a Section."
+        f"results has a {type(result).__name__}, which has no section; pass {types}, any other "
+        f"interp.core.results.Result, or a Section."
     )

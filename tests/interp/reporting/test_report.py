@@ -1,17 +1,19 @@
 """Reports: self-contained, escaped, with charts that render in a browser."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 import torch
 
 import interp
-from hooks import Transformer
+from hooks import FullyConnected, Recurrent, Transformer
 from interp import TrainSettings, report_run
 from interp import report as write_report
-from interp.tasks import Lego
+from interp.tasks import Lego, Template
 from interp.view import page
 from interp.view.chain import chain_svg, sentence_html
 from interp.view.page import Section
@@ -104,6 +106,34 @@ def test_one_layer_is_singular(report):
     html = report.read_text()
     assert "A transformer with 1 layer and 2 heads per layer" in html
     assert "1 layer of 2 heads, width 8" in html
+
+
+@pytest.mark.parametrize(
+    ("family", "network"),
+    [("fully_connected", FullyConnected), ("rnn", Recurrent)],
+    ids=["fully connected", "recurrent"],
+)
+def test_a_baseline_is_not_called_a_transformer(family, network, tmp_path):
+    task = Template(train=8, validation=4, test=4)
+    run = interp.train(network(interp.config_for(task, family)), task, TrainSettings(steps=1, batch_size=4, n_eval=4))
+    path, _ = report_run(run, task, tmp_path / "page.html", n_test=4)
+    html = path.read_text()
+    assert f"A {run.model.cfg.kind} was trained on " in html
+    assert "transformer with" not in html
+
+
+def test_a_target_without_answers_is_not_the_lowest(nasty, monkeypatch, tmp_path):
+    task, run = nasty
+
+    def first_without_answers(model, task, **options):
+        result = interp.evaluate(model, task, **options)
+        accuracy = result.accuracy.value.copy()
+        accuracy[:] = np.nan, 0.75, 0.5
+        return replace(result, accuracy=replace(result.accuracy, value=accuracy))
+
+    monkeypatch.setattr("interp.reporting.report.evaluate", first_without_answers)
+    path, _ = report_run(run, task, tmp_path / "page.html", n_test=20)
+    assert f"lowest accuracy on any target is 50.00% ({task.outcomes[2]})" in path.read_text()
 
 
 def test_charts_are_images_with_a_text_alternative(report):
