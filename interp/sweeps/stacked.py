@@ -120,7 +120,7 @@ def _open_trainer(
     open_folders.enter_context(files.writing())
     if fresh:
         files.clear()
-    manifest = files.open(manifest)
+    manifest = files.start_or_resume(manifest)
     if files.finished:  # by another process, before this one could write
         return None
     return Trainer(model.to(device), spec.task, spec.settings, spec.seed, files, None, manifest)

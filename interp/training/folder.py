@@ -43,13 +43,13 @@ class RunFolder:
         self.snapshots = SnapshotFolder(self.path / "snapshots")
         self._lock_path = self.path / ".lock"
         self._writer_path = self.path / ".writer.json"
-        self._cleared_path = self.path / ".cleared"
+        self._clearing_path = self.path / ".cleared"  # marks a clear that has begun; removed when it is complete
         self._this_process: Writer | None = None
 
     @property
     def finished(self) -> bool:
         """Whether the trained model has been saved."""
-        return self.model_path.exists() and not self._cleared_path.exists()
+        return self.model_path.exists() and not self._clearing_path.exists()
 
     @property
     def writer(self) -> Writer | None:
@@ -59,6 +59,9 @@ class RunFolder:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only process that writes to this folder; the operating system ends this when the process dies.
+
+        Entering makes the folder, takes the lock, records this process as the writer, and removes the leftovers of
+        killed processes and the record of a failure. Leaving removes the lock and the record of the writer.
 
         Raises:
             FolderInUse: another process writes to it.
@@ -80,6 +83,7 @@ class RunFolder:
             self.failed_path.unlink(missing_ok=True)
             yield
         finally:
+            # Remove the lock while it is still held: after its release it may be the lock of another process
             if self._is_writer():
                 self._writer_path.unlink(missing_ok=True)
                 self._lock_path.unlink(missing_ok=True)
@@ -88,10 +92,10 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove the files of this run; other files in the folder stay. Killed in between, it is completed later."""
-        write_text(self._cleared_path, "")
+        write_text(self._clearing_path, "")
         self._remove_leftovers()
 
-    def open(self, manifest: dict[str, Any]) -> dict[str, Any]:
+    def start_or_resume(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Start a run in this folder or resume one; returns its manifest.
 
         Raises:
@@ -243,24 +247,28 @@ class RunFolder:
         """Remove what a process left that was killed after it had saved the model, unless another process writes."""
         if any(path.exists() for path in (self._lock_path, self.state_path, self.best_path)):
             with suppress(FolderInUse, OSError), self.writing():
-                pass
+                pass  # entering removes the leftovers
 
     def _remove_checkpoint(self) -> None:
         self.state_path.unlink(missing_ok=True)
         self.best_path.unlink(missing_ok=True)
 
     def _files(self) -> tuple[Path, ...]:
+        """The files of a run: all but the manifest and `failed.json`. Snapshots have a folder of their own."""
         return (self.model_path, self.best_path, self.state_path, self.metrics_path)
 
     def _remove_leftovers(self) -> None:
-        """Remove temporary files of killed processes, and complete a `clear` that was killed."""
-        for path in (*self._files(), self.manifest_path, self._writer_path, self._cleared_path):
+        """Remove temporary files of killed processes and checkpoints of finished runs; complete a killed `clear`."""
+        # Temporary files
+        for path in (*self._files(), self.manifest_path, self._writer_path, self._clearing_path):
             for temporary in self.path.glob(f".{path.name}.*"):
                 temporary.unlink(missing_ok=True)
-        if self._cleared_path.exists():
+        # A clear that has begun; its mark is removed last
+        if self._clearing_path.exists():
             self.snapshots.clear()
-            for path in (*self._files(), self.manifest_path, self._cleared_path):
+            for path in (*self._files(), self.manifest_path, self._clearing_path):
                 path.unlink(missing_ok=True)
+        # The files that only an unfinished run needs
         if self.finished:
             self._remove_checkpoint()
 

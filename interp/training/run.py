@@ -1,4 +1,7 @@
-"""A training run: trained model, learning curves, manifest."""
+"""A training run: trained model, learning curves, manifest.
+
+A run is resumed by `Trainer._resume` (`train.py`) from what `RunFolder.load_state` (`folder.py`) reads.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

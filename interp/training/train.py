@@ -106,7 +106,7 @@ def train(
     with files.writing():
         if fresh:
             files.clear()
-        manifest = files.open(manifest)
+        manifest = files.start_or_resume(manifest)
         if not files.finished:
             with on_device(model, torch_device):
                 history = Trainer(model, task, settings, seed, files, on_record, manifest).run()
@@ -122,7 +122,7 @@ def _finished_run(
 ) -> TrainingRun:
     """The run in a folder, with its weights in this model, which is on the CPU if a device was named."""
     files.tidy()
-    manifest = files.open(manifest)
+    manifest = files.start_or_resume(manifest)
     model.load_state_dict(files.load_model().state_dict())
     if device is not None:
         model.to("cpu")

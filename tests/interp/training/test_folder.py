@@ -85,7 +85,9 @@ def test_a_run_whose_folder_was_taken_writes_nothing_more(tiny, tmp_path):
             return
         shutil.rmtree(folder)
         with other.writing():
-            other.open({"seed": 7, "task": {}, "config": {}, "settings": {}, "initial_weights": "", "threads": 1})
+            other.start_or_resume(
+                {"seed": 7, "task": {}, "config": {}, "settings": {}, "initial_weights": "", "threads": 1}
+            )
 
     with pytest.raises(FolderInUse):
         interp.train(new_model(tiny), tiny, SHORT, folder=folder, on_record=take)

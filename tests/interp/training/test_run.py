@@ -137,10 +137,10 @@ def test_the_number_of_threads_is_noted_only_where_a_run_resumes(tmp_path):
     given = {"seed": 7, "task": {}, "config": {}, "settings": {}, "initial_weights": "", "threads": 1}
     files = RunFolder(tmp_path)
     with files.writing():
-        files.open(given)
-        assert files.open({**given, "threads": 2})["resumed_with_threads"] == [2]
+        files.start_or_resume(given)
+        assert files.start_or_resume({**given, "threads": 2})["resumed_with_threads"] == [2]
         files.model_path.write_text("finished")
-        files.open({**given, "threads": 3})
+        files.start_or_resume({**given, "threads": 3})
     assert files.read_manifest()["resumed_with_threads"] == [2]
 
 
