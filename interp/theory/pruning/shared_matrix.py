@@ -284,7 +284,7 @@ def _compare_networks(
     # Matrices that are equal bit by bit
     network_a, network_b = pair
     same_matrices = []
-    for name in _shared_names("every", len(network_a.layers)):
+    for name in _shared_names("every", len(network_a.pruned_layers)):
         if torch.equal(_module(network_a, name).weight, _module(network_b, name).weight):
             same_matrices.append(name)
     comparison = {

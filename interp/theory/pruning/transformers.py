@@ -134,23 +134,23 @@ def prune_to_transformer(
     with torch.no_grad():
         same_order = exact(tokens).argsort(-1) == pruned.trimmed(tokens).argsort(-1)
     # Search for the residual streams with the largest error
-    stream = _stream_errors(exact, pruned, entering_streams(exact, tokens))
+    stream_errors = _stream_errors(exact, pruned, entering_streams(exact, tokens))
     plural = "s" if target.cfg.n_layers > 1 else ""
     result = pruning_result(
         f"transformer of {target.cfg.n_layers} layer{plural}, width {target.cfg.d_model}",
-        replace(logit_error, n=logit_error.n + stream.error.n),
+        replace(logit_error, n=logit_error.n + stream_errors.error.n),
         masks_of(pruned.network),
         pruned.network,
         domain=f"sequences of {tokens.shape[1]} tokens, sampled, then made worse; "
-        f"streams of ||X||_1,2 <= {stream.radius:.3g}",
+        f"streams of ||X||_1,2 <= {stream_errors.radius:.3g}",
         order_kept=float(same_order.all(-1).double().mean()),
         candidates=candidates,
         scale=scale,
         seed=seed,
-        layers=stream.layers,
-        growth=stream.growth,
-        bound=stream.bound,
-        radius=stream.radius,
+        layers=stream_errors.layers,
+        growth=stream_errors.growth,
+        bound=stream_errors.bound,
+        radius=stream_errors.radius,
     )
     return within_tolerance(result, tolerance, prune_again, measured="sampled_error")
 
@@ -180,20 +180,20 @@ def prune_to_layer(
     streams = entering_streams(exact, sequences(target, None, n, seed), layer)
     network = random_network(target.cfg, candidates=candidates, n_layers=2, scale=scale, seed=seed)
     pruned = prune_network(network, target, candidates, target_layers=[layer])
-    stream = _stream_errors(exact, pruned, streams, layer=layer)
+    stream_errors = _stream_errors(exact, pruned, streams, layer=layer)
     result = pruning_result(
         f"layer {layer} of width {target.cfg.d_model}",
-        stream.error,
+        stream_errors.error,
         masks_of(pruned.network),
         pruned.network,
-        domain=f"streams entering the layer, then any within ||X||_1,2 <= {stream.radius:.3g}",
+        domain=f"streams entering the layer, then any within ||X||_1,2 <= {stream_errors.radius:.3g}",
         candidates=candidates,
         scale=scale,
         seed=seed,
-        layers=stream.layers,
-        growth=stream.growth,
-        bound=stream.bound,
-        radius=stream.radius,
+        layers=stream_errors.layers,
+        growth=stream_errors.growth,
+        bound=stream_errors.bound,
+        radius=stream_errors.radius,
     )
     prune_again = partial(prune_to_layer, target, layer, rescale=rescale, n=n, seed=seed)
     return within_tolerance(result, tolerance, prune_again)
@@ -281,7 +281,7 @@ class PrunedNetwork:
     network: Transformer
     trimmed: Transformer
     """A copy in float64 without dead units, on which errors are measured."""
-    layers: tuple[PrunedLayer, ...]
+    pruned_layers: tuple[PrunedLayer, ...]
 
 
 @torch.no_grad()
@@ -328,7 +328,7 @@ def prune_network(
     last_layer = target_layers[-1]
     for block in blocks[n_identities_before + 2 * len(target_layers) :]:
         add("identity", last_layer, "hook_resid_post", prune_identity_layer(block, layout, idle_heads=idle_heads))
-    return PrunedNetwork(network=network, trimmed=trimmed(network), layers=tuple(pruned_layers))
+    return PrunedNetwork(network=network, trimmed=trimmed(network), pruned_layers=tuple(pruned_layers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +347,7 @@ def _stream_errors(
 ) -> StreamErrors:
     """The largest error of the stream found, and its growth and upper bound, layer by layer."""
     radius = float(streams.norm(dim=-1).max())
-    points = [pruned_layer.target_point for pruned_layer in pruned.layers]
+    points = [pruned_layer.target_point for pruned_layer in pruned.pruned_layers]
     distances = stream_distances(target, pruned.trimmed, points, layer=layer)
     # Start the search from evenly spaced sequences, so that both the task's and the random half are in it
     indices = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams))).long()
@@ -356,10 +356,10 @@ def _stream_errors(
     cfg = pruned.trimmed.cfg
     growth_bound = Growth(radius=(radius**2 + 1) ** 0.5, error=0.0)
     bound = []
-    for pruned_layer in pruned.layers:
+    for pruned_layer in pruned.pruned_layers:
         growth_bound = grow(growth_bound, pruned_layer.errors, d_model=cfg.d_model, eps=cfg.layer_norm_eps)
         bound.append(growth_bound.error)
-    layer_names = tuple(pruned_layer.name for pruned_layer in pruned.layers)
+    layer_names = tuple(pruned_layer.name for pruned_layer in pruned.pruned_layers)
     return StreamErrors(
         error=error, growth=growth.numpy(), bound=torch.tensor(bound).numpy(), radius=radius, layers=layer_names
     )
