@@ -1,7 +1,7 @@
 """Estimates with their confidence intervals: the one type that results use."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -49,9 +49,9 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self.value)
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Any) -> "Interval":
         value, low, high = (np.asarray(ends[index]) for ends in (self.value, self.low, self.high))
-        return type(self)(value=value, low=low, high=high, n=np.asarray(np.broadcast_to(self.n, self.shape)[index]))
+        return Interval(value=value, low=low, high=high, n=np.asarray(np.broadcast_to(self.n, self.shape)[index]))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.value, dtype=dtype, copy=bool(copy) or dtype is not None)
@@ -88,9 +88,9 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     def __format__(self, format_spec: str) -> str:
         return format(float(self), format_spec) if format_spec else str(self)
 
-    def subtracted_from(self, value: float | Float[np.ndarray, "*#cells"]) -> Self:
+    def subtracted_from(self, value: float | Float[np.ndarray, "*#cells"]) -> "Interval":
         """A known value minus the estimates, as for accuracy from drops of accuracy: the ends change places."""
-        return type(self)(value=value - self.value, low=value - self.high, high=value - self.low, n=self.n)
+        return Interval(value=value - self.value, low=value - self.high, high=value - self.low, n=self.n)
 
     def columns(self, name: str, low: str = "low", high: str = "high") -> dict[str, Float[np.ndarray, "*cells"]]:
         """Estimates and ends by column name, for tables."""
