@@ -1,10 +1,15 @@
 """Estimates with their confidence intervals: the one type that results use."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
+
+if TYPE_CHECKING:
+    Ends = Float[np.ndarray, "*cells"]
+else:
+    Ends = Any  # numbers too, which become arrays when an interval is made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -14,6 +19,9 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     It otherwise acts as the array of its values: in arithmetic and comparisons, and with all methods of an array
     (`accuracy.mean()`, `accuracy.shape`). `interval[index]` selects cells of all fields.
 
+    Raises:
+        ValueError: ends of another shape than the estimates.
+
     Example:
         >>> import numpy as np
         >>> accuracy = Interval(value=np.array([0.5, 0.9]), low=np.array([0.4, 0.8]), high=np.array([0.6, 1.0]), n=96)
@@ -21,18 +29,21 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         0.9 [0.8, 1.0] 0.9 [False, True]
     """
 
-    value: Float[np.ndarray, "*cells"]
-    """The estimates."""
-    low: Float[np.ndarray, "*cells"]
-    """Lower ends."""
-    high: Float[np.ndarray, "*cells"]
-    """Upper ends."""
+    value: Ends
+    """The estimates, of any shape."""
+    low: Ends
+    """Lower ends, of the same shape."""
+    high: Ends
+    """Upper ends, of the same shape."""
     n: int | Int[np.ndarray, "*#cells"]
     """Independent units behind each estimate."""
 
     def __post_init__(self) -> None:
         for name in ("value", "low", "high"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
+        if not self.value.shape == self.low.shape == self.high.shape:
+            shapes = f"{self.value.shape}, {self.low.shape} and {self.high.shape}"
+            raise ValueError(f"value, low and high have the shapes {shapes}; they must have the same.")
 
     @property
     def half_width(self) -> float:

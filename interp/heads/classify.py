@@ -215,7 +215,7 @@ def classify_heads(
     uniform = passed[..., -1] & (uniformity > comparison.highest[:, -1].mean() + MORE_UNIFORM)
     labels = []
     for layer, head in np.ndindex(uniform.shape):
-        label = _label(names, mean[layer, head], passed[layer, head, :-1], measures.chance, uniform[layer, head])
+        label = _label(names, mean[layer, head], passed[layer, head, :-1], measures.chance, bool(uniform[layer, head]))
         labels.append(label)
     n_heads = uniform.shape[1]
     label_rows = [tuple(labels[start : start + n_heads]) for start in range(0, len(labels), n_heads)]

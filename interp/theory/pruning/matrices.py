@@ -77,7 +77,7 @@ def prune_to_mlp(
 
 @torch.no_grad()
 def _prune_matrices(
-    name: str, targets: Sequence[Float[Tensor, "output input"]], *, candidates: int, rescale: bool, seed: int
+    name: str, targets: Sequence[Float[Tensor, "_ _"]], *, candidates: int, rescale: bool, seed: int
 ) -> PruningResult:
     """Prune two random matrices to each target matrix, with a ReLU between all of them."""
     targets = [target.double() for target in targets]

@@ -28,6 +28,13 @@ def test_it_acts_as_its_values(accuracy):
     assert (accuracy.mean(), accuracy.tolist(), accuracy.shape) == (0.7, [0.5, 0.9], (2,))
 
 
+def test_numbers_become_arrays_and_shapes_must_be_equal():
+    interval = Interval(value=0.5, low=np.float64(0.25), high=1, n=3)  # type: ignore[arg-type]
+    assert (interval.value.shape, interval.low.dtype, str(interval)) == ((), float, "0.500 [0.250, 1.000]")
+    with pytest.raises(ValueError, match=r"value, low and high have the shapes \(2,\), \(\) and \(2,\); they must"):
+        Interval(value=np.zeros(2), low=np.zeros(()), high=np.ones(2), n=3)
+
+
 def test_it_can_be_copied_and_pickled(accuracy):
     for copied in (copy.copy(accuracy), copy.deepcopy(accuracy), pickle.loads(pickle.dumps(accuracy))):
         assert copied.low.tolist() == [0.4, 0.8]
