@@ -160,6 +160,7 @@ print(json.dumps([small, *large, after, with_cost.__globals__["_peak_mb"]()]))
 """
 
 
+@pytest.mark.slow  # a fresh process imports everything
 def test_the_cost_of_a_call():
     done = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
     small, result, cost, after, reset = json.loads(done.stdout)  # a fresh process: other tests do not set its peak
