@@ -20,13 +20,11 @@ from interp.auditing.interventions import (
     usual_tokens,
     value_pool,
 )
-from interp.core.activations import chunks
+from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.progress import counted
 from interp.heads.ablation_methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.heads.kinds import PackedRelations, kinds_of, related_keys, sequences_at_once
 from interp.tasks.base import Batch, Score, Task
-
-TOKENS_PER_CHUNK = 1536
 
 CleanRun = tuple[Batch, slice, AblationEngine]
 """A chunk of the sequences, its rows among all of them, and the clean run from which interventions are computed."""

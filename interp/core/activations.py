@@ -14,6 +14,8 @@ from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
 """Examples per forward pass."""
+TOKENS_PER_CHUNK = 1536
+"""Tokens of a chunk whose clean run is kept while heads are ablated."""
 EXAMPLES_PER_BLOCK = 8 * CHUNK
 """Examples whose residual streams at the targets are in memory at the same time where statistics are collected."""
 SHORT = 64

@@ -14,7 +14,7 @@ from torch import Tensor
 from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
-from interp.core.activations import chunks
+from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-TOKENS_PER_CHUNK = 1536
 MOST_LINES = 48
 """Largest number of sets that is printed; of more, those with the largest drops."""
 

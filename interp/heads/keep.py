@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
+from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
@@ -19,7 +20,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablate import TOKENS_PER_CHUNK, engines_on
+from interp.heads.ablate import engines_on
 from interp.heads.ablation_methods import check_method, replacements
 from interp.tasks.base import Batch, Task
 

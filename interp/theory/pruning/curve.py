@@ -15,7 +15,7 @@ from hooks import TransformerStack
 from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
-from interp.core.activations import chunks
+from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -34,7 +34,6 @@ AllMatrices = Literal["magnitude", "magnitude, each matrix", "random"]
 OneKind = Literal["W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"]
 UnitsAndHeads = Literal["structured", "heads", "heads, random order"]
 By = Literal[AllMatrices, OneKind, UnitsAndHeads]
-TOKENS_PER_CHUNK = 1536
 MOST_HEAD_POINTS = 20
 """Points of a curve of heads, not counting the whole model; with more heads, several are ablated at a time."""
 FEWEST_EXAMPLES = 8
