@@ -1,8 +1,10 @@
 """Exact replacement of attention heads from one cached pass.
 
-Replacing head h of layer l changes that layer's attention output by (z'_h - z_h) W_O,h and nothing before it. So one
-clean pass caches the input, z and attention output of each layer; every intervention starts there and computes only the
-rest of that layer and the layers after it.
+Replacing head h of layer l changes nothing before that layer's attention output. So one clean pass caches the input and
+z of each layer; every intervention starts there: it computes the attention output from the z of all heads, as the model
+does, then the rest of that layer and the layers after it. To add (z'_h - z_h) W_O,h to the clean attention output would
+be cheaper, but leaves a rounding error where the terms cancel, which points at the clean answer where the logits
+without the head are equal.
 
 With b I on (`vo_identity`) a head's output is z_h W_O,h + b_h A_h x, of which z is only a part. In that case the whole
 output takes the place of z, and v W_O + b x, a head's output for each key alone, takes the place of v.
@@ -10,6 +12,7 @@ output takes the place of z, and v W_O + b x, a head's output for each key alone
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -98,7 +101,7 @@ class AblationEngine:
         if model.cfg.vo_identity:
             self._input_points.append("hook_resid_pre")
         # One clean pass, whose activations all interventions start from
-        cached = (*self._input_points, self._output_point, "hook_resid_pre", "hook_attn_out")
+        cached = (*self._input_points, self._output_point, "hook_resid_pre")
         with torch.no_grad():
             logits, self.cache = model.run_with_cache(
                 tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(cached)
@@ -134,10 +137,11 @@ class AblationEngine:
             if not heads:
                 continue
             # The heads of a layer are replaced in copies of the batch, several per pass
-            change = self._change(layer, replace, self.cache.cache_dict)
+            attn_outs = self._attn_outs_under(layer, replace, self.cache.cache_dict)
             for start in range(0, len(heads), per_pass):
                 heads_of_pass = heads[start : start + per_pass]
-                logits_by_head = self._replace_one_by_one(layer, heads_of_pass, change)
+                edits = [(head,) for head in heads_of_pass]
+                logits_by_head, _ = self._run_copies(layer, attn_outs(edits), self.cache.cache_dict, ())
                 for head, logits in zip(heads_of_pass, logits_by_head, strict=True):
                     yield (layer, head), logits
 
@@ -183,7 +187,7 @@ class AblationEngine:
         one_pass = not isinstance(self.model, BridgeModel) or self.model.capabilities.pattern_before_z
         per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
         for layer, edits in branch.layers.items():
-            attn_out = self._attn_out_under(layer, list(edits), activations, replace)
+            attn_outs = self._attn_outs_under(layer, replace, activations)
             # Edits from which a single set continues, and those that several sets share or that are sets themselves
             single: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
             shared: list[tuple[int, ...]] = []
@@ -195,15 +199,14 @@ class AblationEngine:
                     single[heads] = later_edits
             # A single set takes one pass
             for heads, later_edits in single.items():
-                logits = self._edit_in_one_pass(layer, attn_out(heads), activations, later_edits, replace)
+                logits = self._edit_in_one_pass(layer, attn_outs([heads])[0], activations, later_edits, replace)
                 later = [head for index, members in later_edits.items() for head in _with_layer(index, members)]
                 yield (*earlier, *_with_layer(layer, heads), *later), logits
             # The others are edited in copies of the batch, and their later layers are stored for the sets after them
             for start in range(0, len(shared), per_pass):
                 edits_of_pass = shared[start : start + per_pass]
                 later_layers = {index for heads in edits_of_pass for index in edits[heads].all_layers()}
-                attn_outs = torch.stack([attn_out(heads) for heads in edits_of_pass])
-                logits, stored = self._run_copies(layer, attn_outs, activations, later_layers)
+                logits, stored = self._run_copies(layer, attn_outs(edits_of_pass), activations, later_layers)
                 for index, heads in enumerate(edits_of_pass):
                     edited = (*earlier, *_with_layer(layer, heads))
                     if edits[heads].is_set:
@@ -213,38 +216,52 @@ class AblationEngine:
                         yield from self._sets_of_branch(edits[heads], edited, edited_activations, replace)
 
     @torch.no_grad()
-    def _replace_one_by_one(
-        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
-    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        attn_outs = self.cache[f"blocks.{layer}.hook_attn_out"] + self._output_changes(layer, heads, change)
-        return self._run_copies(layer, attn_outs, self.cache.cache_dict, ())[0]
-
-    @torch.no_grad()
-    def _change(
+    def _attn_outs_under(
         self, layer: int, replace: Replacement, activations: Mapping[str, Tensor]
-    ) -> Float[Tensor, "batch pos head width"]:
-        """Change of the output of each head of a layer."""
-        inputs = self._head_inputs(layer, activations)
-        return replace(layer, inputs) - inputs.z
+    ) -> Callable[[Sequence[tuple[int, ...]]], Float[Tensor, "edit batch pos d_model"]]:
+        """A function from edits, the heads of each, to the attention outputs of a layer under them."""
+        clean = self._head_inputs(layer, activations)
+        outputs, new_outputs = clean.z, replace(layer, clean)
+        # Of the last layer, only the positions that are read are computed
+        is_last = layer == self.model.cfg.n_layers - 1 and not isinstance(self.model, BridgeModel)
+        read_at = self.read_at if is_last else None
+        if read_at is not None:
+            outputs, new_outputs = _take_rows(outputs, read_at), _take_rows(new_outputs, read_at)
+        return partial(self._attn_outs, layer, outputs, new_outputs, read_at)
 
     @torch.no_grad()
-    def _attn_out_under(
-        self, layer: int, edits: list[tuple[int, ...]], activations: Mapping[str, Tensor], replace: Replacement
-    ) -> Callable[[tuple[int, ...]], Float[Tensor, "batch pos d_model"]]:
-        """A function from the heads of an edit to the attention output under it."""
-        heads = sorted({head for edit in edits for head in edit})
-        changes = self._output_changes(layer, heads, self._change(layer, replace, activations))
-        clean = activations[f"blocks.{layer}.hook_attn_out"]
-        return lambda edit: clean + changes[[heads.index(head) for head in edit]].sum(0)
-
-    def _output_changes(
-        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
+    def _attn_outs(
+        self,
+        layer: int,
+        outputs: Float[Tensor, "batch row head width"],
+        new_outputs: Float[Tensor, "batch row head width"],
+        positions: Int[Tensor, "batch row"] | None,
+        edits: Sequence[tuple[int, ...]],
     ) -> Float[Tensor, "edit batch pos d_model"]:
-        """Change of the attention output by a change of each of these heads' outputs."""
-        if self.model.cfg.vo_identity:
-            return change[:, :, heads].permute(2, 0, 1, 3)
+        """Attention outputs of a layer with the outputs of the heads of each edit replaced, zero at other positions."""
+        edited = outputs.repeat(len(edits), 1, 1, 1, 1)
+        for index, heads in enumerate(edits):
+            edited[index, :, :, heads] = new_outputs[:, :, heads]
+        attn_outs = self._attention_output(layer, edited)
+        if positions is None:
+            return attn_outs
+        all_rows = attn_outs.new_zeros(len(edits), *self.tokens.shape, attn_outs.shape[-1])
+        return all_rows.scatter_(2, positions[None, ..., None].expand_as(attn_outs), attn_outs)
+
+    def _attention_output(
+        self, layer: int, outputs: Float[Tensor, "edit batch row head width"]
+    ) -> Float[Tensor, "edit batch row d_model"]:
+        """Attention output of a layer from the outputs of its heads, computed as in a forward pass."""
         sites: Any = self.model.blocks[layer]
-        return einsum(change[:, :, heads], sites.attn.W_O[heads], "b p h e, h e d -> h b p d")
+        if isinstance(self.model, BridgeModel):
+            return sites.attn.output(outputs.flatten(0, 1)).unflatten(0, outputs.shape[:2])
+        output_map = self.model.block(layer).attention.o
+        if sites.attn.hook_result is None:
+            return output_map(outputs.flatten(-2))
+        # Where each head's output has a hook point, these are summed
+        if not self.model.cfg.vo_identity:
+            outputs = einsum(outputs, sites.attn.W_O, "n b p h e, h e d -> n b p h d")
+        return outputs.sum(-2) + output_map.bias_or_zero
 
     @torch.no_grad()
     def _run_copies(
@@ -322,6 +339,13 @@ class AblationEngine:
         for layer in heads_by_layer:
             yield from storing_hooks([f"blocks.{layer}.{name}" for name in self._input_points], activations)
             yield f"blocks.{layer}.{self._output_point}", edit
+
+
+def _take_rows(
+    outputs: Float[Tensor, "batch pos head width"], positions: Int[Tensor, "batch row"]
+) -> Float[Tensor, "batch row head width"]:
+    """Outputs of heads at these positions."""
+    return take(outputs.flatten(2), positions).unflatten(2, outputs.shape[2:])
 
 
 def _with_layer(layer: int, heads: tuple[int, ...]) -> tuple[Head, ...]:
