@@ -10,7 +10,7 @@ from hooks import Transformer
 from hooks.interventions.ablation_engine import Head, every_head
 from interp.tasks.base import Task
 
-Truth = Literal["faithful", "misleading", "hidden", "idle", "redundant"]
+Truth = Literal["faithful", "misleading", "hidden", "idle", "redundant", "marginal"]
 ZERO_ONLY = {"zero": True, "mean": False, "resample": False}
 """`HeadTruth.needed` of a head that writes the same vector at every position: only zero is different."""
 
@@ -21,8 +21,9 @@ class HeadTruth:
 
     truth: Truth
     """`faithful`: acts through its pattern. `misleading`: has the pattern of a kind but does not act through it.
-    `hidden`: is needed and has the pattern of no kind. `idle`: neither. `redundant`: can be removed alone, but not
-    together with its partners."""
+    `hidden`: is needed and has the pattern of no kind. `idle`: neither. `redundant`: shares its work with its partners:
+    beyond some of them it costs more than the loss that counts, and at least twice what it costs alone. `marginal`:
+    removing it costs about as much as counts, between 0.25 and 2 times the loss that does."""
     looks: str | None = None
     """Kind of its pattern, as `classify_heads` labels it; None if it has none."""
     partners: tuple[Head, ...] = ()

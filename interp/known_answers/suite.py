@@ -26,6 +26,10 @@ from interp.known_answers.dyck.variants import (
 from interp.known_answers.lego.added import cancelling, constant, magnitude, masked
 from interp.known_answers.lego.divided import divided, evenly
 from interp.known_answers.lego.variants import DecoyValues, decoys, detour, loop, random_task, redundant, shortcut
+from interp.known_answers.lookup.keys import any_key, mixed_outcomes, single_key, ties
+from interp.known_answers.lookup.sharing import EQUAL, UNEQUAL, faint_backup, needed_once_shared_once, share_values
+from interp.known_answers.lookup.strata import eighth, rare_stratum, reroute
+from interp.known_answers.recall.model import duplicate, first_token, induction, repeated
 from interp.known_answers.template.copy_variants import (
     copy_by_kind,
     copy_cancelling,
@@ -214,6 +218,37 @@ TEMPLATE_ANSWERS: Mapping[str, Builder] = {
     "count, three cancel": partial(template_count, decoy="cancelled"),
 }
 """Models of template tasks, without the prefix `template`."""
+LOOKUP_ANSWERS: Mapping[str, Builder] = {
+    "two share unequally": partial(share_values, shares=UNEQUAL[2]),
+    "three share unequally": partial(share_values, shares=UNEQUAL[3]),
+    "four share unequally": partial(share_values, shares=UNEQUAL[4]),
+    "three share equally": partial(share_values, shares=EQUAL),
+    "two share unequally, unreadable": partial(share_values, shares=UNEQUAL[2], readable=False),
+    "faint backup": faint_backup,
+    "needed once, shared once": needed_once_shared_once,
+    "needed once, shared once, unreadable": partial(needed_once_shared_once, readable=False),
+    "mixed outcomes": mixed_outcomes,
+    "any key": any_key,
+    "single key": single_key,
+    "ties": ties,
+    "ties, unreadable": partial(ties, readable=False),
+    "an eighth of the queries": eighth,
+    "an eighth of the queries, unreadable": partial(eighth, readable=False),
+    "rare stratum": rare_stratum,
+    "reroute": reroute,
+    "reroute, unreadable": partial(reroute, readable=False),
+}
+"""Models that look letters up, without the prefix `lookup`."""
+RECALL_ANSWERS: Mapping[str, Builder] = {
+    "induction": induction,
+    "induction with decoys": partial(induction, decoys=True),
+    "duplicate": duplicate,
+    "duplicate with decoys": partial(duplicate, decoy=True),
+    "first token": first_token,
+    "first token with a decoy": partial(first_token, decoy=True),
+    "whether repeated": repeated,
+}
+"""Models that recall earlier tokens, without the prefix `recall`."""
 SUITE: Mapping[str, Builder] = {
     **_chains(),
     **{
@@ -223,5 +258,7 @@ SUITE: Mapping[str, Builder] = {
     },
     **{f"dyck {name}": build for name, build in DYCK_ANSWERS.items()},
     **{f"template {name}": build for name, build in TEMPLATE_ANSWERS.items()},
+    **{f"lookup {name}": build for name, build in LOOKUP_ANSWERS.items()},
+    **{f"recall {name}": build for name, build in RECALL_ANSWERS.items()},
 }
 """Every known answer by name, with the function that builds it from a generator."""

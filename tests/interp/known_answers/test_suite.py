@@ -14,8 +14,8 @@ JOBS = 2
 
 
 def test_names_of_the_suite():
-    assert len(SUITE) >= 120
-    assert {name.split()[0] for name in SUITE} == {"loop", "shortcut", "dyck", "template"}
+    assert len(SUITE) > 175
+    assert {name.split()[0] for name in SUITE} == {"loop", "shortcut", "dyck", "template", "lookup", "recall"}
 
 
 def test_an_unknown_name_raises():
@@ -53,8 +53,9 @@ def test_every_head_has_a_truth_and_existing_partners(name):
     assert set(answer.heads) == {(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)}
     for head, truth in answer.heads.items():
         for partner in truth.partners:
-            assert answer.heads[partner].truth == truth.truth
-            assert head in answer.heads[partner].partners
+            backed_up = truth.truth == "redundant" and answer.heads[partner].truth in ("faithful", "hidden")
+            assert backed_up or answer.heads[partner].truth == truth.truth
+            assert backed_up or head in answer.heads[partner].partners
     assert set(answer.readable) <= set(answer.task.targets)
 
 
@@ -106,7 +107,7 @@ def wrong_probes(name, seed):
 def test_every_head_of_every_answer_gets_the_true_verdict(seed, step):
     """One answer of `step`; chains, which take longest, from one seed, and one of seven of those."""
     chains = [name for name in SUITE if name.startswith(("loop", "shortcut"))]
-    single_layers = [name for name in SUITE if name not in chains]
+    single_layers = [name for name in SUITE if name.startswith(("dyck", "template"))]
     names = single_layers[::step] + (chains[:: 7 * step] if seed == 0 else [])
     wrong = side_by_side(wrong_verdicts, seed, tuple(names))
     assert not wrong, "\n".join([f"{len(wrong)} heads:", *wrong])
@@ -115,7 +116,8 @@ def test_every_head_of_every_answer_gets_the_true_verdict(seed, step):
 @pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)])
 def test_every_variable_is_readable_from_the_layer_where_it_was_planted(step):
     """One answer of `step`."""
-    names = [name for name in SUITE if not name.startswith("dyck") and not name.endswith((" Z2 3", " Z3", " Z4"))]
+    families = ("loop", "shortcut", "template")
+    names = [name for name in SUITE if name.startswith(families) and not name.endswith((" Z2 3", " Z3", " Z4"))]
     assert sum(bool(known_answer(name, 0).readable) for name in names) > len(names) // 2
     wrong = side_by_side(wrong_probes, 0, tuple(names[::step]))
     assert not wrong, "\n".join([f"{len(wrong)} variables:", *wrong])

@@ -1,0 +1,1 @@
+"""Hand-written models that recall what came before: induction, repeats, the first token."""
