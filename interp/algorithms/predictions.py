@@ -13,6 +13,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 POOL = 8
 """Pairs are chosen among this many times their number."""
@@ -192,7 +193,7 @@ def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int)
 def _pool(task: Task, size: int, seed: int) -> tuple[Pairs, torch.Generator]:
     """Sampled pairs, and the generator in its state after them."""
     generator = derived_generator(seed, "implements")
-    base = task.sample(size, generator=generator, split="test")
+    base = sample_split(task, size, generator=generator, split="test")
     return Pairs(base, task.counterparts(base, generator=generator, split="test")), generator
 
 

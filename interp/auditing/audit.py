@@ -25,6 +25,7 @@ from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
+from interp.tasks.splits import sample_split
 
 SEARCHED = 4
 """Sets of heads are searched for on a separate batch, smaller by this factor."""
@@ -80,7 +81,7 @@ def audit(
 
     Source: rules on growing samples: see `GrowingEvidence`.
     """
-    check_task(task)
+    check_task(task, splits=("validation", "test"))
     model = prepare_model(model, "audit", task)
     check_level(alpha)
     looks = planned_looks(n, limit)
@@ -131,7 +132,9 @@ def audit(
             undecided = {head for head, facts in facts_by_head.items() if decide(facts).is_open}
             if size > evidence.n and undecided:
                 # Further sequences, and the labels and sets that are still open
-                batch = task.sample(size - evidence.n, generator=derived_generator(seed, "audit", size), split="test")
+                batch = sample_split(
+                    task, size - evidence.n, generator=derived_generator(seed, "audit", size), split="test"
+                )
                 experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
                 batches.append(batch)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
@@ -185,5 +188,5 @@ def labels_to_test(
 def _experiments_for_search(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
     """Experiments on the sequences on which sets are searched."""
     generator = derived_generator(seed, "search")
-    batch = task.sample(max(32, n // SEARCHED), generator=generator, split="validation")
+    batch = sample_split(task, max(32, n // SEARCHED), generator=generator, split="validation")
     return HeadExperiments(model, task, batch, seed, keep=True)

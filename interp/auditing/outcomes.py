@@ -11,6 +11,7 @@ from interp.auditing.experiments import HeadExperiments, check_relations
 from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Score, Task
+from interp.tasks.splits import sample_split
 
 SHARE_THAT_COUNTS = 0.2
 """A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
@@ -61,7 +62,7 @@ def choose_outcomes(
     """
     for size in looks:
         # Sample anew with each number, until it is enough
-        batch = task.sample(size, generator=derived_generator(seed, "audit"), split="test")
+        batch = sample_split(task, size, generator=derived_generator(seed, "audit"), split="test")
         check_relations(model, task, batch)
         experiments = HeadExperiments(model, task, batch, seed)
         is_last = size == looks[-1]

@@ -25,6 +25,7 @@ from interp.core.verbs import AnyModel, prepare_model
 from interp.probing.directions import Directions, DirectionSums, edited_answers
 from interp.probing.probe import ProbeResult, omitted_text, probe
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -182,8 +183,8 @@ def _audited(
 ) -> ProbeAudit:
     """The audit of probes that were fitted on the same examples."""
     columns = [task.targets.index(name) for name in probes.targets]
-    fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
-    testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
+    fitting = sample_split(task, n_train, generator=derived_generator(seed, "probe fit"), split="validation")
+    testing = sample_split(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
     fit_labels = task.probe_labels(fitting)[probes.label][:, columns]
     test_labels = task.probe_labels(testing)[probes.label][:, columns]
     # Which cells are readable; whether a label is used is tested only where it may be

@@ -23,6 +23,7 @@ from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 from interp.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ def _batches(task: Task, prefixes: str | Sequence[str] | None, n_sampled: int, s
     for text in texts:
         yield task.read(text)
     if n_sampled:
-        yield task.sample(n_sampled, generator=derived_generator(seed, "variation"), split="test")
+        yield sample_split(task, n_sampled, generator=derived_generator(seed, "variation"), split="test")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, check_sizes, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -110,7 +111,7 @@ def evaluate(
     if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     # fresh examples, and their scores
-    batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
+    batch = sample_split(task, n, generator=derived_generator(seed, "evaluate", split), split=split)
     score = score_batch(net, task, batch, depth=depth)
     # equal inputs are one independent unit
     inputs = distinct_inputs(batch)

@@ -21,6 +21,7 @@ from interp.core.statistics import share_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import chunks_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -164,7 +165,7 @@ def extrapolate(
     depths = sorted(int(depth) for depth in depths)
     check_number("n", n, low=1)
     # the examples of `evaluate`
-    batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
+    batch = sample_split(task, n, generator=derived_generator(seed, "evaluate", split), split=split)
     if batch.supervised.all():
         raise ValueError(
             f"all {len(task.targets)} targets of this task are supervised, which leaves nothing to extrapolate to; "

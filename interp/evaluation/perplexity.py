@@ -14,6 +14,7 @@ from interp.core.results import Result
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import lines_with_intervals, score_batch
 from interp.tasks.base import Split, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -93,7 +94,7 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
         raise ValueError(f"task is a {type(task).__name__}; perplexity is defined for Text. Use interp.evaluate.")
     # an interval needs two windows
     check_number("n", n, low=2)
-    batch = task.sample(n, generator=derived_generator(seed, "perplexity", split), split=split)
+    batch = sample_split(task, n, generator=derived_generator(seed, "perplexity", split), split=split)
     score = score_batch(model, task, batch)
     # all windows have the same number of answers
     loss = (score.loss.double() / score.total.double()).numpy()

@@ -25,6 +25,7 @@ from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablation_methods import check_heads, check_method, replacements
 from interp.tasks.base import Batch, Score, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -155,7 +156,7 @@ def ablate_heads(
     # The sets, and what replaces their heads.
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
-    batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
+    batch = sample_split(task, n, generator=derived_generator(seed, "ablate"), split="test")
     replacement = replacements(method, model, task, batch, seed=seed)
     # Right answers and loss of every sequence, lost by the ablation of each set.
     clean, lost, scored = [], [], []

@@ -20,6 +20,7 @@ from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import PackedRelations, kinds_of, known_kinds, sequences_at_once
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 REMOVALS = ("zero", "mean", "resample")
 METHODS = (*REMOVALS, "uniform", "random_rows")
@@ -114,7 +115,7 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
 
 def reference_batch(task: Task, seed: int) -> Batch:
     """The sequences that references are computed on."""
-    return task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
+    return sample_split(task, N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
 
 
 @torch.no_grad()

@@ -30,6 +30,7 @@ from interp.heads.untrained import (
     untrained_models,
 )
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -189,7 +190,7 @@ def classify_heads(
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
-    batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
+    batch = sample_split(task, n, generator=derived_generator(seed, "classify"), split="test")
     names = kinds_of(task, batch, kinds)
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")

@@ -23,6 +23,7 @@ from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablate import engines_on
 from interp.heads.ablation_methods import check_method, replacements
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -198,7 +199,7 @@ def keep_heads(
             f"orders has 'exact', but the model has {len(heads)} heads, of which all {2 ** len(heads):,} sets would be "
             f"tried; it is for at most {MOST_EXACT}. Use 'greedy'."
         )
-    batch = task.sample(n, generator=derived_generator(seed, "keep heads"), split="test")
+    batch = sample_split(task, n, generator=derived_generator(seed, "keep heads"), split="test")
     choosing, measuring = batch.select(slice(0, n // 2)), batch.select(slice(n // 2, None))
     # Choose sets of heads on one half of the sequences.
     chooser = _HeadSets(net, task, choosing, method, seed, first=0)

@@ -18,6 +18,7 @@ from interp.heads.ablation_methods import check_heads
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 
 Viewer = Literal["canvas", "circuitsvis"]
@@ -67,7 +68,7 @@ def show_attention(
     # Check the model, the examples and the heads.
     model = prepare_model(model, "show_attention", task)
     if isinstance(examples, int):
-        examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
+        examples = sample_split(task, examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
         raise ValueError("examples is empty; show at least one sequence.")
     shown_heads = every_head(model) if heads is None else check_heads("heads", heads, model)

@@ -24,6 +24,7 @@ from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.probing.directions import DirectionSums, interchange_map
 from interp.probing.scoring import Blocks, control_labels, score_logistic, score_ridge, shuffled_labels
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -178,8 +179,8 @@ def probe(
     check_number("n_train", n_train, integer=True, low=1)
     check_number("n_test", n_test, integer=True, low=1)
     # Labels of the examples, at the targets that can be probed.
-    fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
-    testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
+    fitting = sample_split(task, n_train, generator=derived_generator(seed, "probe fit"), split="validation")
+    testing = sample_split(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
     batches = fitting, testing
     label = label or next(iter(task.probe_labels(fitting)))
     labels = [_labels(task, batch, label) for batch in batches]

@@ -18,6 +18,7 @@ from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.probing.probe import ProbeResult
 from interp.tasks.base import Task, logits_at_targets
+from interp.tasks.splits import sample_split
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
@@ -120,7 +121,7 @@ def probe_section(probes: ProbeResult) -> Section:
 
 def example_section(run: TrainingRun, task: Task) -> Section:
     """One held-out example and the answers of the model, as the task shows it."""
-    batch = task.sample(1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
+    batch = sample_split(task, 1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
     (batch_on_device,) = chunks_on_device(run.model, batch)
     with torch.no_grad():
         logits = run.model(batch_on_device.tokens, **batch_on_device.model_inputs())

@@ -16,6 +16,7 @@ from interp.core.progress import Count
 from interp.sweeps.cost import activation_bytes
 from interp.sweeps.parallel import OnOutcome, Specs, initial_model
 from interp.sweeps.spec import ModelSpec
+from interp.tasks.splits import sample_split
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.manifest import manifest_of
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
@@ -41,7 +42,7 @@ def why_not_stacked(spec: ModelSpec) -> str:
     if any(not torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers()):
         return "its models have buffers that differ"
     # A pass whose operations depend on values cannot be vectorised: try one
-    batch = spec.task.sample(1, generator=torch.Generator().manual_seed(0))
+    batch = sample_split(spec.task, 1, generator=torch.Generator().manual_seed(0))
     inputs = StepInputs(batch=batch, learning_rate=0.0, generator=torch.Generator())
     try:
         with torch.no_grad():

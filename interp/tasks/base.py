@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +16,12 @@ from torch import Tensor
 
 from interp.tasks.batch import Batch, Score, logits_at_targets
 from interp.tasks.fields import default, json_value, tuples
+from interp.tasks.splits import SPLITS, Split, can_sample, sample_split
 from interp.tasks.vocab import Vocab
 
 if TYPE_CHECKING:
     from interp.view.page import Section
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 AttentionKind = Literal["causal", "bidirectional"]
 AnyTask = TypeVar("AnyTask", bound="Task")
 IS_A_TASK = "give an object whose class derives from interp.tasks.Task."
@@ -67,10 +66,15 @@ class Task:
         """Sample n examples of a split; the generator is the only source of randomness."""
         raise NotImplementedError(f"{type(self).__name__} does not define sample(n, *, generator, split).")
 
+    def _sample_some_split(self, n: int) -> Batch:
+        """Training examples, always the same; if there are none, those of another split."""
+        split: Split = next((split for split in SPLITS if can_sample(self, split)), "train")
+        return sample_split(self, n, generator=torch.Generator().manual_seed(0), split=split)
+
     @default
     def n_ctx(self) -> int:
         """Largest number of tokens of an example; default: that of 512 sampled examples."""
-        return self.sample(512, generator=torch.Generator().manual_seed(0)).tokens.shape[1]
+        return self._sample_some_split(512).tokens.shape[1]
 
     @default
     def attention(self) -> AttentionKind:
@@ -163,7 +167,7 @@ class Task:
     @default
     def answer_label(self) -> str | None:
         """The probe label that equals the answers, whose use `probe(verify=True)` can test; None if there is none."""
-        batch = self.sample(64, generator=torch.Generator().manual_seed(0))
+        batch = self._sample_some_split(64)
         answers = batch.labels[batch.present]
         for name, labels in self.probe_labels(batch).items():
             if torch.equal(labels[batch.present], answers):

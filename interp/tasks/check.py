@@ -1,7 +1,7 @@
 """Consistency check of a task."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from textwrap import shorten
 from typing import get_args
@@ -9,7 +9,9 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from hooks.checks import check_choice
 from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
+from interp.tasks.splits import can_sample, sample_split
 from interp.tasks.vocab import Vocab
 
 MOST_TOKENS = 50_000
@@ -17,49 +19,60 @@ MOST_TOKENS = 50_000
 MOST_LOGITS = 1 << 22
 """Logits scored, at most, if that is more than one example."""
 _PASSED = "_consistent"
-"""Attribute of a task object that has passed."""
+"""Attribute of a task object: the splits with which it has passed."""
 
 
-def check_task(task: Task) -> None:
+def check_task(task: Task, *, splits: Sequence[Split] = SPLITS) -> None:
     """Check that a task is consistent: its samples, labels, relations, splits and description.
 
     `interp.train` and `interp.audit` call it once for each task object.
 
     Args:
         task: The task.
+        splits: Splits that must have examples: an audit needs `validation` and `test`, training all three. Others are
+            checked if they can be sampled.
 
     Raises:
-        ValueError: an object that is not a `Task`, or an inconsistency: the method, its output, and what is expected.
+        ValueError: an object that is not a `Task`; a split that does not exist or cannot be sampled; or an
+            inconsistency: the method, its output, and what is expected.
 
     >>> import interp
     >>> from interp.tasks import Lego
     >>> interp.check_task(Lego(n_vars=3))
     """
     Task.require(task, IS_A_TASK)
-    if _PASSED in vars(task):
+    if not splits:
+        raise ValueError(f"splits is empty; give some of {', '.join(SPLITS)}.")
+    for split in splits:
+        check_choice("splits", split, Split)
+    passed = vars(task).get(_PASSED, frozenset())
+    if passed.issuperset(splits):
         return
     # what the class defines
     _check_definition(task)
     _check_names(task)
+    # of the splits that are not needed, those that can be sampled
+    checked_splits: list[Split] = [split for split in SPLITS if split in splits or can_sample(task, split)]
     # a small batch first: n_ctx, which limits the size of the large one, may itself be wrong
-    _check_shapes(task, _sample(task, 16, "train"), "sample(split='train')")
+    first_split = checked_splits[0]
+    _check_shapes(task, _sample(task, 16, first_split), f"sample(split={first_split!r})")
     # then each split, the generator, and whether splits share examples
     n = min(512, max(16, MOST_TOKENS // _positive(task, "n_ctx")))
-    batches = {split: _sample(task, n, split) for split in SPLITS}
+    batches = {split: _sample(task, n, split) for split in checked_splits}
     for split, batch in batches.items():
         _check_batch(task, batch, f"sample(split={split!r})")
-    _check_generator(task, batches["train"])
+    _check_generator(task, batches[first_split], first_split)
     _check_splits(task, batches)
     # relations and logits of a whole batch could take gigabytes
     n_scored = min(16, max(1, MOST_LOGITS // (task.n_ctx * task.d_vocab_out)))
-    small_batch = batches["train"].select(slice(0, n_scored))
+    small_batch = batches[first_split].select(slice(0, n_scored))
     _check_relations(task, small_batch)
     _check_probe_labels(task, small_batch)
     _check_scores(task, small_batch)
     # what a curriculum and a manifest need
     _check_lengths(task)
     _check_description(task)
-    vars(task)[_PASSED] = True
+    vars(task)[_PASSED] = passed.union(checked_splits)
 
 
 def _check_definition(task: Task) -> None:
@@ -114,7 +127,7 @@ def _positive(task: Task, name: str) -> int:
 
 def _sample(task: Task, n: int, split: Split) -> Batch:
     """A batch of n examples, always with the same seed."""
-    batch = task.sample(n, generator=torch.Generator().manual_seed(0), split=split)
+    batch = sample_split(task, n, generator=torch.Generator().manual_seed(0), split=split)
     if not isinstance(batch, Batch):
         raise _fault(task, "sample", f"gives a {type(batch).__name__}", "an interp.tasks.Batch")
     if len(batch) != n:
@@ -182,8 +195,8 @@ def _check_range(task: Task, method: str, name: str, values: Tensor, end: int, m
         raise _fault(task, method, f"gives {name} from {low} to {high}", f"0 to {end - 1} ({meaning} is {end})")
 
 
-def _check_generator(task: Task, batch: Batch) -> None:
-    second_tensors = _sample(task, len(batch), "train").tensors()
+def _check_generator(task: Task, batch: Batch, split: Split) -> None:
+    second_tensors = _sample(task, len(batch), split).tensors()
     for name, value in batch.tensors().items():
         if name not in second_tensors or not torch.equal(value, second_tensors[name]):
             expected = "the same examples; draw everything from the generator that it is given"

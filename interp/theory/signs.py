@@ -20,6 +20,7 @@ from interp.evaluation.evaluate import ScorableModel, chunks_on_device
 from interp.tasks.base import Batch, Task, logits_at_targets
 from interp.tasks.lego.groups import Z2
 from interp.tasks.lego.task import Lego, LegoBatch
+from interp.tasks.splits import sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -143,7 +144,7 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
     net: ScorableModel = model if isinstance(model, Baseline) else prepare_model(model, "evaluate")
     task = _checked_task(task, n)
     generator = derived_generator(seed, "parity test")
-    batch = task.sample(n, generator=generator, split="test")
+    batch = sample_split(task, n, generator=generator, split="test")
 
     # Answers to the sentences, to their two flipped versions, and to sentences with a broken chain
     clause_order = torch.rand(n, task.n_vars, generator=generator).argsort(1)

@@ -4,6 +4,7 @@ import torch
 
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 from interp.training.settings import TrainSettings
 
 
@@ -16,7 +17,7 @@ class TrainingBatches:
         self.seed = seed
         self.fixed_set: Batch | None = None
         if settings.n_train is not None:
-            self.fixed_set = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
+            self.fixed_set = sample_split(task, settings.n_train, generator=derived_generator(seed, "fixed set"))
 
     def batch(self, step: int, generator: torch.Generator) -> Batch:
         """The examples of a step.
@@ -29,7 +30,7 @@ class TrainingBatches:
             return self._from_fixed_set(self.fixed_set, step)
         stage_length = self.settings.stage_at(step)
         if stage_length is None:
-            return self.task.sample(self._batch_size(self.task.n_ctx), generator=generator)
+            return sample_split(self.task, self._batch_size(self.task.n_ctx), generator=generator)
         return self._from_stage(stage_length, generator)
 
     def _from_fixed_set(self, fixed_set: Batch, step: int) -> Batch:

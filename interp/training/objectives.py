@@ -12,6 +12,7 @@ from hooks import TransformerStack
 from hooks.model.hardcoded.token_maps import local_band
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck.task import Dyck
+from interp.tasks.splits import sample_split
 from interp.training.settings import Mimicking
 
 MANIPULATION_HEAD, ASSOCIATION_HEAD = 0, 1
@@ -89,7 +90,7 @@ def distance_to_maps(
 
 def mimic_batch(task: Task, settings: Mimicking, generator: torch.Generator) -> Batch:
     """Examples of the task for mimicking, optionally with random tokens."""
-    batch = task.sample(settings.batch_size, generator=generator)
+    batch = sample_split(task, settings.batch_size, generator=generator)
     if settings.tokens == "random":
         tokens = torch.randint(task.d_vocab, batch.tokens.shape, generator=generator)
         batch = dataclasses.replace(batch, tokens=tokens)

@@ -17,6 +17,7 @@ from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 from interp.training.batches import TrainingBatches
 from interp.training.folder import RunFolder
 from interp.training.manifest import manifest_of
@@ -184,8 +185,8 @@ class Trainer:
         self.best_weights: dict[str, torch.Tensor] | None = None
         self.snapshot_steps = frozenset(snapshot_steps(settings.snapshots, settings.total_steps))
         self.accuracy_at_snapshot: list[float] = []
-        self.validation = task.sample(
-            settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
+        self.validation = sample_split(
+            task, settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
         )
         self.batches = TrainingBatches(task, settings, seed)
 

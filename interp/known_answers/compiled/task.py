@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks.checks import check_choice
 from interp.known_answers.compiled.network import named_values
 from interp.known_answers.compiled.program import Program, read_program
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
@@ -111,8 +112,20 @@ class Compiled(Task):
         return f"{self.title}: {self.program.description}"
 
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> CompiledBatch:
-        """Draw examples of a split, with replacement."""
+        """Draw examples of a split, with replacement.
+
+        Raises:
+            ValueError: an unknown split, or one for which the program has no examples.
+        """
+        check_choice("split", split, Split)
         pool = self.pools[split]
+        if n and not len(pool):
+            n_related = self.program.relations.shape[1]
+            raise ValueError(
+                f"the program {self.program.name!r} has no examples for split {split!r}: of its {len(self._tokens)} "
+                f"examples, those whose selected keys are known ({n_related}) are for testing, one in {VALIDATION} of "
+                f"them for validation, and the others for training. Give it more examples."
+            )
         return self.examples(pool[torch.randint(len(pool), (n,), generator=generator)])
 
     def examples(self, rows: Int[Tensor, " batch"]) -> CompiledBatch:

@@ -17,6 +17,7 @@ from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean, proportion_interval
 from interp.tasks.base import Split
+from interp.tasks.splits import sample_split
 from interp.tasks.template.task import Template
 from interp.theory.kernels.random_features import Activation, Kernel, TransformerKernel
 
@@ -191,7 +192,7 @@ def _strings(
     task: Template, n: int, seed: int, split: Split
 ) -> tuple[Int[Tensor, "string pos"], Float[np.ndarray, " string"]]:
     """Strings of a split and their labels."""
-    batch = task.sample(n, generator=derived_generator(seed, "kernel regression", split), split=split)
+    batch = sample_split(task, n, generator=derived_generator(seed, "kernel regression", split), split=split)
     return batch.tokens, batch.values[:, 0].double().numpy()
 
 

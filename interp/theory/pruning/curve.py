@@ -24,6 +24,7 @@ from interp.core.statistics import pooled_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import score_batch
 from interp.tasks.base import IS_A_TASK, Batch, Score, Task
+from interp.tasks.splits import sample_split
 from interp.theory.pruning.criteria import Criterion, restore, weight_criteria
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def pruning_curve(
     pruned_model = copy.deepcopy(model)
     criteria = weight_criteria(pruned_model, seed)
     names = _chosen_names(by, (*criteria, "heads", "heads, random order"))
-    batch = task.sample(n, generator=derived_generator(seed, "pruning curve"), split="test")
+    batch = sample_split(task, n, generator=derived_generator(seed, "pruning curve"), split="test")
 
     # The whole model, then the answers of every curve
     score = score_batch(pruned_model, task, batch)
@@ -289,7 +290,7 @@ def _head_orders(
     orders: dict[str, list[list[Head]]] = {}
     if "heads" in names:
         generator = derived_generator(seed, "pruning curve", "importance")
-        validation = task.sample(n, generator=generator, split="validation")
+        validation = sample_split(task, n, generator=generator, split="validation")
         orders["heads"] = [_least_important_first(model, task, validation)]
     if "heads, random order" in names:
         generator = derived_generator(seed, "pruning curve", "orders")

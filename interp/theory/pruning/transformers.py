@@ -20,6 +20,7 @@ from hooks.checks import check_number
 from hooks.model.transformer import make_context
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
+from interp.tasks.splits import sample_split
 from interp.theory.pruning.layers import (
     Growth,
     LayerErrors,
@@ -383,7 +384,7 @@ def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[
     generator = derived_generator(seed, "random tokens")
     if task is None:
         return target.embed.example(n, min(target.cfg.n_ctx, 32), generator)
-    sampled = task.sample(n // 2, generator=derived_generator(seed, "sequences"), split="test").tokens
+    sampled = sample_split(task, n // 2, generator=derived_generator(seed, "sequences"), split="test").tokens
     return torch.cat([sampled, target.embed.example(n - len(sampled), sampled.shape[1], generator)])
 
 

@@ -162,6 +162,25 @@ def test_the_audit_agrees_and_selectors_are_found(known, selectors):
         assert head.verdict == known.heads[head.place].truth, head
 
 
+def test_a_program_without_training_examples_is_audited(tmp_path):
+    known = read_compiled(write_pack(tmp_path, n=200, some=200))
+    assert len(known.task.pools["train"]) == 0
+    assert len(interp.audit(known.model, known.task, n=64).heads) > 0
+    words = (
+        r"no examples for split 'train': of its 200 examples, those whose selected keys are known \(200\) are for "
+        r"testing, one in 4 of them for validation, and the others for training. Give it more examples."
+    )
+    for refused in (interp.check_task, lambda task: interp.train(known.model, task)):
+        with pytest.raises(ValueError, match=words):
+            refused(known.task)
+
+
+def test_a_program_with_too_few_examples_to_validate_is_refused(tmp_path):
+    known = read_compiled(write_pack(tmp_path, n=200, some=3))
+    with pytest.raises(ValueError, match="no examples for split 'validation': of its 200 examples"):
+        interp.audit(known.model, known.task)
+
+
 def replaced(name, value):
     return lambda values: values.update({name: value})
 
