@@ -149,7 +149,7 @@ def ablate_heads(
         ([1.0, 1.0], [[False, True]])
     """
     model = prepare_model(model, "ablate_heads", task)
-    check_method(method)
+    check_method(method, task)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_number("n_random", n_random, integer=True, low=0)

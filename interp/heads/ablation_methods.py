@@ -59,9 +59,9 @@ def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
     return pairs
 
 
-def check_method(method: str) -> None:
-    """Raise ValueError unless a method is one of `METHODS` or a registered kind."""
-    names = (*METHODS, *known_kinds())
+def check_method(method: str, task: Task) -> None:
+    """Raise ValueError unless a method is one of `METHODS` or a kind that is registered or the task's own."""
+    names = (*METHODS, *known_kinds(task))
     if method not in names:
         near = get_close_matches(method, names, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
@@ -94,7 +94,7 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         references = torch.randint(N_REFERENCE, (first + len(batch),), generator=generator)[first:]
         return lambda rows: Resample(reference, references[rows])
     # Another pattern: the ideal map of a kind, or uniform or random rows.
-    check_method(method)
+    check_method(method, task)
     related = None
     if method not in METHODS:
         related = PackedRelations.of(task, batch, kinds_of(task, batch, [method]))

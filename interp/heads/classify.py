@@ -1,12 +1,12 @@
 """Classification of attention heads by their attention mass on relations, against chance and untrained models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from hooks.checks import checks_types
@@ -18,8 +18,9 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import check_level, holm, t_half_width
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.kinds import PackedRelations, kinds_of
+from interp.heads.kinds import FORMER_NAMES, PackedRelations, kinds_of, kinds_of_task, yielding_kinds
 from interp.heads.measures import Measures, measure
+from interp.heads.queries import Queries
 from interp.heads.untrained import (
     Untrained,
     UntrainedComparison,
@@ -38,10 +39,14 @@ if TYPE_CHECKING:
 
 MIN_SCORE = 0.3
 """A head is labelled only if the lower end of its score's interval is at least this."""
+MIN_SCORE_WHERE_SCORED = 0.5
+"""The same of a head that is labelled at the scored positions alone: these are few, often one, so that the label must
+describe most of what the head attends to there."""
 MIN_UNIFORMITY = 0.9
 """A head is called uniform only if its uniformity is at least this."""
 MORE_UNIFORM = 0.1
 """Least difference from the mean of the most uniform heads of untrained models."""
+_LEAST_SCORE = {"all": MIN_SCORE, "read": MIN_SCORE, "scored": MIN_SCORE_WHERE_SCORED}
 SAME_SCORE = 0.02
 """Scores closer than this count as equal; the head then gets the kind with fewer related keys, the stricter one."""
 
@@ -56,6 +61,14 @@ class HeadPatterns(Result):
     """Names of the kinds."""
     label: tuple[tuple[str, ...], ...]
     """For each layer and head: a kind, `uniform`, or `unclassified`."""
+    why_not: tuple[tuple[str, ...], ...]
+    """For each layer and head without a label: the condition that fails for its nearest kind, with the numbers; else
+    empty."""
+    queries: tuple[tuple[str, ...], ...]
+    """For each layer and head: the queries at which it is scored. `read`: those whose output can reach a scored
+    position; `scored`: the scored positions, of a head that fits a kind only there; or `all` real ones."""
+    read_share: Float[np.ndarray, " layer"]
+    """Share of the real queries that are read, or 1."""
     score: Interval
     """Per layer, head and kind: attention mass on related keys, scaled to 0 at chance and 1 if all of it is on related
     keys, with its 95 % t interval over sequences."""
@@ -66,7 +79,8 @@ class HeadPatterns(Result):
     untrained: Float[np.ndarray, " kind"]
     """Highest score of any head of the untrained models."""
     p_untrained: Float[np.ndarray, "layer head kind"]
-    """Exact p value of the hypothesis that the model is untrained, corrected for all heads and kinds."""
+    """Exact p value of the hypothesis that the model is untrained, corrected for all heads and kinds, or that of the
+    comparison with untrained models on this kind alone, corrected for all heads, if it is larger."""
     value_weighted: Float[np.ndarray, "layer head kind"]
     """Score with attention weighted by the norm of what each key writes (Kobayashi et al. 2020)."""
     uniformity: Float[np.ndarray, "layer head"]
@@ -84,6 +98,20 @@ class HeadPatterns(Result):
     """Sequences behind each score."""
     n_untrained: int
     """Untrained models that were compared: fewer than planned if no head could get a label any more."""
+
+    @classmethod
+    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Also add the fields that earlier versions did not have, and rename kinds."""
+        combined = super()._combine_former_fields(values)
+        if "label" in combined and "queries" not in combined:
+            combined["why_not"] = tuple(("",) * len(row) for row in combined["label"])
+            combined["queries"] = tuple(("all",) * len(row) for row in combined["label"])
+            combined["read_share"] = np.ones(len(combined["label"]))
+            combined["kinds"] = tuple(FORMER_NAMES.get(name, name) for name in combined["kinds"])
+            combined["label"] = tuple(
+                tuple(FORMER_NAMES.get(label, label) for label in row) for row in combined["label"]
+            )
+        return combined
 
     def heads(self, label: str) -> tuple[tuple[int, int], ...]:
         """(layer, head) of every head with that label."""
@@ -105,7 +133,7 @@ class HeadPatterns(Result):
         for name in ("p", "p_holm", "p_untrained", "value_weighted", "uniformity", "entropy", "moved"):
             columns[name] = getattr(self, name)
         highest = np.broadcast_to(self.untrained, self.score.shape)
-        return self._table(axes, "label", **columns, untrained=highest, n=self.n)
+        return self._table(axes, "label", "why_not", "queries", **columns, untrained=highest, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Layer x head maps of the score, one for each kind."""
@@ -123,13 +151,18 @@ class HeadPatterns(Result):
                 kind = self.best_kind(layer, head)
                 score = self.score[layer, head, kind]
                 if label == "unclassified":
-                    note = f"nearest {self.kinds[kind]} {score:.2f}"
+                    note = self.why_not[layer][head] or f"nearest {self.kinds[kind]} {score:.2f}"
                 elif label == "uniform":
                     note = f"uniformity {self.uniformity[layer, head]:.2f}"
                 else:
                     note = score.text(2)
+                    if self.queries[layer][head] == "scored":
+                        note += " at the scored positions"
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
         lines.append(f"{self.n} sequences, Holm at {self.alpha}")
+        if (self.read_share < 1).any():
+            shares = ", ".join(f"{share:.0%}" for share in self.read_share)
+            lines.append(f"queries that are read, by layer: {shares}")
         highest = ", ".join(f"{name} {score:.2f}" for name, score in zip(self.kinds, self.untrained, strict=True))
         lines.append(f"untrained models: {self.n_untrained}, whose heads score at most: {highest}")
         if self.level > self.alpha:
@@ -144,6 +177,7 @@ def classify_heads(
     task: Task,
     *,
     kinds: Sequence[str] | None = None,
+    queries: Queries = "read",
     n: int = 256,
     alpha: float = 0.01,
     untrained: Untrained = None,
@@ -152,19 +186,24 @@ def classify_heads(
     """Score every head on every kind of attention, and label the heads that match one.
 
     The score of a head on a relation is its attention mass on related keys, scaled to 0 at chance (uniform over the
-    visible keys) and 1 if all of it is on related keys, averaged over the queries that have related and unrelated keys,
-    then over the sequences in which these are at least half of the queries with related keys. A head gets the label of
-    its best kind under four conditions: its p value (permuted keys; Holm over all heads and kinds) is at most `alpha`;
-    the lower end of its 95 % interval over sequences is at least 0.3; so is its score without the position that raises
-    it most, if there are several; and its standardised score exceeds that of untrained models on any kind (an exact
-    Monte Carlo test at level `alpha`, see `interp.heads.untrained`). Otherwise it is `uniform` if its uniformity is at
-    least 0.9, exceeds the mean of that of the most uniform heads of untrained models by 0.1, and passes the same test,
-    else `unclassified`.
+    visible keys) and 1 if all of it is on related keys, averaged over the queries that are read and have related and
+    unrelated keys, then over the sequences in which these are at least half of the read queries with related keys. A
+    query is read if it is a scored position, or if a head of the next layer attends to it from a read query with at
+    least its share under uniform attention. A head that fits no kind there is scored at the scored positions alone.
+
+    A head gets the label of its best kind under four conditions: its p value (permuted keys; Holm over all heads and
+    kinds) is at most `alpha`; the lower end of its 95 % interval over sequences is at least 0.3; so is its score
+    without the position that raises it most, if there are several; some head of the model has a standardised score that
+    exceeds those of untrained models on any kind, and this head exceeds them on its kind (exact Monte Carlo tests at
+    level `alpha`, see `interp.heads.untrained`). Otherwise it is
+    `uniform` if its uniformity is at least 0.9, exceeds the mean of that of the most uniform heads of untrained models
+    by 0.1, and passes the same test, else `unclassified`; `why_not` then has the condition that failed.
 
     Args:
         model: Model to read. It is not changed.
         task: Source of sequences and relations.
-        kinds: Names of registered kinds, default: all that the task has.
+        kinds: Names of kinds, default: all that the task has.
+        queries: `read`, or `all` that are no padding.
         n: Number of sequences, the independent units of every interval.
         alpha: Level of the Holm correction and of the comparison with untrained models, strictly between 0 and 1.
         untrained: Untrained models to compare with, or their number. Default: the number that the level needs (99; at
@@ -195,7 +234,7 @@ def classify_heads(
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     with Count("classifying heads", 2) as count:
-        measures = measure(model, task, batch, names)
+        measures = measure(model, task, batch, names, queries=queries)
         count.advance()
         # Mean scores, and their p values if the keys of each query are permuted.
         mean = mean_over_sequences(measures.score)
@@ -204,31 +243,58 @@ def classify_heads(
         p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
         p_holm = holm(p)
         # Candidates for a label of each kind, and for `uniform`, are compared with untrained models.
-        fits = (p_holm <= alpha) & (mean - half_width >= MIN_SCORE) & (measures.without_best >= MIN_SCORE)
+        least = np.repeat([_LEAST_SCORE[name] for name in measures.query_sets], len(names))
+        fits = (p_holm <= alpha) & (mean - half_width >= least) & (measures.without_best >= least)
         uniformity = measures.uniformity.mean(0)
         candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
         comparison = _compare(
-            model, task, batch, measures, candidates, names, untrained=untrained, alpha=alpha, seed=seed
+            model, task, batch, measures, candidates, least, names, untrained=untrained, alpha=alpha, seed=seed
         )
         count.advance()
-    # Label the heads.
+    # Label the heads; each is then described at the queries where its label fits.
     passed = candidates & (comparison.p <= comparison.level)
     uniform = passed[..., -1] & (uniformity > comparison.highest[:, -1].mean() + MORE_UNIFORM)
-    labels = []
-    for layer, head in np.ndindex(uniform.shape):
-        label = _label(names, mean[layer, head], passed[layer, head, :-1], measures.chance, bool(uniform[layer, head]))
-        labels.append(label)
-    n_heads = uniform.shape[1]
-    label_rows = [tuple(labels[start : start + n_heads]) for start in range(0, len(labels), n_heads)]
+    precedence = _precedence(names, measures.chance, kinds_of_task(task, batch.select(slice(1))))
+    column = np.zeros(uniform.shape, dtype=int)
+    anywhere = mean_over_sequences(measures.score_anywhere)
+    for place in np.ndindex(uniform.shape):
+        column[place] = _column(mean[place], passed[place][:-1], anywhere[place], precedence)
+    is_labelled = column >= 0
+    query_set = np.where(is_labelled, column, 0) // len(names)
+
+    def chosen(values: Float[np.ndarray, "layer head column"]) -> Float[np.ndarray, "layer head kind"]:
+        by_set = values.reshape(*values.shape[:2], -1, len(names))
+        return np.take_along_axis(by_set, query_set[..., None, None], 2)[:, :, 0]
+
+    described = _Conditions(
+        names=names,
+        n_sequences=chosen(np.isfinite(measures.score).sum(0)),
+        score=chosen(mean),
+        low=chosen(mean - half_width),
+        p_holm=chosen(p_holm),
+        without_best=chosen(measures.without_best),
+        p_untrained=chosen(comparison.p[..., :-1]),
+        untrained=comparison.highest[:, :-1].max(0).reshape(-1, len(names)).max(0),
+        alpha=alpha,
+        level=comparison.level,
+        where="" if queries == "all" else " at the queries that are read",
+    )
+    label = _by_layer(uniform.shape, lambda place: _label(names, int(column[place]), bool(uniform[place])))
     return HeadPatterns(
         kinds=names,
-        label=tuple(label_rows),
-        score=Interval(value=mean, low=mean - half_width, high=mean + half_width, n=n),
-        p=p,
-        p_holm=p_holm,
-        untrained=comparison.highest[:, :-1].max(0),
-        p_untrained=comparison.p[..., :-1],
-        value_weighted=mean_over_sequences(measures.value_weighted),
+        label=label,
+        why_not=_by_layer(
+            uniform.shape,
+            lambda place: described.why_not(place) if not is_labelled[place] and not uniform[place] else "",
+        ),
+        queries=_by_layer(uniform.shape, lambda place: measures.query_sets[query_set[place]]),
+        read_share=measures.read_share,
+        score=Interval(value=described.score, low=described.low, high=chosen(mean + half_width), n=n),
+        p=chosen(p),
+        p_holm=described.p_holm,
+        untrained=described.untrained,
+        p_untrained=described.p_untrained,
+        value_weighted=chosen(mean_over_sequences(measures.value_weighted)),
         uniformity=uniformity,
         entropy=measures.entropy.mean(0),
         moved=measures.moved.mean(0),
@@ -245,25 +311,27 @@ def _compare(
     batch: Batch,
     measures: Measures,
     candidates: Bool[np.ndarray, "layer head column"],
+    least_score: Float[np.ndarray, " column"],
     names: Sequence[str],
     *,
     untrained: Untrained,
     alpha: float,
     seed: int,
 ) -> UntrainedComparison:
-    """Comparison of the candidates for a label, on every kind and then `uniform`, with untrained models."""
+    """Comparison of the candidates for a label, in every column and then `uniform`, with untrained models."""
     n_models, models = untrained_models(untrained, model, alpha=alpha)
-    # Scores on the sequences of the comparison: of every kind, then the uniformity.
-    rows = sequences_to_compare(np.isfinite(measures.score[:, 0, 0]))
+    # Scores on the sequences of the comparison, which do not depend on the model: of every kind, then the uniformity.
+    rows = sequences_to_compare(measures.comparable)
     compared = batch.select(torch.from_numpy(rows))
     related = PackedRelations.of(task, compared, names)
     scores = np.concatenate([measures.score, measures.uniformity[..., None]], -1)[rows]
-    least = np.array([MIN_SCORE] * len(names) + [MIN_UNIFORMITY])
+    least = np.append(least_score, MIN_UNIFORMITY)
+    queries = "all" if measures.query_sets == ("all",) else "read"
     return compare_with_untrained(
         mean_over_sequences(scores),
         candidates,
         least,
-        highest=highest_scores(model, models, task, compared, related, seed=seed),
+        highest=highest_scores(model, models, task, compared, related, queries=queries, seed=seed),
         n_models=n_models,
         alpha=alpha,
     )
@@ -274,16 +342,110 @@ def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray,
     return np.nan_to_num(t_half_width(values), nan=1.0)
 
 
-def _label(
-    names: Sequence[str],
-    score: Float[np.ndarray, " kind"],
-    fits: Bool[np.ndarray, " kind"],
-    chance: Float[np.ndarray, " kind"],
-    uniform: bool,
-) -> str:
-    """Label of one head, from its score on each kind and whether that is high enough for a label."""
-    if not fits.any():
-        return "uniform" if uniform else "unclassified"
-    # Of the kinds with nearly the highest score, the one with the fewest related keys.
-    close = np.flatnonzero(fits & (score >= score[fits].max() - SAME_SCORE))
-    return names[min(close.tolist(), key=lambda kind: chance[kind])]
+def _by_layer(shape: tuple[int, ...], text: Callable[[tuple[int, ...]], str]) -> tuple[tuple[str, ...], ...]:
+    """A text for each layer and head."""
+    n_layers, n_heads = shape
+    return tuple(tuple(text((layer, head)) for head in range(n_heads)) for layer in range(n_layers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Conditions:
+    """What the conditions of a label are judged by, for every head and kind."""
+
+    names: Sequence[str]
+    n_sequences: Int[np.ndarray, "layer head kind"]
+    score: Float[np.ndarray, "layer head kind"]
+    low: Float[np.ndarray, "layer head kind"]
+    p_holm: Float[np.ndarray, "layer head kind"]
+    without_best: Float[np.ndarray, "layer head kind"]
+    p_untrained: Float[np.ndarray, "layer head kind"]
+    untrained: Float[np.ndarray, " kind"]
+    alpha: float
+    level: float
+    where: str
+    """Words for the queries."""
+
+    def why_not(self, place: tuple[int, ...]) -> str:
+        """The first condition that fails for the kind of a head with the highest score."""
+        kind = int(self.score[place].argmax())
+        cell = (*place, kind)
+        if self.n_sequences[cell] == 0:
+            return f"no kind relates a query to some of its keys{self.where}"
+        text = f"nearest {self.names[kind]} {self.score[cell]:.2f}{self.where}: "
+        if self.score[cell] < MIN_SCORE:
+            return f"{text}below {MIN_SCORE}"
+        if self.low[cell] < MIN_SCORE:
+            return f"{text}the 95 % interval begins at {self.low[cell]:.2f}, below {MIN_SCORE}"
+        if self.p_holm[cell] > self.alpha:
+            return f"{text}p is {self.p_holm[cell]:.2g} (Holm), above {self.alpha:g}"
+        if self.without_best[cell] < MIN_SCORE:
+            return f"{text}only {self.without_best[cell]:.2f} without the position that raises it most"
+        return (
+            f"{text}untrained models reach {self.untrained[kind]:.2f} and p against them is "
+            f"{self.p_untrained[cell]:.2g}, above {self.level:g}"
+        )
+
+
+@dataclass(frozen=True)
+class _Precedence:
+    """Which of the kinds with nearly the same score is a head's label."""
+
+    chance: Float[np.ndarray, " kind"]
+    """Share of related keys: the kind with the smallest is the strictest one."""
+    of_task: Bool[np.ndarray, " kind"]
+    """Kinds that rest on a relation of the task."""
+    by_distance: Bool[np.ndarray, " kind"]
+    """`previous` and `current`."""
+    yields: Bool[np.ndarray, " kind"]
+    """Kinds that are a label only if none of those describes the head as well."""
+
+
+def _precedence(names: Sequence[str], chance: Float[np.ndarray, " kind"], kinds_of_task: Sequence[str]) -> _Precedence:
+    """Precedence of these kinds."""
+    return _Precedence(
+        chance=chance,
+        of_task=np.isin(names, kinds_of_task),
+        by_distance=np.isin(names, ("previous", "current")),
+        yields=np.isin(names, yielding_kinds()),
+    )
+
+
+def _column(
+    score: Float[np.ndarray, " column"],
+    fits: Bool[np.ndarray, " column"],
+    anywhere: Float[np.ndarray, " kind"],
+    precedence: _Precedence,
+) -> int:
+    """The column of a head's label, from its scores and whether they are high enough; -1 if none is.
+
+    Args:
+        score: Scores in all columns.
+        fits: Columns that pass all conditions.
+        anywhere: Scores at all real queries.
+        precedence: Which of several kinds with nearly the same score is the label.
+    """
+    n_kinds = len(precedence.chance)
+    # The first set of queries at which some kind fits.
+    by_set = fits.reshape(-1, n_kinds)
+    if not by_set.any():
+        return -1
+    query_set = int(by_set.any(-1).argmax())
+    fits_in_set, score_in_set = by_set[query_set], score.reshape(-1, n_kinds)[query_set]
+    # The kinds with nearly the highest score; if some describe the queries that are not read as well, those.
+    close = fits_in_set & (score_in_set >= score_in_set[fits_in_set].max() - SAME_SCORE)
+    best_anywhere = anywhere[close].max()
+    if best_anywhere >= MIN_SCORE:
+        close &= anywhere >= best_anywhere - SAME_SCORE
+    if (close & (precedence.of_task | precedence.by_distance)).any():
+        close &= ~precedence.yields
+    # Of these the one with the fewest related keys, and one of the task before others with as many.
+    kinds = np.flatnonzero(close).tolist()
+    kind = min(kinds, key=lambda index: (precedence.chance[index], not precedence.of_task[index]))
+    return query_set * n_kinds + kind
+
+
+def _label(names: Sequence[str], column: int, uniform: bool) -> str:
+    """Label of one head, from the column that it fits and whether it is uniform."""
+    if column >= 0:
+        return names[column % len(names)]
+    return "uniform" if uniform else "unclassified"

@@ -186,7 +186,7 @@ def keep_heads(
     Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
     """
     net = prepare_model(model, "keep_heads", task)
-    check_method(method)
+    check_method(method, task)
     check_number("n", n, integer=True, low=16)
     check_number("n_random", n_random, integer=True, low=0)
     heads = every_head(net)

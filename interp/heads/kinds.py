@@ -18,6 +18,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from interp.core.activations import chunks
 from interp.tasks.base import Batch, Task
+from interp.tasks.splits import sample_split
 
 RELATION_CELLS = 2**24
 """Most (query, key) pairs of the sequences whose relations are computed at the same time."""
@@ -27,23 +28,57 @@ BAND = 2
 Relation = Callable[[Task, Batch], Bool[Tensor, "batch query key"] | None]
 """Which keys are related to each query; None if the task has no such relation."""
 
-_KINDS: dict[str, Relation] = {}
+RESERVED = ("uniform", "unclassified")
+"""Labels that are no kinds."""
+FORMER_NAMES = {"self": "current"}
+"""Kinds that were renamed: the name of today by the former one."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A registered kind of head."""
+
+    relation: Relation
+    """The relation in a task that has none of the `reads`."""
+    reads: tuple[str, ...] = ()
+    """Relations of a task that this kind stands for: the first that the task has is the relation of the kind."""
+    yields: bool = False
+    """Whether only heads that no kind of the task, nor `previous` or `current`, describes as well have this label."""
+
+
+_KINDS: dict[str, Kind] = {}
 
 
 @checks_types
-def register_kind(name: str, relation: Relation) -> None:
+def register_kind(name: str, relation: Relation, *, reads: Sequence[str] = ()) -> None:
     """Add or replace a kind of head.
 
     Args:
         name: Label of heads of this kind.
         relation: Function of a task and a batch that returns which keys are related to each query.
+        reads: Relations of tasks that this kind stands for, so that they are no kinds of their own name. The first
+            that a task has is the relation; the function is called for tasks that have none of them.
 
     Raises:
         ValueError: an empty name, or one that `classify_heads` reserves.
+
+    >>> import interp
+    >>> from interp.heads.kinds import with_kinds
+    >>> def next_letter(task, batch):
+    ...     pos = batch.tokens.shape[1]
+    ...     return (batch.tokens[:, :, None] + 1 == batch.tokens[:, None, :]).expand(-1, pos, pos)
+    >>> with with_kinds({"next letter": next_letter}):  # or, for good: interp.heads.register_kind(name, next_letter)
+    ...     "next letter" in interp.heads.known_kinds()
+    True
     """
-    if not name or name in ("uniform", "unclassified"):
+    _check_name(name)
+    _KINDS[name] = Kind(relation, tuple(reads))
+
+
+def _check_name(name: str) -> None:
+    """Raise ValueError for a name that is no kind's."""
+    if not name or name in RESERVED:
         raise ValueError(f"name is {name!r}, which is reserved; choose another name.")
-    _KINDS[name] = relation
 
 
 @contextmanager
@@ -66,9 +101,30 @@ def with_kinds(kinds: Mapping[str, Relation]) -> Iterator[None]:
         _KINDS.update(registered)
 
 
-def known_kinds() -> tuple[str, ...]:
-    """Names of all registered kinds."""
-    return tuple(_KINDS)
+def known_kinds(task: Task | None = None) -> tuple[str, ...]:
+    """Names of all registered kinds, and of the relations of a task that are kinds of their own.
+
+    >>> import interp
+    >>> "induction" in interp.heads.known_kinds()
+    True
+    """
+    if task is None:
+        return tuple(_KINDS)
+    example = sample_split(task, 1, generator=torch.Generator().manual_seed(0), split="test")
+    return (*_KINDS, *_own_kinds(task.relations(example)))
+
+
+def kinds_of_task(task: Task, batch: Batch) -> tuple[str, ...]:
+    """The kinds that rest on a relation of the task itself, under the kind's name or under the relation's own."""
+    relations = task.relations(batch)
+    names = [name for name, kind in _KINDS.items() if _relation_read(kind, relations) is not None]
+    return (*names, *_own_kinds(relations))
+
+
+def yielding_kinds() -> tuple[str, ...]:
+    """`first_token`, `duplicate` and `induction`: labels of heads that no kind of the task describes as well, nor
+    `previous` or `current`."""
+    return tuple(name for name, kind in _KINDS.items() if kind.yields)
 
 
 def relations_of(
@@ -86,8 +142,7 @@ def relations_of(
             one that is empty for every query.
     """
     relations: dict[str, Tensor] = {}
-    for name in kinds or _KINDS:
-        relation = _relation(name, task, batch)
+    for name, relation in _relations(task, batch, kinds).items():
         if relation is not None and relation.any():
             relations[name] = relation.bool()
         elif kinds:
@@ -98,6 +153,9 @@ def relations_of(
 def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
     """Names of the kinds whose relation is not empty on a batch, computed for few long sequences at a time.
 
+    These are the registered kinds that the task has, then every relation of the task that none of them stands for,
+    under its own name.
+
     Args:
         task: Task of the batch.
         batch: Examples.
@@ -106,28 +164,25 @@ def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tu
     Raises:
         ValueError: an error of `relations_of`.
     """
-    # A kind is present as soon as its relation is not empty on some sequences.
-    names = tuple(kinds or _KINDS)
-    present: set[str] = set()
+    # A kind is present as soon as its relation is not empty on some sequences; in order of their first appearance
+    is_present: dict[str, bool] = {}
     for chunk in chunks(batch, sequences_at_once(batch)):
-        for name in names:
-            if name in present:
-                continue
-            relation = _relation(name, task, chunk)
-            if relation is not None and relation.any():
-                present.add(name)
-    missing = [name for name in names if name not in present]
+        for name, relation in _relations(task, chunk, kinds).items():
+            is_empty = relation is None or not relation.any()
+            is_present[name] = is_present.get(name, False) or not is_empty
+    missing = [name for name, present in is_present.items() if not present]
     if kinds and missing:
         raise _empty(missing[0])
-    return tuple(name for name in names if name in present)
+    return tuple(name for name, present in is_present.items() if present)
 
 
 def related_keys(task: Task, batch: Batch, kinds: Sequence[str]) -> Bool[Tensor, "batch kind query key"]:
     """The relations of kinds on a batch, where they may be empty."""
     n, pos = batch.tokens.shape
     relations = torch.zeros(n, len(kinds), pos, pos, dtype=torch.bool)
-    for index, name in enumerate(kinds):
-        relation = _relation(name, task, batch)
+    if not kinds:
+        return relations
+    for index, relation in enumerate(_relations(task, batch, kinds).values()):
         if relation is not None:
             relations[:, index] = relation
     return relations
@@ -158,58 +213,117 @@ class PackedRelations:
         return torch.from_numpy(np.unpackbits(self.bits[rows], axis=-1, count=self.n_keys).view(bool))
 
 
-def _relation(name: str, task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
-    """The relation of a kind on a batch, checked; None if the task does not have it."""
-    if name not in _KINDS:
-        raise ValueError(
-            f"kind {reprlib.repr(name)} is not registered; the kinds are {', '.join(_KINDS)}. "
-            "Use register_kind for another."
-        )
-    relation = _KINDS[name](task, batch)
-    expected = (*batch.tokens.shape, batch.tokens.shape[1])
-    if relation is not None and tuple(relation.shape) != expected:
-        raise ValueError(
-            f"the relation of kind {name!r} is {tuple(relation.shape)}; it must be (batch, query, key), here "
-            f"{expected}."
-        )
-    return relation
+def _relations(
+    task: Task, batch: Batch, kinds: Sequence[str] | None
+) -> dict[str, Bool[Tensor, "batch query key"] | None]:
+    """The relation of each kind on a batch, checked; None if the task does not have it."""
+    of_task = task.relations(batch)
+    own_kinds = _own_kinds(of_task)
+    relations: dict[str, Tensor | None] = {}
+    for name in dict.fromkeys(kinds or (*_KINDS, *own_kinds)):
+        if name in own_kinds:
+            relation = of_task[name]
+        elif name in _KINDS:
+            kind = _KINDS[name]
+            relation_read = _relation_read(kind, of_task)
+            relation = kind.relation(task, batch) if relation_read is None else of_task[relation_read]
+        else:
+            raise _unknown(name, (*_KINDS, *own_kinds))
+        expected = (*batch.tokens.shape, batch.tokens.shape[1])
+        if relation is not None and tuple(relation.shape) != expected:
+            raise ValueError(
+                f"the relation of kind {name!r} is {tuple(relation.shape)}; it must be (batch, query, key), here "
+                f"{expected}."
+            )
+        relations[name] = relation
+    return relations
+
+
+def _relation_read(kind: Kind, relations: Mapping[str, Any]) -> str | None:
+    """The relation of a task that a kind stands for; None if the task has none of them."""
+    return next((name for name in kind.reads if name in relations), None)
+
+
+def _own_kinds(relations: Mapping[str, Any]) -> tuple[str, ...]:
+    """Relations of a task for which no registered kind stands: each is a kind of its own name.
+
+    Raises:
+        ValueError: a relation that has the name of a label which is no kind.
+    """
+    names_read = {_relation_read(kind, relations) for kind in _KINDS.values()}
+    own_kinds = tuple(name for name in relations if name not in names_read and name not in _KINDS)
+    for name in own_kinds:
+        _check_name(name)
+    return own_kinds
+
+
+def _unknown(name: str, known: Sequence[str]) -> ValueError:
+    advice = "Use register_kind for another."
+    if name in FORMER_NAMES:
+        advice = f"It is called {FORMER_NAMES[name]!r} now."
+    return ValueError(f"kind {reprlib.repr(name)} is not registered; the kinds are {', '.join(known)}. {advice}")
 
 
 def _empty(name: str) -> ValueError:
     return ValueError(f"kind {name!r} relates no query to any key in this task; omit it.")
 
 
-def _from_task(*names: str) -> Relation:
-    """The first of these relations that the task has."""
-
-    def relation(task: Task, batch: Batch) -> Any:
-        relations = task.relations(batch)
-        return next((relations[name] for name in names if name in relations), None)
-
-    return relation
+def _no_relation(task: Task, batch: Batch) -> None:
+    """The relation of kinds that only tasks with a relation of that name have."""
 
 
-def _offset(batch: Batch, low: int, high: int) -> Tensor:
+def _offset(batch: Batch, low: int, high: int) -> Bool[Tensor, "batch query key"]:
     """Keys at these distances from the query; negative ones are before it."""
     position = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
     offset = position[None, :] - position[:, None]
     return ((offset >= low) & (offset <= high)).expand(len(batch), -1, -1)
 
 
-def _manipulation(task: Task, batch: Batch) -> Any:
-    """Keys in the same clause, or in a local band if the task has no clauses."""
-    same_clause = task.relations(batch).get("same_clause")
-    if same_clause is None:
-        return _offset(batch, -BAND, BAND)
-    return same_clause
+def _real(batch: Batch) -> Bool[Tensor, "batch pos"]:
+    """Positions that are no padding."""
+    if batch.attention_mask is None:
+        return torch.ones_like(batch.tokens, dtype=torch.bool)
+    return batch.attention_mask.bool()
 
 
-register_kind("association", _from_task("same_token", "same_symbol"))
-register_kind("manipulation", _manipulation)
-register_kind("broadcast", _from_task("special"))
-register_kind("stack_top", _from_task("stack_top"))
-register_kind("unmatched_open", _from_task("unmatched_open"))
-register_kind("matching_bracket", _from_task("matching_bracket"))
-register_kind("template_position", _from_task("same_template_position"))
-register_kind("previous", lambda task, batch: _offset(batch, -1, -1))
-register_kind("self", lambda task, batch: _offset(batch, 0, 0))
+def first_token(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
+    """The first token that is no padding, for every later query."""
+    real = _real(batch)
+    is_first = real & (real.cumsum(1) == 1)
+    is_later = real & ~is_first
+    return is_later[:, :, None] & is_first[:, None, :]
+
+
+def duplicate(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
+    """Earlier occurrences of the token of the query; none of padding and of tokens that the task calls special."""
+    # A task names its special tokens by the relation `special`, which is the same for every query
+    ordinary = _real(batch)
+    special = task.relations(batch).get("special")
+    if special is not None:
+        ordinary = ordinary & ~special.any(1)
+    same = batch.tokens[:, :, None] == batch.tokens[:, None, :]
+    return same.tril(-1) & ordinary[:, None, :] & ordinary[:, :, None]
+
+
+def induction(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
+    """The token after each earlier occurrence of the token of the query, up to the query."""
+    return duplicate(task, batch).roll(1, 2).tril() & _real(batch)[:, None, :]
+
+
+def _built_in(name: str, *reads: str, relation: Relation = _no_relation, yields: bool = False) -> None:
+    """Register a kind of ours, which also stands for a task's relation of the kind's own name."""
+    _KINDS[name] = Kind(relation, (*reads, name), yields)
+
+
+_built_in("association", "same_token", "same_symbol")
+_built_in("manipulation", "same_clause", relation=lambda task, batch: _offset(batch, -BAND, BAND))
+_built_in("broadcast", "special")
+_built_in("stack_top")
+_built_in("unmatched_open")
+_built_in("matching_bracket")
+_built_in("template_position", "same_template_position")
+_built_in("previous", relation=lambda task, batch: _offset(batch, -1, -1))
+_built_in("current", relation=lambda task, batch: _offset(batch, 0, 0))
+_built_in("first_token", relation=first_token, yields=True)
+_built_in("duplicate", relation=duplicate, yields=True)
+_built_in("induction", relation=induction, yields=True)

@@ -20,6 +20,7 @@ from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.heads.kinds import PackedRelations
 from interp.heads.measures import pattern_scores
+from interp.heads.queries import Queries, scored_positions
 from interp.tasks.base import Batch, Task
 
 PARAMETERS = 10**9
@@ -45,7 +46,8 @@ class UntrainedComparison:
     """Heads against untrained models. A column is a kind, the last one uniformity."""
 
     p: Float[np.ndarray, "layer head column"]
-    """(1 + untrained models with a head that scores as high) / (1 + untrained models); see `monte_carlo_p`."""
+    """The larger of two: the smallest p value of any candidate of the model (`monte_carlo_p`), and (1 + untrained
+    models with a head that scores as high in this column) / (1 + untrained models)."""
     highest: Float[np.ndarray, "model column"]
     """Highest score of any head of each untrained model."""
     level: float
@@ -62,6 +64,10 @@ def compare_with_untrained(
     alpha: float,
 ) -> UntrainedComparison:
     """Compare candidates for a label with up to `n_models` untrained models, and stop once none can get it.
+
+    First the model is tested, by its candidate with the smallest p value over all kinds. If that is too large, no head
+    gets a label, so that the level is that of the model's test, whatever the number of kinds. Then each candidate is
+    compared with the untrained models on its own kind.
 
     Args:
         scores: Scores of the model's heads on the sequences of the untrained models.
@@ -88,7 +94,10 @@ def compare_with_untrained(
     compared = np.stack(models)
     p_of_kinds = monte_carlo_p(scores[..., :-1], compared[:, :-1], least[:-1])
     p_of_uniformity = monte_carlo_p(scores[..., -1:], compared[:, -1:], least[-1:])
-    p = np.concatenate([p_of_kinds, p_of_uniformity], -1)
+    p = np.where(scores >= least, (1 + n_higher) / (1 + len(models)), 1.0)
+    for columns, p_of_cells in ((slice(-1), p_of_kinds), (slice(-1, None), p_of_uniformity)):
+        p_of_model = np.where(candidates[..., columns], p_of_cells, 1.0).min()
+        p[..., columns] = np.maximum(p[..., columns], p_of_model)
     return UntrainedComparison(p=p, highest=compared, level=level)
 
 
@@ -121,7 +130,7 @@ def monte_carlo_p(
 
 
 def sequences_to_compare(scored: Bool[np.ndarray, "sample kind"]) -> Int[np.ndarray, " chosen"]:
-    """The first `SEQUENCES` sequences that score each kind."""
+    """The first `SEQUENCES` sequences that score each kind, which must not depend on the model."""
     rows_by_kind = [np.flatnonzero(kind)[:SEQUENCES] for kind in scored.T]
     return np.unique(np.concatenate([*rows_by_kind, [0]])).astype(int)  # the first one if no kind is scored
 
@@ -160,9 +169,10 @@ def highest_scores(
     batch: Batch,
     related: PackedRelations,
     *,
+    queries: Queries = "read",
     seed: int,
 ) -> Iterator[Float[np.ndarray, " column"]]:
-    """Highest score of any head for each kind, then the highest uniformity, one untrained model after the other.
+    """Highest score of any head in each column, then the highest uniformity, one untrained model after the other.
 
     Args:
         model: The model whose config the untrained models have.
@@ -170,16 +180,17 @@ def highest_scores(
         task: Task of the batch.
         batch: Sequences on which models are compared.
         related: The relation of each kind.
+        queries: Queries at which kinds are scored; those that are read are those of each untrained model itself.
         seed: Determines the fresh weights.
     """
     if models:
         for untrained in models:
-            yield _highest(prepare_model(untrained, "classify_heads", task).eval(), batch, related)
+            yield _highest(prepare_model(untrained, "classify_heads", task).eval(), batch, related, queries)
         return
     # Scores of models with fresh weights are stored, but for bridges, whose config does not determine the weights.
     scores: list[Float[np.ndarray, " column"]] = []
     if not isinstance(model, BridgeModel):
-        scores = _stored_scores(model.cfg, seed, _digest(batch, related))
+        scores = _stored_scores(model.cfg, seed, _digest(batch, related, queries))
     yield from scores
     # Further models: one copy, whose weights are drawn again.
     copy: Any = None
@@ -191,7 +202,7 @@ def highest_scores(
             copy = untrained_copy(model, fresh_seed, learned=True)
         else:  # the weights that a new copy would have, in a fifth of the time
             initialise(copy, copy.cfg, fresh_seed)
-        scores.append(_highest(copy, batch, related))
+        scores.append(_highest(copy, batch, related, queries))
         yield scores[-1]
 
 
@@ -201,8 +212,8 @@ def _stored_scores(cfg: Any, seed: int, digest: str) -> list[Float[np.ndarray, "
     return []
 
 
-def _highest(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, " column"]:
-    return mean_over_sequences(pattern_scores(model, batch, related)).max((0, 1))
+def _highest(model: Net, batch: Batch, related: PackedRelations, queries: Queries) -> Float[np.ndarray, " column"]:
+    return mean_over_sequences(pattern_scores(model, batch, related, queries=queries)).max((0, 1))
 
 
 def mean_over_sequences(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
@@ -210,10 +221,11 @@ def mean_over_sequences(values: Float[np.ndarray, "sample *cells"]) -> Float[np.
     return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
 
 
-def _digest(batch: Batch, related: PackedRelations) -> str:
+def _digest(batch: Batch, related: PackedRelations, queries: Queries) -> str:
     """Hash of everything that a score depends on besides the model."""
     inputs = {"tokens": batch.tokens, "related": torch.from_numpy(related.bits), **batch.model_inputs()}
-    digest = hashlib.sha256()
+    inputs["scored"] = scored_positions(batch)
+    digest = hashlib.sha256(queries.encode())
     for name in sorted(inputs):
         value = inputs[name]
         if isinstance(value, torch.Tensor):

@@ -36,6 +36,7 @@ from interp.known_answers.template.copy_variants import (
     copy_first,
     copy_hops,
     copy_previous,
+    copy_second,
 )
 from interp.known_answers.template.count import template_count
 from interp.known_answers.template.same_variants import (
@@ -186,9 +187,11 @@ TEMPLATE_ANSWERS: Mapping[str, Builder] = {
     "copy": copy_previous,
     "copy, redundant": partial(copy_previous, copies=2),
     "copy, zero decoy": partial(copy_previous, decoy=True),
-    "copy, hidden": copy_first,
-    "copy, hidden beside a decoy": partial(copy_first, decoy=True),
-    "copy, misread": partial(copy_first, relative=True),
+    "copy, hidden": copy_second,
+    "copy, hidden beside a decoy": partial(copy_second, decoy=True),
+    "copy, misread": partial(copy_second, relative=True),
+    "copy, first token": copy_first,
+    "copy, first token for the last query": partial(copy_first, relative=True),
     "same, cancelled decoys": partial(same_cancelling, n_heads=2),
     "same, three cancel": same_cancelling,
     "same, two cancel unreadably": partial(same_cancelling, n_heads=2, readable=False),

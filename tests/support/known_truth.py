@@ -12,6 +12,7 @@ import torch
 import interp
 from hooks.model.attention import visible_keys
 from interp.heads.kinds import known_kinds, relations_of
+from interp.heads.queries import read_queries
 from interp.tasks.base import logits_at_targets
 
 COSTS = 0.1
@@ -166,19 +167,23 @@ class Removals:
         return torch.nn.functional.one_hot(priority.argmax(-1), pool.shape[-1]).bool() & pool
 
     def scores(self):
-        """Attention mass of every head on each kind, scaled to 0 at chance and 1 if all of it is on related keys."""
+        """Attention mass of every head on each kind, scaled to 0 at chance and 1 if all of it is on related keys.
+
+        At the queries that are read.
+        """
         scores = {}
+        read = read_queries(self.model, self.batch)
         for kind in known_kinds():
             try:
                 related = self.related(kind)
             except ValueError:  # the task has no such relation
                 continue
             chance = related.sum(-1) / self.visible.sum(-1)
-            rows = (related.any(-1) & (chance < 1)).double()
-            room = (rows * (1 - chance)).sum(-1)
-            if not room.any():  # no query has both related and unrelated keys
-                continue
             for layer, patterns in enumerate(self.patterns):
+                rows = (related.any(-1) & (chance < 1) & read[:, layer]).double()
+                room = (rows * (1 - chance)).sum(-1)
+                if not room.any():  # no query that is read has both related and unrelated keys
+                    continue
                 mass = ((patterns * related[:, None]).sum(-1) - chance[:, None]) * rows[:, None]
                 score_by_head = (mass.sum(-1) / room[:, None])[room > 0].mean(0)
                 for head, score in enumerate(score_by_head.tolist()):

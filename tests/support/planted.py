@@ -15,14 +15,15 @@ from interp.tasks.base import Batch, Task
 from interp.tasks.vocab import Vocab
 
 
-def only_tokens(tokens, attention_mask=None):
-    """A batch without targets."""
-    zero = torch.zeros(len(tokens), 1, dtype=torch.long)
+def only_tokens(tokens, attention_mask=None, *, scored=None):
+    """A batch with nothing to predict, at every position or at one."""
+    n, pos = tokens.shape
+    positions = torch.arange(pos) if scored is None else torch.tensor([scored])
     return Batch(
         tokens=tokens,
-        target_positions=zero,
-        labels=zero,
-        supervised=torch.ones(1, dtype=torch.bool),
+        target_positions=positions.expand(n, -1),
+        labels=torch.zeros(n, len(positions), dtype=torch.long),
+        supervised=torch.ones(len(positions), dtype=torch.bool),
         attention_mask=attention_mask,
     )
 

@@ -40,7 +40,7 @@ from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START, closer
 
 Step = Literal["stack", "self", "uniform"]
-LOOKS: dict[Step, str | None] = {"stack": "stack_top", "self": "self", "uniform": None}
+LOOKS: dict[Step, str | None] = {"stack": "stack_top", "self": "current", "uniform": None}
 """Label of each step's pattern."""
 OPEN = 0.7
 """Magnitude above which the answer passes; that of a mean over types is at most 2/3."""

@@ -39,6 +39,7 @@ from interp.known_answers.lego.loop import ASSOCIATION, CONFIDENCE, MANIPULATION
 from interp.known_answers.lego.shortcut import COUNT, ELSEWHERE, larger_shortcut
 from interp.tasks import Lego
 from interp.tasks.lego.groups import S3, Z2, GroupAction, cyclic
+from interp.tasks.lego.places import ROLES
 from interp.tasks.lego.task import LETTERS
 
 DecoyValues = Literal["zero", "constant", "cancelled"]
@@ -204,14 +205,18 @@ def _copy_from(block: Block, sources: Int[Tensor, " pos"], task: Lego, *, reads:
 def _destinations(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]:
     """Where to copy each position's answer: of `DRAWS` permutations, the one that resembles relations least.
 
-    Counted are positions sent to their own clause, to the same place in another clause, to a neighbour, or to a mark.
+    Counted are positions sent to their own clause, to a place in another clause that may have the same token (the same
+    place; variable and operand), to a neighbour, or to a mark.
     """
     positions = torch.arange(task.n_ctx)
     clause = (positions - 1).div(task.clause_length, rounding_mode="floor")
     place = (positions - 1) % task.clause_length
     mark = (positions == 0) | (positions == task.n_ctx - 1)
     orders = torch.stack([torch.randperm(task.n_ctx, generator=generator) for _ in range(DRAWS)])
-    resembling = (clause[orders] == clause) | (place[orders] == place) | ((orders - positions).abs() <= 1)
+    # Variables and operands are letters of the same alphabet
+    letter = (place == 0) | (place == ROLES[task.clause_length].index("operand"))
+    same_token = (place[orders] == place) | (letter[orders] & letter)
+    resembling = (clause[orders] == clause) | same_token | ((orders - positions).abs() <= 1)
     resembling |= mark[orders] | mark
     return orders[resembling.sum(1).argmin()]
 

@@ -36,8 +36,10 @@ from interp.tasks import Template
 
 COPY_PREVIOUS = (("ab -> a",), ("aba -> b",), ("abc -> b",), ("aab -> a", "abc -> b"))
 """Templates whose label is the last symbol but one; a band of two positions on either side covers the whole string."""
-COPY_AFAR = (("abcd -> a",), ("abcde -> a",), ("abcdef -> a",))
+COPY_FIRST = (("abcd -> a",), ("abcde -> a",), ("abcdef -> a",))
 """Templates whose label is the first symbol."""
+COPY_AFAR = (("abcde -> b",), ("abcdef -> b",), ("abcdefg -> b",))
+"""Templates whose label is the second symbol, which is no relation between tokens."""
 COPY_BACK = {
     2: (("abcd -> b",), ("abcde -> c",), ("abcdef -> d",)),
     4: (("abcdef -> b",), ("abcdefg -> c",), ("abcdefgh -> d",)),
@@ -70,19 +72,33 @@ def copy_previous(generator: torch.Generator, *, copies: int = 1, decoy: bool = 
     return _copy_answer(model, task, truths | unneeded_heads("previous", range(copies, len(strengths))))
 
 
-def copy_first(generator: torch.Generator, *, relative: bool = False, decoy: bool = False) -> KnownAnswer:
-    """A b I head copies the first symbol; every token attends to it, which is no relation between tokens.
+def copy_first(generator: torch.Generator, *, relative: bool = False) -> KnownAnswer:
+    """A b I head copies the first symbol.
 
     Args:
         generator: Determines everything else.
-        relative: Only the last token attends there, all others to themselves.
+        relative: Only the last token attends there, all others to themselves, which nothing reads.
+    """
+    task = random_template(generator, COPY_FIRST)
+    model = _copy_model(generator, task, n_heads=1)
+    attend_to(model, task, 0, copied_from(task, relative=relative))
+    write_symbol(model, 0, CONFIDENCE)
+    return _copy_answer(model, task, needed_head("first_token"))
+
+
+def copy_second(generator: torch.Generator, *, relative: bool = False, decoy: bool = False) -> KnownAnswer:
+    """A b I head copies the second symbol; every token attends to it, which is no relation between tokens.
+
+    Args:
+        generator: Determines everything else.
+        relative: Only the last tokens attend there or before it, all others to themselves, which nothing reads.
         decoy: Another head attends to the previous token and writes nothing.
     """
     task = random_template(generator, COPY_AFAR)
     model = _copy_model(generator, task, n_heads=1 + decoy)
     attend_to(model, task, 0, copied_from(task, relative=relative))
     write_symbol(model, 0, CONFIDENCE)
-    truths = unneeded_heads("self", [0]) if relative else needed_head(None)
+    truths = needed_head(None)
     # The decoy's strength stays zero
     if decoy:
         attend_to(model, task, 1, lambda place: max(0, place - 1))
@@ -123,7 +139,7 @@ def copy_cancelling(
         matrix = LOUD * CONFIDENCE * factor * votes
         write_map(block, head, matrix, reads=symbol, writes=slice(symbol.start, symbol.start + size))
     write_noise(block, heads, noise, reads=symbol, spare=stream.after(0).start, first=size, generator=generator)
-    return _copy_answer(model, task, needed_head("previous") | unneeded_heads("self" if readable else None, heads))
+    return _copy_answer(model, task, needed_head("previous") | unneeded_heads("current" if readable else None, heads))
 
 
 def copy_hops(generator: torch.Generator, *, offsets: tuple[int, int] = (1, 1)) -> KnownAnswer:

@@ -205,7 +205,13 @@ def test_sigterm_is_handled_like_ctrl_c(tmp_path):
 
 def test_an_unknown_method_fails_before_work_begins(interp, monkeypatch):
     assert interp(*TRAIN, "--out", "run").returncode == 0
-    monkeypatch.setattr(Lego, "sample", lambda *args, **options: pytest.fail("sequences were sampled"))
+    sample = Lego.sample
+
+    def sample_one(task, n, **options):
+        assert n == 1, "sequences were sampled, and not one example that shows the relations"
+        return sample(task, n, **options)
+
+    monkeypatch.setattr(Lego, "sample", sample_one)
     process = interp("heads", "run", "--ablate", "--method", "assoc")
     assert process.returncode == 2
     assert process.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, uniform,")

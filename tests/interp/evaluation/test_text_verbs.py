@@ -129,8 +129,9 @@ def test_every_verb_runs(learned, tmp_path):
     model = run.model
     twins = [make_model(model.cfg, seed=seed) for seed in range(3)]
     patterns = interp.classify_heads(model, task, n=32)
-    assert {"association", "manipulation", "broadcast", "previous", "self"} >= set(patterns.kinds)
-    assert {"association", "previous", "self"} <= set(patterns.kinds)
+    general = {"manipulation", "previous", "current", "first_token", "duplicate", "induction"}
+    assert {"association", "broadcast"} | general >= set(patterns.kinds)
+    assert {"association", "previous", "current"} <= set(patterns.kinds)
     ablated = interp.ablate_heads(model, task, n=16)
     assert ablated.drop.shape == (4, len(task.outcomes))
     assert (ablated.loss_rise != 0).all()
@@ -194,7 +195,7 @@ def test_planted_heads_get_their_labels(task):
     texts = {str(index): " ".join(draw.choices(NAMES[:3], k=8)) for index in range(120)}
     task = replace(task, corpus=Corpus(documents=texts), n_ctx=32)
     patterns = interp.classify_heads(planted(task), task, n=64)
-    assert patterns.label == (("association", "broadcast", "previous", "self", "unclassified"),)
+    assert patterns.label == (("association", "broadcast", "previous", "current", "unclassified"),)
 
 
 def test_an_untrained_model_gets_no_label(learned):

@@ -53,7 +53,7 @@ def test_pairs_and_sets(trained, tiny):
     np.testing.assert_allclose(named.drop[0], lost_by_hand(trained, tiny, [(0, 1), (1, 0)])[0].mean(0), atol=1e-12)
 
 
-@pytest.mark.parametrize("method", [*METHODS, "association", "manipulation", "self"])
+@pytest.mark.parametrize("method", [*METHODS, "association", "manipulation", "current"])
 def test_every_method_is_determined_by_its_seed(trained, tiny, method):
     once, again = (interp.ablate_heads(trained.model, tiny, method=method, n=64) for _ in range(2))
     assert np.array_equal(once.drop, again.drop)
@@ -70,7 +70,7 @@ def test_replacing_a_pattern_by_itself_costs_nothing(tiny):
     )
     same = interp.ablate_heads(model, tiny, method="uniform", n=64)
     np.testing.assert_allclose(same.loss_rise, 0, atol=1e-6)
-    other = interp.ablate_heads(model, tiny, method="self", n=64)
+    other = interp.ablate_heads(model, tiny, method="current", n=64)
     assert np.abs(other.loss_rise).max() > 1e-3
 
 

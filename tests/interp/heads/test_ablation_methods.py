@@ -110,7 +110,7 @@ def test_methods_with_b_equal_hooks_by_hand(method):
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-@pytest.mark.parametrize("method", [*METHODS, "association", "self"])
+@pytest.mark.parametrize("method", [*METHODS, "association", "current"])
 def test_methods_equal_hooks_by_hand(method, causal):
     task = Padded(n_vars=3, causal=causal)
     model = model_of(task)
@@ -173,7 +173,7 @@ def test_a_relation_may_be_empty_in_some_chunks(monkeypatch):
         related[::5, 3, 1] = True
         return related if len(batch) > 1 else related & False
 
-    monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, "rare": rare})
+    monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, "rare": kinds.Kind(rare)})
     monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
     monkeypatch.setattr("interp.heads.measures.MOST_SEQUENCES", 1)
     task = Lego(n_vars=2)

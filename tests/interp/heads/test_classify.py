@@ -15,7 +15,7 @@ from interp.heads.kinds import _KINDS, register_kind, relations_of
 from interp.tasks import Lego, Vocab
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-LEGO_KINDS = ("association", "manipulation", "broadcast", "previous", "self")
+LEGO_KINDS = ("association", "manipulation", "broadcast", "previous", "current", "induction")
 
 
 def config(task, **sizes):
@@ -59,17 +59,18 @@ def test_only_the_planted_head_is_labelled(kind, causal):
 @BOTH
 def test_heads_of_every_kind_in_one_model(causal):
     task = Padded(n_vars=4, causal=causal)
-    heads = [(0, 0), (0, 1), (0, 3), (1, 1), (1, 2)]
+    heads = [(0, 0), (0, 1), (0, 3), (1, 1), (1, 2), (1, 0)]
     plan = dict(zip(heads, LEGO_KINDS, strict=True)) | {(1, 3): "uniform"}
     make = {head: uniform if kind == "uniform" else ideal(task, kind) for head, kind in plan.items()}
     assert_labels(Planted(config(task), make), task, plan)
 
 
-@pytest.mark.parametrize("kind", ["stack_top", "unmatched_open", "previous", "self"])
+@pytest.mark.parametrize("kind", ["stack_top", "unmatched_open", "previous", "current"])
 def test_kinds_of_stack_attention_are_distinguished(kind):
     task = Brackets()
     result = assert_labels(Planted(config(task), {(0, 1): ideal(task, kind)}), task, {(0, 1): kind})
-    assert set(result.kinds) == {"manipulation", "stack_top", "unmatched_open", "previous", "self"}
+    general = {"previous", "current", "first_token", "duplicate", "induction"}
+    assert set(result.kinds) == {"manipulation", "stack_top", "unmatched_open"} | general
 
 
 @pytest.fixture
@@ -173,11 +174,11 @@ def test_p_is_calibrated_for_shuffled_keys(causal):
 
 def test_a_head_of_untrained_models_is_unlabelled():
     task = Lego(n_vars=4)
-    planted = Planted(config(task), {(0, 2): ideal(task, "previous"), (1, 0): ideal(task, "self")})
+    planted = Planted(config(task), {(0, 2): ideal(task, "previous"), (1, 0): ideal(task, "current")})
     other = Planted(config(task), {(1, 3): ideal(task, "previous")}, seed=1)
-    result = classify_heads(planted, task, n=32, untrained=other)
-    assert {label for row in result.label for label in row} == {"self", "unclassified"}
-    assert result.heads("self") == ((1, 0),)
+    result = classify_heads(planted, task, queries="all", n=32, untrained=other)
+    assert {label for row in result.label for label in row} == {"current", "unclassified"}
+    assert result.heads("current") == ((1, 0),)
     assert result.untrained[result.kinds.index("previous")] >= 0.99
     assert result.p_untrained[0, 2, result.kinds.index("previous")] == 1
     assert (result.n_untrained, result.level) == (1, 0.5)
@@ -195,7 +196,9 @@ def test_a_perfect_score_with_a_large_p_is_unlabelled(registered):
     register_kind("first", second_sees_first)
     task = Padded(n_vars=4, causal=True)
     model = Planted(config(task), {(0, 1): ideal(task, "first")})
-    strict, lax = (classify_heads(model, task, kinds=["first"], n=8, alpha=alpha) for alpha in (0.01, 0.05))
+    strict, lax = (
+        classify_heads(model, task, kinds=["first"], queries="all", n=8, alpha=alpha) for alpha in (0.01, 0.05)
+    )
     assert strict.score.low[0, 1, 0] >= 0.99
     assert strict.p[0, 1, 0] == pytest.approx(0.00234, abs=1e-5)
     assert strict.p_holm[0, 1, 0] == pytest.approx(8 * strict.p[0, 1, 0])

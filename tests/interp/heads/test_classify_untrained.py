@@ -57,7 +57,7 @@ def test_a_biased_initialisation_is_unlabelled():
     association = classify_heads(models[0], task, n=32).score.value[:, :, 0]
     assert association.max() < 0.2
     against_fresh = [classify_heads(model, task, n=32) for model in models]
-    assert any(result.heads("self") for result in against_fresh)
+    assert any(result.heads("current") for result in against_fresh)
     results = [classify_heads(model, task, n=32, untrained=start) for model in models]
     labelled = sum(label != "unclassified" for result in results for row in result.label for label in row)
     assert labelled <= allowed_false_labels(24 * len(models))

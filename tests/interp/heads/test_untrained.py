@@ -13,7 +13,7 @@ from hooks import Transformer, make_model
 from interp.core.verbs import untrained_copy
 from interp.heads import untrained
 from interp.heads.classify import classify_heads
-from interp.heads.kinds import PackedRelations, relations_of
+from interp.heads.kinds import PackedRelations, relations_of, with_kinds
 from interp.heads.measures import RelationRows
 from interp.heads.untrained import compare_with_untrained, highest_scores, monte_carlo_p, sequences_to_compare
 from interp.tasks import Dyck, Lego, Template
@@ -96,7 +96,7 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
         {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
     untrained._stored_scores.cache_clear()
     batch = task.sample(2, generator=torch.Generator().manual_seed(0))
-    found = highest_scores(model, (), task, batch, PackedRelations.of(task, batch, ["self"]), seed=3)
+    found = highest_scores(model, (), task, batch, PackedRelations.of(task, batch, ["current"]), seed=3)
     for _ in zip(range(3), found, strict=False):
         pass
     for index, weights in enumerate(seen[:3]):
@@ -166,8 +166,11 @@ def test_a_relation_is_scored_if_half_of_its_rows_have_unrelated_keys(length, sc
     """Two tokens to each side, causal: every row has related keys, and all from the fourth have unrelated ones."""
     allowed = torch.ones(1, length, length, dtype=torch.bool).tril()
     near = (torch.arange(length)[:, None] - torch.arange(length)).abs() <= 2
-    rows = RelationRows((allowed & near)[:, None], allowed, torch.ones(1, length, dtype=torch.bool))
-    assert rows.counts.flatten().tolist() == [float(scored and query >= 3) for query in range(length)]
+    real = torch.ones(1, length, dtype=torch.bool)
+    rows = RelationRows((allowed & near)[:, None], allowed, real)
+    assert rows.counted(real[:, None]).counts.flatten().tolist() == [
+        float(scored and query >= 3) for query in range(length)
+    ]
     score = rows.score(ideal_map(near, allowed)[:, None].float())
     assert bool(score.isnan().all()) != scored
 
@@ -187,7 +190,7 @@ def test_a_label_needs_more_than_its_best_position(registered_rows):
 
 
 @pytest.fixture
-def registered_rows(monkeypatch):
+def registered_rows():
     """Kinds whose last row, or last two rows, attend to position 1."""
 
     def rows_of(batch, rows):
@@ -195,11 +198,9 @@ def registered_rows(monkeypatch):
         related[:, rows, 1] = True
         return related
 
-    from interp.heads import kinds
-
     more = {"one row": lambda task, batch: rows_of(batch, (7,)), "two rows": lambda task, batch: rows_of(batch, (6, 7))}
-    monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, **more})
-    return rows_of
+    with with_kinds(more):
+        yield rows_of
 
 
 STRINGS = Template(templates=["abc -> +1", "aba -> -1"])

@@ -76,9 +76,9 @@ def test_hard_coded_heads_are_classified_as_their_kind(model):
     for layer, row in enumerate(found.label):
         assert [row[head] for head in heads_of(planted, "cls")] == ["broadcast"]
         assert [row[head] for head in heads_of(planted, "sep")] == ["broadcast"]
-        assert {row[head] for head in heads_of(planted, "convolution")} == {["self", "previous"][layer]}
+        assert {row[head] for head in heads_of(planted, "convolution")} == {["current", "previous"][layer]}
     kinds = ("association", "manipulation", "broadcast")  # of equal tokens the query itself is one, and scores as such
-    found = interp.classify_heads(planted, TASK, n=64, kinds=kinds)
+    found = interp.classify_heads(planted, TASK, n=64, kinds=kinds, queries="all")
     assert [found.label[layer][head] for layer in (0, 1) for head in heads_of(planted, "association")] == [
         "association"
     ] * 2

@@ -1,0 +1,93 @@
+"""Queries of a head that are read: those at which its output can reach a scored position."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hooks.interventions.ablation_engine import Net
+from hooks.model.attention import visible_keys
+from interp.tasks.base import Batch
+
+Queries = Literal["read", "all"]
+"""Queries at which kinds are scored."""
+ROUNDING = 1e-3
+"""Relative rounding error of attention: a uniform row attends to each of its keys with its share."""
+
+
+def real_positions(batch: Batch) -> Bool[Tensor, "batch pos"]:
+    """Positions that are no padding."""
+    if batch.attention_mask is None:
+        return torch.ones_like(batch.tokens, dtype=torch.bool)
+    return batch.attention_mask.bool()
+
+
+def scored_positions(batch: Batch) -> Bool[Tensor, "batch pos"]:
+    """Positions at which an example has a target."""
+    n_targets = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
+    n_targets.scatter_add_(1, batch.target_positions, batch.present.to(n_targets))
+    return (n_targets > 0) & real_positions(batch)
+
+
+def attended_keys(
+    pattern: Float[Tensor, "batch head query key"], n_keys: Float[Tensor, "batch query"]
+) -> Bool[Tensor, "batch query key"]:
+    """Keys to which some head of a layer attends with at least their share under uniform attention.
+
+    Args:
+        pattern: Patterns of the heads of a layer.
+        n_keys: Number of visible keys of each query.
+    """
+    return pattern.amax(1) * n_keys[..., None] >= 1 - ROUNDING
+
+
+def read_positions(
+    attended: Sequence[Bool[Tensor, "batch query key"]], scored: Bool[Tensor, "batch query"]
+) -> Bool[Tensor, "batch layer query"]:
+    """Positions at which the output of each layer is read.
+
+    The output of the last layer is read at the scored positions. That of an earlier layer is read where the next one's
+    is, since the residual stream keeps it, and at the keys to which the next layer attends from there.
+
+    Args:
+        attended: `attended_keys` of the second layer and of each later one.
+        scored: `scored_positions`.
+    """
+    layers = [scored]
+    for keys in reversed(attended):
+        from_queries = layers[0]
+        attended_from_there = (from_queries[:, None].float() @ keys.float())[:, 0] > 0
+        layers.insert(0, from_queries | attended_from_there)
+    return torch.stack(layers, 1)
+
+
+@torch.no_grad()
+def read_queries(model: Net, batch: Batch) -> Bool[Tensor, "batch layer query"]:
+    """Queries of every layer that are read: where its heads' output can reach a scored position.
+
+    Args:
+        model: Model with the heads.
+        batch: Sequences and their scored positions.
+
+    >>> import torch
+    >>> import interp
+    >>> from hooks import Transformer
+    >>> from interp.heads.queries import read_queries
+    >>> task = interp.tasks.Template(templates=["abc -> +1", "aba -> -1"])
+    >>> model = Transformer(interp.config_for(task, n_layers=2, n_heads=2, d_model=16), seed=0)
+    >>> batch = task.sample(1, generator=torch.Generator().manual_seed(0))
+    >>> read_queries(model, batch)[0, 1].tolist()  # of the last layer: the position of the answer
+    [False, False, False, True]
+    """
+    n_keys = visible_keys(model.cfg, batch.tokens, batch.attention_mask).sum(-1).float()
+    attended: dict[int, Tensor] = {}
+
+    def record(pattern: Tensor, hook) -> None:
+        attended[hook.layer()] = attended_keys(pattern, n_keys)
+
+    layers = range(1, model.cfg.n_layers)
+    with model.hooks([(f"blocks.{layer}.attn.hook_pattern", record) for layer in layers]):
+        model(batch.tokens, **batch.model_inputs())
+    return read_positions([attended[layer] for layer in layers], scored_positions(batch))

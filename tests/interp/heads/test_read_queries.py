@@ -1,0 +1,146 @@
+"""Labels of heads that matter at the queries that are read only: planted at the answer, and elsewhere."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from planted import Planted, ideal_map, only_tokens
+
+import interp
+from hooks import Transformer
+from interp.heads.classify import classify_heads
+from interp.heads.kinds import relations_of
+from interp.heads.queries import attended_keys, read_positions, read_queries, scored_positions
+from interp.tasks.base import Task
+from interp.tasks.vocab import Vocab
+
+POS = 12
+GENERAL = ("previous", "current", "first_token", "duplicate", "induction")
+
+
+@dataclass(frozen=True)
+class Lookup(Task):
+    """Random letters, of which the last occurs earlier; the answer is due at the last position. No relations."""
+
+    vocab: ClassVar = Vocab(tuple("abcdefgh"))
+    targets: ClassVar = ("answer",)
+    attention: str = "causal"
+
+    @property
+    def n_ctx(self):
+        return POS
+
+    def sample(self, n, *, generator, split="train"):
+        tokens = torch.randint(len(self.vocab), (n, POS), generator=generator)
+        place = torch.randint(1, POS - 2, (n, 1), generator=generator)
+        tokens[:, -1:] = tokens.gather(1, place)
+        return only_tokens(tokens, scored=POS - 1)
+
+
+TASK = Lookup()
+
+
+def config(n_layers=1, **sizes):
+    return interp.config_for(TASK, **{"n_layers": n_layers, "n_heads": 4, "d_model": 32, **sizes})
+
+
+def at_query(kind, query, rest):
+    """The ideal map of a kind at one query; the other rows rest on the first token, or are uniform."""
+
+    def make(batch, allowed):
+        rows = ideal_map(torch.zeros_like(allowed), allowed)
+        if rest == "first token":
+            rows = ideal_map(torch.arange(POS) == 0, allowed)
+        ideal = ideal_map(relations_of(TASK, batch, [kind])[kind], allowed)
+        return torch.where((torch.arange(POS) == query)[:, None], ideal, rows)
+
+    return make
+
+
+@pytest.mark.parametrize("rest", ["first token", "uniform"])
+@pytest.mark.parametrize("kind", GENERAL)
+def test_a_head_that_acts_at_the_answer_is_labelled(kind, rest):
+    """At one of twelve queries, in the last layer; a head of the same pattern at another query is not."""
+    plan = {(1, 0): at_query(kind, POS - 1, rest), (1, 1): at_query(kind, POS - 2, "uniform")}
+    result = classify_heads(Planted(config(2), plan), TASK, n=64)
+    assert result.label[1][0] == kind
+    assert result.score[1, 0, result.kinds.index(kind)] >= 0.99
+    assert result.why_not[1][0] == ""
+    assert {label for row in result.label for label in row} <= {kind, "unclassified", "uniform"}
+    assert result.label[1][1] not in result.kinds
+    everywhere = classify_heads(Planted(config(2), plan), TASK, queries="all", n=64)
+    assert everywhere.label[1][0] != kind or kind == rest.replace(" ", "_")
+
+
+@pytest.mark.parametrize("kind", GENERAL)
+def test_a_head_of_an_early_layer_that_acts_at_the_answer_is_labelled(kind):
+    """The later layers are untrained and read every position: the head fits its kind at the scored position alone."""
+    result = classify_heads(Planted(config(3), {(0, 2): at_query(kind, POS - 1, "uniform")}), TASK, n=64)
+    assert (result.label[0][2], result.queries[0][2]) == (kind, "scored")
+    assert {label for row in result.label for label in row} <= {kind, "unclassified", "uniform"}
+    assert "at the scored positions" in str(result)
+
+
+def test_a_head_that_no_query_relates_says_so():
+    model = Transformer(config())
+    result = classify_heads(model, TASK, n=16, kinds=["current"])
+    (row,) = result.why_not
+    assert all(text.startswith("nearest current ") for text in row)
+    assert all("at the queries that are read: below 0.3" in text for text in row)
+    assert row[0] in str(result)
+    assert row[0] in result.to_dataframe()["why_not"].tolist()
+
+
+def test_positions_that_are_read_by_hand():
+    """Three layers: the answer is at 3, the last layer attends from there to 1, and the middle one from 1 to 0."""
+    scored = torch.tensor([[False, False, False, True]])
+    keys = torch.zeros(2, 1, 4, 4, dtype=torch.bool)
+    keys[1, 0, 3, 1] = True
+    keys[0, 0, 1, 0] = True
+    keys[0, 0, 2, 2] = True  # nothing reads position 2
+    read = read_positions(list(keys), scored)
+    assert read[0].int().tolist() == [[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]]
+
+
+def test_a_key_is_attended_from_its_share_of_uniform_attention():
+    pattern = torch.tensor([[[[1.0, 0, 0], [0.5, 0.5, 0], [0.34, 0.3, 0.36]]]])
+    keys = attended_keys(pattern, torch.tensor([[1.0, 2, 3]]))
+    assert keys[0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
+
+
+def test_the_queries_that_are_read_equal_a_search_by_hand():
+    model = Transformer(config(3, attn_scale=0.3), seed=2).eval()
+    batch = TASK.sample(4, generator=torch.Generator().manual_seed(0))
+    read = read_queries(model, batch)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.tokens)
+    for row in range(4):
+        expected = {POS - 1}
+        for layer in (2, 1, 0):
+            assert read[row, layer].nonzero().flatten().tolist() == sorted(expected)
+            pattern = cache["pattern", layer][row].max(0).values
+            expected |= {k for q in expected for k in range(q + 1) if pattern[q, k] * (q + 1) >= 0.999}
+    assert scored_positions(batch).sum(1).tolist() == [1] * 4
+
+
+def test_padding_is_not_read():
+    mask = torch.ones(2, POS, dtype=torch.bool)
+    mask[:, 5:] = False
+    batch = only_tokens(torch.zeros(2, POS, dtype=torch.long), mask)
+    assert scored_positions(batch).equal(mask)
+
+
+def test_results_of_earlier_versions_load(tmp_path):
+    import json
+
+    result = classify_heads(Transformer(config()), TASK, n=16)
+    saved = result.to_dict()
+    for name in ("why_not", "queries", "read_share"):
+        saved["values"].pop(name)
+    saved = json.loads(json.dumps(saved).replace('"current"', '"self"'))
+    (tmp_path / "old.json").write_text(json.dumps(saved))
+    loaded = interp.heads.HeadPatterns.load(tmp_path / "old.json")
+    assert loaded.kinds == result.kinds
+    assert loaded.queries == (("all",) * 4,)
+    assert str(loaded)
