@@ -26,7 +26,8 @@ from interp.known_answers.lookup.task import Lookup
 EIGHTH = (0.1, 0.16)
 """Range of the share of queries for rare letters: without their head 0.5 to 0.8 of the loss that counts is lost."""
 RARE = (0.055, 0.07)
-"""Range of their share where it is an outcome: of 1,024 sequences about 60, and some 45 show a loss that counts."""
+"""Range of their share where it is an outcome. Of 1,024 sequences these are 56 to 72: with four heads 42 are enough to
+show that one is needed, and 56 or more for the tests of its label."""
 HALF = (0.53, 0.6)
 """Range of the share of queries that one head alone can answer."""
 GAIN = 3.0

@@ -57,7 +57,7 @@ def induction(generator: torch.Generator, *, decoys: bool = False) -> KnownAnswe
     truths = needed_head("previous") | needed_head("induction", layer=1)
     if decoys:
         attend_to_previous(model.block(0), task, 1)
-        attend_to_match(model.block(0), task, 2, reads="letter", rest=rest)
+        attend_to_match(model.block(0), task, 2, reads="letter", rest="uniform")
         attend_to_match(model.block(1), task, 1, reads="before", rest=rest)
         truths |= unneeded_heads("previous", [1]) | unneeded_heads("duplicate", [2])
         truths |= unneeded_heads("induction", [1], layer=1)

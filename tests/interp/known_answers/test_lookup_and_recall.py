@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from brute_force import MARGIN, Losses, check_by_brute_force
+from known_truth import check_labels
 from sampled import sampled
 
 import interp
+from interp.heads.kinds import known_kinds
 from interp.known_answers import known_answer
 from interp.known_answers.lookup.task import Lookup
 from interp.known_answers.recall.task import Recall
@@ -72,6 +74,17 @@ def test_patterns_are_what_they_look_like_where_they_are_read(name):
                 assert mass > 0.99, (answer.name, layer, head, kind, mass)
             elif truth.looks is None and kind != "previous":
                 assert mass < 0.6, (answer.name, layer, head, kind, mass)
+
+
+# Kinds of sequences with repeats are labelled where they are registered
+LABELLED = [*LOOKUP_NAMES, *(RECALL_NAMES if {"induction", "duplicate", "first_token"} <= set(known_kinds()) else [])]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", sampled(LABELLED, ["lookup mixed outcomes", "lookup reroute, unreadable"]))
+def test_heads_are_labelled_as_they_look(name, seed):
+    answer = known_answer(name, seed)
+    check_labels(answer, n=64)
 
 
 def related_by_kind(task, batch):
