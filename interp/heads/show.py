@@ -46,7 +46,8 @@ def show_attention(
         task: Source of sequences and relations.
         examples: A batch to show, or the number of held-out sequences to sample.
         heads: The (layer, head) to show, default: all.
-        patterns: Result of `classify_heads`, whose labels are shown next to the heads (canvas viewer).
+        patterns: Result of `classify_heads`, whose labels are shown next to the heads, and why a head has none (canvas
+            viewer).
         other_model: A model with the same numbers of layers and heads, such as another seed or checkpoint: its patterns
             on the same sequences are shown next to it, with the difference (canvas viewer).
         viewer: `canvas` (grid of heads and a panel, several sequences, relations to outline), or `circuitsvis` (one
@@ -98,11 +99,12 @@ def show_attention(
     page = {"title": f"attention of {len(names)} heads", "identity": page_identity(model, task, seed=seed)}
     if viewer == "circuitsvis":
         return circuitsvis_page(page_examples[0], heads=names, causal=model.cfg.attention == "causal", **page)
-    labels = [""] * len(names)
+    labels, notes = [""] * len(names), [""] * len(names)
     if patterns is not None:
         labels = [patterns.label[layer][head] for layer, head in shown_heads]
+        notes = [patterns.why_not[layer][head] for layer, head in shown_heads]
     columns = model.cfg.n_heads if heads is None else min(len(names), MOST_COLUMNS)
-    return canvas_page(page_examples, heads=names, labels=labels, columns=columns, **page)
+    return canvas_page(page_examples, heads=names, labels=labels, notes=notes, columns=columns, **page)
 
 
 def _comparable(other_model: AnyModel, model: Net) -> Net:

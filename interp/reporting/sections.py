@@ -131,7 +131,8 @@ def example_section(run: TrainingRun, task: Task) -> Section:
 
 def heads_section(patterns: HeadPatterns) -> Section:
     """Label, score, interval and p value of every head."""
-    rows: Rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
+    columns = ("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")
+    rows: Rows = [(*columns, "why no label")]
     for layer, row in enumerate(patterns.label):
         for head, label in enumerate(row):
             # the kind of its label, or else the nearest
@@ -147,10 +148,12 @@ def heads_section(patterns: HeadPatterns) -> Section:
                 patterns.entropy[layer, head],
                 patterns.moved[layer, head],
             ]
-            rows.append((f"{layer}.{head}", label + nearest, score, p, *(f"{value:.2f}" for value in measures)))
+            numbers = [f"{value:.2f}" for value in measures]
+            rows.append((f"{layer}.{head}", label + nearest, score, p, *numbers, patterns.why_not[layer][head]))
     text = (
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
-        "its attention. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
+        "its attention, at the queries that are read: those whose output can reach a scored position, or all in older "
+        "results. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
         f"at most {patterns.alpha:g}, if its 95 % interval over {patterns.n} sequences is above 0.3, and if it passes "
         f"a comparison with {patterns.n_untrained} untrained models (column untrained: their highest score) that at "
         f"most {patterns.level:.0%} of untrained models pass. Value-weighted: the score with attention weighted by the "

@@ -191,8 +191,8 @@ class Task:
     def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it; default: none.
 
-        Heads are classified by them, besides relations of position. `interp.heads.kinds` knows `same_token`,
-        `same_clause` and `special`, among others; `interp.heads.register_kind` adds kinds.
+        Heads are classified by them, besides relations of position and tokens. `interp.heads.kinds` knows `same_token`,
+        `same_clause` and `special`, among others; any other relation is a kind of its own name.
         """
         return {}
 

@@ -139,13 +139,13 @@ function roomForMap() {  // pixels of a map that fits into the panel
   return Math.min(width, besideFinding, hasTwoModels ? ofTwoMaps : height);
 }
 function drawPanel() {
-  const { name, label } = meta.heads[chosenHead], { block } = sequence();
+  const { name, label, note } = meta.heads[chosenHead], { block } = sequence();
   byId("name").textContent = `head ${name}${label ? ` · ${label}` : ""}`;
   drawFinding();
   let legend = "Darker: more attention; columns are keys, rows are queries.";
   if (hasTwoModels) legend = "Darker: more attention. Difference: red where the second attends more, blue where less.";
   if (block > 1) legend += ` One cell is ${block} by ${block} tokens and shows the largest weight.`;
-  byId("legend").textContent = legend;
+  byId("legend").textContent = note ? `Why no label: ${note}. ${legend}` : legend;
   panelLayout = layoutFor(roomForMap());
   panel.querySelectorAll(".maps canvas").forEach(drawMap);
 }
@@ -284,6 +284,7 @@ function addThumbnail(head, index) {
   figure.tabIndex = 0;
   figure.setAttribute("role", "button");
   caption.textContent = caption.title = head.label ? `${head.name} ${head.label}` : head.name;
+  if (head.note) caption.title += `: ${head.note}`;
   figure.setAttribute("aria-label", `head ${caption.textContent}`);
   figure.append(canvas, caption);
   if (meta.findings.length) {

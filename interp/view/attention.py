@@ -118,6 +118,7 @@ def canvas_page(
     labels: Sequence[str],
     columns: int,
     title: str,
+    notes: Sequence[str] = (),
     findings: Sequence[Finding] = (),
     identity: PageIdentity | None = None,
 ) -> AttentionPage:
@@ -133,6 +134,7 @@ def canvas_page(
         labels: Label after each name, or an empty string.
         columns: Heads per row of the grid.
         title: Heading of the page.
+        notes: Why each head has no label, or an empty string; or nothing.
         findings: What is known about each head, or nothing.
         identity: What the page is about and how it was made.
 
@@ -152,7 +154,10 @@ def canvas_page(
         thumbnail = SMALL
     # what the script of the page reads
     meta = {
-        "heads": [{"name": name, "label": label} for name, label in zip(heads, labels, strict=True)],
+        "heads": [
+            {"name": name, "label": label, "note": note}
+            for name, label, note in zip(heads, labels, notes or [""] * len(heads), strict=True)
+        ],
         "findings": [asdict(finding) for finding in findings],
         "columns": columns,
         "models": models,

@@ -35,9 +35,8 @@ def read_compiled(path: str | Path) -> KnownAnswer:
     A pack is two files, `NAME.json` with sizes and names and `NAME.npz` with plain arrays. Nothing is executed, and
     every array is checked against the sizes before it is read.
 
-    `task.relations` has the keys to which each head attends by the program, as `selector_1`, `selector_2`, ... To have
-    heads labelled by them, register them: `register_kind("selector_1", lambda task, batch:
-    task.relations(batch).get("selector_1"))`.
+    `task.relations` has the keys to which each head attends by the program, as `selector_1`, `selector_2`, ..., which
+    are kinds of head of this task.
 
     Args:
         path: One of the two files, or their common name without an ending.

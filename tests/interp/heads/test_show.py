@@ -1,5 +1,7 @@
 """Attention pages of models: choice of viewer, patterns, labels and error texts."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -97,3 +99,12 @@ def test_errors(tiny, as_a_user, settings, words):
     model = Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=2))
     with pytest.raises(ValueError, match=words):
         interp.show_attention(model, tiny, **settings)
+
+
+def test_the_page_says_why_a_head_has_no_label(tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=1, n_heads=2, d_model=8))
+    patterns = interp.classify_heads(model, tiny, n=16)
+    page = interp.show_attention(model, tiny, examples=1, patterns=patterns)
+    for note in patterns.why_not[0]:
+        assert "below 0.3" in note
+        assert json.dumps(note)[1:-1] in page.html
