@@ -16,6 +16,7 @@ from interp.auditing.records import head_verdicts, set_costs
 from interp.auditing.result import AuditResult
 from interp.auditing.sets import effects_of_sets, find_sets, undecided_sets
 from interp.auditing.significance import GrowingEvidence, corrections, planned_looks
+from interp.auditing.strata import StratumCost, costs_of_audit, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.progress import Count
@@ -90,7 +91,7 @@ def audit(
         experiments, judged = choose_outcomes(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
         heads = experiments.heads
         n_first = len(experiments.batch)
-        batches = [experiments.batch]
+        runs = [experiments]
         count.advance()
 
         # 2. Labels: what each head looks like
@@ -136,7 +137,7 @@ def audit(
                     task, size - evidence.n, generator=derived_generator(seed, "audit", size), split="test"
                 )
                 experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
-                batches.append(batch)
+                runs.append(experiments)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
                 still_tested = {head: label for head, label in tested_labels.items() if head in undecided}
                 # The same experiments, which extend the evidence
@@ -145,6 +146,12 @@ def audit(
                 on_sets = effects_of_sets(experiments, sets, judged.indices, pairs=pairs, cancelling=cancelling)
                 evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
             count.advance()
+
+        # 6. Losses within strata of the sequences, also those of the largest harmless set
+        strata = strata_of(task, runs, judged.indices)
+        in_strata: tuple[StratumCost, ...] = ()
+        if not judged.at_chance:
+            in_strata = costs_of_audit(runs, strata, judged.indices, evidence, sets.largest_harmless, alpha=alpha)
     return AuditResult(
         heads=head_verdicts(heads, patterns, evidence, facts_about),
         kinds=patterns.kinds,
@@ -156,10 +163,11 @@ def audit(
         exact=sets.exact,
         largest_harmless=sets.largest_harmless,
         smallest_costly=sets.smallest_costly,
-        warnings=judged.warnings,
+        warnings=(*judged.warnings, *stratum_warnings(in_strata, strata, evidence, heads, alpha=alpha)),
+        strata=in_strata,
         alpha=alpha,
         n=evidence.n,
-        n_distinct=len({key for batch in batches for key in batch.input_keys()}),
+        n_distinct=len({key for run in runs for key in run.batch.input_keys()}),
         n_looks=len(looks),
     )
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hooks.interventions.ablation_engine import Head
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
 from interp.auditing.sentences import name_of, sentence, verdict_summary
+from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.inputs import repeats_text
 from interp.core.results import Result, count_range
@@ -67,6 +68,8 @@ class AuditResult(Result):
     """Planned number of looks at growing numbers of sequences."""
     n_seeds: int = 0
     """Number of models of other seeds behind `seeds_agree`."""
+    strata: tuple[StratumCost, ...] = ()
+    """Accuracy lost within strata of the sequences (`Task.strata`), for each head and for `largest_harmless`."""
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +77,7 @@ class AuditResult(Result):
         values = super()._combine_former_fields(values)
         if "smallest_harmful" in values:
             values["smallest_costly"] = values.pop("smallest_harmful")
+        values.setdefault("strata", ())
         return values
 
     @classmethod
@@ -84,6 +88,8 @@ class AuditResult(Result):
             return tuple(HeadVerdict(**{**head, "costs": _restored_costs(head["costs"])}) for head in value)
         if name == "sets":
             return tuple(SetCost(**{**heads, "cost": InterventionCost(**heads["cost"])}) for heads in value)
+        if name == "strata":
+            return tuple(StratumCost(**cost) for cost in value)
         return value
 
     def of(self, verdict: str) -> tuple[Head, ...]:
@@ -150,6 +156,16 @@ class AuditResult(Result):
         if self.n_seeds:
             columns["seeds_agree"] = [head.seeds_agree for head in self.heads]
         return pd.DataFrame(columns | {"n": [head.n for head in self.heads]})
+
+    def strata_to_dataframe(self) -> "pd.DataFrame":
+        """One row per head, or set of heads, and stratum: accuracy within the stratum, what the removal costs there,
+        and the number of sequences behind it."""
+        import pandas as pd
+
+        names = [field.name for field in fields(StratumCost)]
+        columns: dict[str, Any] = {name: [getattr(cost, name) for cost in self.strata] for name in names}
+        columns["heads"] = [" ".join(map(name_of, heads)) for heads in columns["heads"]]
+        return pd.DataFrame(columns)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Score against the cost of removing the head, and the verdict of each head by layer."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from interp.view.page import Section
 
 AttentionKind = Literal["causal", "bidirectional"]
+MOST_STRATA = 16
+"""Possible answers up to which each is a stratum: of 256 sequences, 16 for each of as many frequent answers, of which a
+loss of everything can still be shown."""
 AnyTask = TypeVar("AnyTask", bound="Task")
 IS_A_TASK = "give an object whose class derives from interp.tasks.Task."
 
@@ -68,7 +71,11 @@ class Task:
 
     def _sample_some_split(self, n: int) -> Batch:
         """Training examples, always the same; if there are none, those of another split."""
-        split: Split = next((split for split in SPLITS if can_sample(self, split)), "train")
+        for split in SPLITS:
+            if can_sample(self, split):
+                break
+        else:
+            split = "train"
         return sample_split(self, n, generator=torch.Generator().manual_seed(0), split=split)
 
     @default
@@ -195,6 +202,21 @@ class Task:
         `same_clause` and `special`, among others; any other relation is a kind of its own name.
         """
         return {}
+
+    def strata(self, batch: Any) -> dict[str, Bool[Tensor, "batch *outcome"]]:
+        """Kinds of examples within which an audit also measures what heads cost: for each name, the examples.
+
+        A mask (batch, outcome) selects other examples for each outcome. Every batch has every name. Default: a stratum
+        for each correct answer, if at most 16 are possible and outcomes are targets; else none.
+        """
+        if len(self.answer_names) > MOST_STRATA or batch.labels.shape[1] != len(self.outcomes):
+            return {}
+        strata: dict[str, Bool[Tensor, "batch *outcome"]] = {}
+        for answer, name in enumerate(self.answer_names):
+            has_answer = (batch.labels == answer) & batch.present
+            key = f"answer {name}"
+            strata[key] = strata[key] | has_answer if key in strata else has_answer  # answers may look the same
+        return strata
 
     def places(self, batch: Any) -> dict[str, Int[Tensor, "batch position"]]:
         """Positions with the same role in every example, by name of the role; -1 where an example has none.

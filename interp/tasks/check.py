@@ -67,6 +67,7 @@ def check_task(task: Task, *, splits: Sequence[Split] = SPLITS) -> None:
     n_scored = min(16, max(1, MOST_LOGITS // (task.n_ctx * task.d_vocab_out)))
     small_batch = batches[first_split].select(slice(0, n_scored))
     _check_relations(task, small_batch)
+    _check_strata(task, small_batch)
     _check_probe_labels(task, small_batch)
     _check_scores(task, small_batch)
     # what a curriculum and a manifest need
@@ -226,6 +227,19 @@ def _check_relations(task: Task, batch: Batch) -> None:
             raise _fault(task, "relations", finding, f"(batch, query, key), here {(n, pos, pos)}")
         if relation.dtype != torch.bool:
             raise _fault(task, "relations", f"gives {name!r} of type {relation.dtype}", "torch.bool")
+
+
+def _check_strata(task: Task, batch: Batch) -> None:
+    n, n_outcomes = len(batch), len(task.outcomes)
+    strata = task.strata(batch)
+    if not isinstance(strata, Mapping):
+        raise _fault(task, "strata", f"gives a {type(strata).__name__}", "a dict of masks by name")
+    for name, members in strata.items():
+        if tuple(members.shape) not in ((n,), (n, n_outcomes)):
+            finding = f"gives {name!r} of shape {tuple(members.shape)}"
+            raise _fault(task, "strata", finding, f"(batch,) or (batch, outcome), here {(n,)} or {(n, n_outcomes)}")
+        if members.dtype != torch.bool:
+            raise _fault(task, "strata", f"gives {name!r} of type {members.dtype}", "torch.bool")
 
 
 def _check_probe_labels(task: Task, batch: Batch) -> None:
