@@ -194,11 +194,12 @@ def _measure_chunk(
     anywhere = rows.counted(real_positions(chunk)[:, None])
     for layer, query_sets in zip(layers, sets_by_layer, strict=True):
         counted = rows.counted(query_sets)
+        score = counted.scaled(layer["mass"])
         by_layer.append(
             {
-                "score": counted.scaled(layer["mass"]),
+                "score": score,
                 "null_variance": counted.null_variance(layer["row_variance"]),
-                "score_anywhere": anywhere.scaled(layer["mass"]),
+                "score_anywhere": score if queries == "all" else anywhere.scaled(layer["mass"]),
                 "value_weighted": counted.scaled(layer["value_weighted_mass"]),
                 "uniformity": rows.uniformity(layer["excess"], query_sets[:, 0]),
                 "entropy": layer["entropy"],
