@@ -240,3 +240,20 @@ def test_the_number_of_untrained_models_follows_level_and_size(monkeypatch):
     assert number() == 5
     monkeypatch.setattr(untrained, "PARAMETERS", 5)
     assert number() == 1
+
+
+def test_a_common_kind_hides_no_head_of_another_kind_once_the_model_passes():
+    """Of 99 untrained models one has a rare high score on the second kind, above every standardised score of head 1."""
+    highest = np.zeros((99, 3))
+    highest[:50, 0] = 0.5  # the first kind is common, so that its spread is wide
+    highest[0, 1] = 0.9
+    scores = np.array([[[0.7, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    least = np.array([0.3, 0.3, 0.9])
+    settings = {"highest": iter(highest), "n_models": 99, "alpha": 0.01}
+    found = compare_with_untrained(scores, scores > 0, least, **settings)
+    assert monte_carlo_p(scores[..., :-1], highest[:, :-1], least[:-1])[0, 0, 0] > 0.01
+    assert found.p[0, 0, 0] == found.p[0, 1, 1] == 0.01
+    # Without the second head no candidate passes, and the first has no label
+    alone = scores * np.array([1.0, 0.0])[:, None]
+    found = compare_with_untrained(alone, alone > 0, least, **settings | {"highest": iter(highest)})
+    assert found.p[0, 0, 0] > 0.01
