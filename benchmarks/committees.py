@@ -118,7 +118,7 @@ def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) 
 
     def experiments(n: int, split: Split) -> HeadExperiments:
         batch = task.sample(n, generator=derived_generator(seed, "sets of committees", split), split=split)
-        return HeadExperiments(model, task, batch, seed, keep=True)
+        return HeadExperiments(model, task, batch, seed)
 
     search = experiments(N_SEARCH, "validation")
     main = experiments(4 * N_SEARCH, "test")
@@ -129,4 +129,4 @@ def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) 
     accuracy_drops = main.removed([(head,) for head in main.heads]).sum(0) / total
     needed = [head for head, row in zip(main.heads, accuracy_drops, strict=True) if (row > threshold).any()]
     outcomes = [index for index, drop in enumerate(threshold) if drop > 0]
-    return find_sets(search, needed, outcomes, threshold[outcomes], most_exact=most_exact)
+    return find_sets(search, needed, outcomes, threshold[outcomes], further=main, most_exact=most_exact)

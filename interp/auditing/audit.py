@@ -2,23 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS
+from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
 from interp.auditing.outcomes import choose_outcomes
-from interp.auditing.records import head_verdicts, set_costs
+from interp.auditing.records import HeadVerdict, head_verdicts, set_costs
 from interp.auditing.result import AuditResult
 from interp.auditing.sets import effects_of_sets, find_sets, undecided_sets
-from interp.auditing.significance import GrowingEvidence, corrections, planned_looks
-from interp.auditing.strata import StratumCost, costs_of_audit, strata_of, stratum_warnings
+from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
+from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.page_identity import quantity
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
@@ -30,6 +32,12 @@ from interp.tasks.splits import sample_split
 
 SEARCHED = 4
 """Sets of heads are searched for on a separate batch, smaller by this factor."""
+CONFIRMED = 128
+"""Number of further sequences on which the sets that were found must cost accuracy too."""
+SEQUENCES_OF_LABELS = 256
+"""Least number of sequences behind the labels, with `n="enough"`."""
+LEAST_SEARCHED = 64
+"""Least number of sequences of that batch: a loss of half the threshold is then above its noise."""
 
 
 @checks_types
@@ -38,8 +46,9 @@ def audit(
     model: AnyModel,
     task: Task,
     *,
-    n: int | Literal["enough"] = 256,
-    limit: int = 1024,
+    n: int | Literal["enough"] = "enough",
+    limit: int = 4096,
+    seconds: float | None = 60.0,
     alpha: float = 0.01,
     outcomes: Sequence[str] | None = None,
     at_chance: bool = False,
@@ -47,22 +56,24 @@ def audit(
 ) -> AuditResult:
     """Decide for every head whether it does what it looks like.
 
-    The verdicts are faithful, misleading, hidden, idle, redundant and undecided. For each head the audit measures its
-    label (`classify_heads`); its score with each key weighted by the norm of what it writes; and the accuracy lost when
-    its output is replaced by zero, its mean or another sequence's, its pattern by a uniform one, a random one, the
-    ideal map of its label, its attention to the keys of its label only, or one wrong key, or the values at the keys of
-    its label by values of other sequences. It searches for sets of heads that are needed together though none is
-    alone, and for sets that are harmless though some are needed alone. docs/audit.md states every rule and threshold.
-    Models of other seeds: `AuditResult.with_other_seeds`.
+    The verdicts are faithful, misleading, hidden, redundant, marginal, idle and undecided. For each head the audit
+    measures its label (`classify_heads`); its score with each key weighted by the norm of what it writes; and the
+    accuracy lost when its output is replaced by zero, its mean or another sequence's, its pattern by a uniform one, a
+    random one, the ideal map of its label, its attention to the keys of its label only, one wrong key or its pattern of
+    another sequence, or the values at the keys of its label by values of other sequences. It searches for sets of heads
+    that share their work, and for sets of needed heads that are harmless together. docs/audit.md states every rule and
+    threshold. Models of other seeds: `AuditResult.with_other_seeds`.
 
     Args:
         model: Model to audit. It is not changed.
         task: Source of sequences, relations and correct answers.
         n: Number of held-out sequences, the independent units of every interval and p value. In a task with few inputs
-            sequences repeat, and verdicts hold for these inputs only. "enough": look after 256 sequences, then double
-            the number for the undecided heads until all are decided or `limit` is reached; the level is that of all
-            looks together.
+            sequences repeat, and verdicts hold for these inputs only. "enough": look after 128 sequences, then double
+            the number for the undecided heads until all are decided, or `limit` or `seconds` are reached; the level is
+            that of all looks together.
         limit: Largest number of sequences with `n="enough"`.
+        seconds: Wall time with `n="enough"`: a look that would end later is not begun, and a warning says so. The
+            number of sequences then depends on the machine. If None, time is no limit.
         alpha: Level of all verdicts of an audit together (Bonferroni), and of labels.
         outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
             model is far enough above chance for n sequences.
@@ -85,7 +96,10 @@ def audit(
     check_task(task, splits=("validation", "test"))
     model = prepare_model(model, "audit", task)
     check_level(alpha)
+    if seconds is not None:
+        check_number("seconds", seconds, above=0)
     looks = planned_looks(n, limit)
+    started = perf_counter()
     with Count("auditing heads", 2 + len(looks)) as count:
         # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
         experiments, judged = choose_outcomes(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
@@ -95,20 +109,24 @@ def audit(
         count.advance()
 
         # 2. Labels: what each head looks like
-        patterns = classify_heads(model, task, n=n_first, alpha=alpha, seed=seed)
+        n_labels = max(n_first, SEQUENCES_OF_LABELS) if n == "enough" else n_first
+        patterns = classify_heads(model, task, n=n_labels, alpha=alpha, seed=seed)
         labels = _kinds_of_labelled_heads(patterns)
         count.advance()
 
         # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
+        experiments_started = perf_counter()
         on_heads = experiments.effects(ON_ALL_HEADS, labels)
         loss = on_heads.mean("mean")[:, judged.indices]
         tested_labels = labels_to_test(labels, heads, loss, judged.threshold)
         on_heads |= experiments.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
+        seconds_per_head = (perf_counter() - experiments_started) / (n_first * len(heads))
 
         # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
-        search = _experiments_for_search(model, task, n_first, seed)
-        sets = find_sets(search, needed, judged.indices, judged.threshold)
+        search = _experiments_for_search(model, task, max(LEAST_SEARCHED, n_first // SEARCHED), seed)
+        further = _experiments_for_search(model, task, CONFIRMED, seed)
+        sets = find_sets(search, needed, judged.indices, judged.threshold, further=further)
         on_sets = effects_of_sets(
             experiments, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling
         )
@@ -119,18 +137,23 @@ def audit(
         evidence = GrowingEvidence.of(effects, judged.threshold, looks=looks, factors=factors)
         facts_about = partial(
             facts_about_heads,
-            heads=heads,
+            heads={head: head in labels for head in heads},
             sets=sets,
-            labelled=labels,
+            strata={},
             doubtful=doubtful_heads(on_heads, heads, judged.too_few),
             at_chance=judged.at_chance,
             alpha=alpha,
         )
 
         # With n="enough": steps 3 to 5 again on further sequences, for the heads that these may decide
+        undecided, still_tested = heads, heads
         for size in looks:
-            facts_by_head = dict(zip(heads, facts_about(evidence.p), strict=True))
-            undecided = {head for head, facts in facts_by_head.items() if decide(facts).is_open}
+            # Who was left out once is left out again: all sequences so far are behind a p value
+            facts_by_head = zip(heads, facts_about(evidence.p, losses=evidence.losses), strict=True)
+            undecided = [head for head, facts in facts_by_head if head in undecided and decide(facts).is_open]
+            seconds_of_look = seconds_per_head * (size - evidence.n) * len(undecided)
+            if seconds is not None and perf_counter() + seconds_of_look > started + seconds:
+                break
             if size > evidence.n and undecided:
                 # Further sequences, and the labels and sets that are still open
                 batch = sample_split(
@@ -139,10 +162,16 @@ def audit(
                 experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
                 runs.append(experiments)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
-                still_tested = {head: label for head, label in tested_labels.items() if head in undecided}
-                # The same experiments, which extend the evidence
-                on_heads = experiments.effects(ON_ALL_HEADS, labels, heads=undecided)
-                on_heads |= experiments.effects(LABEL_TESTS, still_tested, heads=still_tested)
+                # Experiments that extend the evidence; of a head that does nothing alone only its sets are open
+                does_nothing = set()
+                is_harmless = on_every_outcome(evidence.p.harmless["mean"], alpha)
+                for head, is_shown, losses in zip(heads, is_harmless, evidence.losses.tolist(), strict=True):
+                    if is_shown and max(losses) <= LITTLE:
+                        does_nothing.add(head)
+                still_tested = [head for head in still_tested if head in undecided and head not in does_nothing]
+                still_labelled = [head for head in still_tested if head in tested_labels]
+                on_heads = experiments.effects(ON_UNDECIDED_HEADS, labels, heads=still_tested)
+                on_heads |= experiments.effects(LABEL_TESTS, tested_labels, heads=still_labelled)
                 on_sets = effects_of_sets(experiments, sets, judged.indices, pairs=pairs, cancelling=cancelling)
                 evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
             count.advance()
@@ -152,8 +181,13 @@ def audit(
         in_strata: tuple[StratumCost, ...] = ()
         if not judged.at_chance:
             in_strata = costs_of_audit(runs, strata, judged.indices, evidence, sets.largest_harmless, alpha=alpha)
+        needed_in_strata = {}
+        for head, cost in heads_needed_in_strata(in_strata, alpha=alpha).items():
+            needed_in_strata[head] = judged.names.index(cost.outcome), cost.stratum
+        facts_about = partial(facts_about, strata=needed_in_strata)
+        head_records = head_verdicts(heads, patterns, evidence, facts_about, sets=sets, outcomes=judged.names)
     return AuditResult(
-        heads=head_verdicts(heads, patterns, evidence, facts_about),
+        heads=head_records,
         kinds=patterns.kinds,
         interventions=INTERVENTIONS,
         outcomes=judged.names,
@@ -163,13 +197,35 @@ def audit(
         exact=sets.exact,
         largest_harmless=sets.largest_harmless,
         smallest_costly=sets.smallest_costly,
-        warnings=(*judged.warnings, *stratum_warnings(in_strata, strata, evidence, heads, alpha=alpha)),
+        warnings=(
+            *judged.warnings,
+            *_why_undecided(head_records, evidence, n, limit),
+            *stratum_warnings(in_strata, strata, evidence, heads, alpha=alpha),
+        ),
         strata=in_strata,
         alpha=alpha,
         n=evidence.n,
         n_distinct=len({key for run in runs for key in run.batch.input_keys()}),
         n_looks=len(looks),
     )
+
+
+def _why_undecided(
+    heads: Sequence[HeadVerdict], evidence: GrowingEvidence, n: int | Literal["enough"], limit: int
+) -> tuple[str, ...]:
+    """Why an audit that could have grown stopped before every head was decided."""
+    undecided = [
+        head for head in heads if head.verdict == "undecided" and head.reason not in ("nothing to lose", "left out")
+    ]
+    if n != "enough" or not undecided:
+        return ()
+    bound = f"limit={limit}" if evidence.n >= limit else "the time (seconds)"
+    sizes = [head.n_to_decide for head in undecided]
+    outlook = "many more would not decide all of them"
+    if None not in sizes:
+        outlook = f"about {max(size for size in sizes if size):,} would decide them"
+    heads_in_words = quantity(len(undecided), "head")
+    return (f"{heads_in_words} undecided after {evidence.n:,} sequences, where {bound} ended the audit: {outlook}.",)
 
 
 def _kinds_of_labelled_heads(patterns: HeadPatterns) -> dict[Head, str]:
@@ -188,13 +244,12 @@ def labels_to_test(
     loss: Float[np.ndarray, "head outcome"],
     threshold: Float[np.ndarray, " outcome"],
 ) -> dict[Head, str]:
-    """Labels of heads whose removal costs at least half a threshold: no verdict depends on those of the others."""
-    may_be_needed = {head for head, row in zip(heads, loss, strict=True) if (row >= threshold / 2).any()}
+    """Labels of heads whose removal costs more than a little: that others are needed can hardly be shown later."""
+    may_be_needed = {head for head, row in zip(heads, loss, strict=True) if (row >= LITTLE * threshold).any()}
     return {head: label for head, label in labels.items() if head in may_be_needed}
 
 
 def _experiments_for_search(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
-    """Experiments on the sequences on which sets are searched."""
-    generator = derived_generator(seed, "search")
-    batch = sample_split(task, max(32, n // SEARCHED), generator=generator, split="validation")
-    return HeadExperiments(model, task, batch, seed, keep=True)
+    """Experiments on n sequences, on which sets are searched or found again."""
+    batch = sample_split(task, n, generator=derived_generator(seed, "search", n), split="validation")
+    return HeadExperiments(model, task, batch, seed)

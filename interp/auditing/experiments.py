@@ -13,9 +13,16 @@ from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every
 from hooks.interventions.replacements import Replacement
 from hooks.model.attention import visible_keys
 from interp.auditing.interventions import (
+    POOLED_CELLS,
+    POOLED_PATTERNS,
+    PatternPool,
     ValuePool,
+    described_and_differing,
+    pattern_pool,
     pattern_replacements,
     random_numbers,
+    random_orders,
+    resampled_pattern,
     resampled_values,
     usual_tokens,
     value_pool,
@@ -28,6 +35,10 @@ from interp.tasks.base import Batch, Score, Task
 
 CleanRun = tuple[Batch, slice, AblationEngine]
 """A chunk of the sequences, its rows among all of them, and the clean run from which interventions are computed."""
+
+
+MOST_KEPT = 2**26
+"""Most activations of clean runs that are kept: a quarter of a gigabyte in single precision."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,11 @@ class Effects:
         return Effects(self.total, {**self.drop, **effects.drop})
 
     def followed_by(self, later: "Effects") -> "Effects":
-        """Effects of the same interventions on these and further sequences."""
-        drop = {name: np.concatenate([self.drop[name], values]) for name, values in later.drop.items()}
+        """Effects on these and further sequences; NaN where an intervention was not tried on the further ones."""
+        drop = {}
+        for name, values in self.drop.items():
+            further = later.drop.get(name, np.full((later.n_sequences, *values.shape[1:]), np.nan))
+            drop[name] = np.concatenate([values, further])
         return Effects(np.concatenate([self.total, later.total]), drop)
 
     def n(self, name: str) -> np.ndarray:
@@ -75,8 +89,6 @@ class HeadExperiments:
     batch: Batch
     seed: int
     """Determines references and random rows."""
-    keep: bool = False
-    """Keep the clean run of every chunk for further calls; the batch must be small."""
     first: int = 0
     """Number of sequences in earlier batches; with it, random draws differ from those for earlier batches."""
 
@@ -102,7 +114,8 @@ class HeadExperiments:
         Args:
             interventions: Names from `INTERVENTIONS`.
             labels: Kind that each labelled head is labelled with: decides which rows of its pattern are replaced.
-            heads: Heads to intervene on; if None, all. Interventions that test a label need labelled heads.
+            heads: Heads to intervene on; if None, all. Interventions that test a label need labelled heads, and
+                `resampled_pattern` a kind whose keys are others in other sequences.
         """
         total = self.score.total.double().numpy()
         shape = (len(self.batch), len(self.heads), total.shape[1])
@@ -112,12 +125,16 @@ class HeadExperiments:
 
         # From one clean run of a chunk, run every intervention on every head
         replacements_on = self._replacements(interventions, labels)
+        varying = self._heads_of_varying_kinds(labels) if "resampled_pattern" in interventions else set()
         n_chunks = -(-len(self.batch) // self._chunk_size)
         for chunk, rows, engine in counted("replacing heads", self._clean_runs(), total=n_chunks):
             right = self.task.score(engine.logits, chunk).right.double()
             new = replacements_on(chunk, rows)
             for name in interventions:
-                for head, logits in engine.each_head(new[name], heads):
+                tried = self.heads if heads is None else heads
+                if name == "resampled_pattern":
+                    tried = [head for head in tried if head in varying]
+                for head, logits in engine.each_head(new[name], tried):
                     right_after = self.task.score(logits, chunk).right.double()
                     drop[name][rows, self.heads.index(head)] = (right - right_after).numpy()
         return Effects(total, drop)
@@ -155,7 +172,11 @@ class HeadExperiments:
         return max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
 
     def _clean_runs(self) -> Iterable[CleanRun]:
-        return self._kept_runs if self.keep else self._run()
+        """The clean run of every chunk, kept for further calls if all of them are small enough."""
+        batch, pos = self.batch.tokens.shape
+        cfg = self.model.cfg
+        activations_of_token = cfg.n_layers * (3 * cfg.d_model + cfg.n_heads * pos)
+        return self._kept_runs if batch * pos * activations_of_token <= MOST_KEPT else self._run()
 
     @cached_property
     def _kept_runs(self) -> list[CleanRun]:
@@ -177,16 +198,21 @@ class HeadExperiments:
         relations = PackedRelations.of(self.task, self.batch, kinds).on
         usual = self._usual_tokens(kinds)
         removals = {name: self._removal(name) for name in REMOVALS if name in interventions}
-        pool = self._value_pool(labels) if "resampled_values" in interventions else None
+        values = self._value_pool(labels) if "resampled_values" in interventions else None
+        patterns = self._pattern_pool(labels) if "resampled_pattern" in interventions else None
 
         def replacements_on(chunk: Batch, rows: slice) -> dict[str, Replacement]:
             related = dict(zip(kinds, relations(rows).unbind(1), strict=True))
             first = self.first + rows.start
             new = pattern_replacements(self.model, chunk, related, labels, usual=usual, seed=self.seed, first=first)
             new |= {name: removal(rows) for name, removal in removals.items()}
-            if pool is not None:
+            if values is not None:
                 random = random_numbers(chunk, self.seed, first)
-                new["resampled_values"] = resampled_values(pool, related, labels, random)
+                new["resampled_values"] = resampled_values(values, related, labels, random)
+            if patterns is not None:
+                visible = visible_keys(self.model.cfg, chunk.tokens, chunk.attention_mask)
+                draws = random_orders(patterns.n_draws, chunk, self.seed, first)
+                new["resampled_pattern"] = resampled_pattern(patterns, related, visible, labels, draws)
             return new
 
         return replacements_on
@@ -211,6 +237,46 @@ class HeadExperiments:
         related = dict(zip(kinds, torch.cat(to_some_query).unbind(1), strict=True))
         reference = HeadExperiments(self.model, self.task, batch, self.seed)
         return value_pool(reference._run(), related, labels, seed=self.seed)
+
+    @cached_property
+    def _pattern_reference(self) -> Batch:
+        """The sequences from which patterns are drawn."""
+        batch = reference_batch(self.task, self.seed)
+        cells = len(self.heads) * batch.tokens.shape[1] ** 2
+        return batch.select(slice(max(2, min(POOLED_PATTERNS, POOLED_CELLS // cells))))
+
+    def _related_in_reference(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "draw query key"]]:
+        """Visible related keys of each query in the sequences from which patterns are drawn, for each kind.
+
+        Queries that are padding count as related to all keys, so that no row is drawn from behind the end of a sequence.
+        """
+        batch = self._pattern_reference
+        visible = visible_keys(self.model.cfg, batch.tokens, batch.attention_mask)
+        names = kinds_of(self.task, batch, kinds)
+        related = related_keys(self.task, batch, names) & visible[:, None]
+        if batch.attention_mask is not None:
+            related |= ~batch.attention_mask.bool()[:, None, :, None]
+        return dict(zip(names, related.unbind(1), strict=True))
+
+    def _pattern_pool(self, labels: Mapping[Head, str]) -> PatternPool:
+        """Patterns of labelled heads in reference sequences."""
+        related = self._related_in_reference(sorted(set(labels.values())))
+        reference = HeadExperiments(self.model, self.task, self._pattern_reference, self.seed)
+        return pattern_pool(reference._run(), related, labels)
+
+    def _heads_of_varying_kinds(self, labels: Mapping[Head, str]) -> set[Head]:
+        """Labelled heads whose related keys differ between sequences, for at least half of the described queries."""
+        kinds = sorted(set(labels.values()))
+        relations = PackedRelations.of(self.task, self.batch, kinds)
+        in_reference = self._related_in_reference(kinds) if kinds else {}
+        n_described, n_varying = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
+        for start in range(0, len(self.batch), self._chunk_size):
+            rows = slice(start, start + self._chunk_size)
+            for kind, relation in zip(kinds, relations.on(rows).unbind(1), strict=True):
+                described, differs = described_and_differing(relation, in_reference[kind])
+                n_described[kind] += int(described.sum())
+                n_varying[kind] += int((described & differs).sum())
+        return {head for head, kind in labels.items() if 2 * n_varying[kind] >= n_described[kind] > 0}
 
     def _usual_tokens(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "query token"]]:
         """Tokens at related keys of each query in the whole batch, for each kind."""

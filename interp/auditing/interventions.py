@@ -5,6 +5,7 @@ that the other rows affect no test of the label; for other heads, all rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,16 +20,24 @@ from interp.tasks.base import Batch
 
 ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")
 """Interventions that are tried on every head."""
-LABEL_TESTS = ("ideal", "label_only_pattern", "wrong_key", "resampled_values")
+ON_UNDECIDED_HEADS = ("mean", "resample", "uniform")
+"""Those of them that a verdict depends on: further sequences are spent on these."""
+READINGS = ("ideal", "label_only_pattern")
+"""Patterns that do what the label says: one of them must be harmless if a head acts through its label."""
+LABEL_TESTS = (*READINGS, "wrong_key", "resampled_pattern", "resampled_values")
 """Interventions that test a label, tried on labelled heads."""
 INTERVENTIONS = (*ON_ALL_HEADS, *LABEL_TESTS)
 TESTED = tuple(name for name in INTERVENTIONS if name != "random_rows")
 """Interventions that have p values; `random_rows` is only reported."""
-NEEDED_IN, CANCELLING, TOGETHER = "needed in", "cancelling", "together"
-"""Effects of sets: what a head costs beyond the other heads of its set, and the cost of a set that may cancel, which
-are tested; and the cost of every set."""
+NEEDED_IN, MOSTLY_SHARED, CANCELLING, TOGETHER = "needed in", "mostly shared", "cancelling", "together"
+"""Effects of sets: what a head costs beyond the other heads of its set; how much more that is than twice what it costs
+alone; and the cost of a set that may cancel, which are tested; and the cost of every set."""
 MOST_POOLED_KEYS = 512
 """Largest number of related keys of other sequences to draw values from."""
+POOLED_PATTERNS = 32
+"""Number of other sequences to draw patterns from; fewer of sequences so long that these patterns of all labelled heads
+would have more entries than `POOLED_CELLS`."""
+POOLED_CELLS = 2**27
 
 NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor, "batch query key"]]
 """The new pattern of a head, from its clean pattern and its label."""
@@ -230,6 +239,113 @@ def resampled_values(
         return outputs
 
     return new_outputs
+
+
+@dataclass(frozen=True)
+class PatternPool:
+    """Patterns of labelled heads in reference sequences, and which keys are related to each query there."""
+
+    patterns: Mapping[Head, Float[Tensor, "draw query key"]]
+    related: Mapping[str, Bool[Tensor, "draw query key"]]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of reference sequences."""
+        return len(next(iter(self.related.values())))
+
+
+def described_and_differing(
+    related: Bool[Tensor, "batch query key"], in_reference: Bool[Tensor, "draw query key"]
+) -> tuple[Bool[Tensor, "batch query"], Bool[Tensor, "batch query"]]:
+    """Queries that have related keys, and those that have none of these in some reference sequence.
+
+    Of a kind like the previous token the related key of a query is the same in every sequence.
+    """
+    differs = torch.zeros(related.shape[:2], dtype=torch.bool)
+    for relation in in_reference:
+        differs |= ~(relation & related).any(-1)
+    return related.any(-1), differs
+
+
+def pattern_pool(
+    runs: Iterable[tuple[Batch, slice, AblationEngine]],
+    related: Mapping[str, Bool[Tensor, "draw query key"]],
+    labels: Mapping[Head, str],
+) -> PatternPool:
+    """Patterns of labelled heads in reference sequences.
+
+    Args:
+        runs: Chunks of the reference sequences, each with its rows and a clean run.
+        related: Related keys of each query of these sequences, for every kind that is a label.
+        labels: Kind that each head is labelled with.
+    """
+    patterns: dict[Head, list[Tensor]] = {head: [] for head in labels}
+    for _, _, engine in runs:
+        for layer in sorted({layer for layer, _ in labels}):
+            pattern = engine.heads(layer).pattern
+            for head in labels:
+                if head[0] == layer:
+                    patterns[head].append(pattern[:, head[1]])
+    return PatternPool({head: torch.cat(chunks) for head, chunks in patterns.items()}, related)
+
+
+def resampled_pattern(
+    pool: PatternPool,
+    related: Mapping[str, Bool[Tensor, "batch query key"]],
+    visible: Bool[Tensor, "batch query key"],
+    labels: Mapping[Head, str],
+    draws: Int[Tensor, "batch draw"],
+) -> Replacement:
+    """Replace the rows that a label describes by those of another sequence in which other keys are related.
+
+    The values stay those of this sequence. A head of whose values any would do loses nothing.
+
+    Args:
+        pool: Patterns to draw from.
+        related: Related keys of each query, for every kind that is a label.
+        visible: Visible keys of each query.
+        labels: Kind that each head is labelled with.
+        draws: Reference sequences in random order, for each sequence; a row is taken from the first in which its query
+            is related to other keys only, or to none.
+    """
+    # The row that each query gets: index of a reference sequence, or -1 if its related keys are the same in all
+    sources = {}
+    for kind in set(labels.values()):
+        source = torch.full(related[kind].shape[:2], -1)
+        for drawn in draws.T:
+            differs = ~(pool.related[kind][drawn] & related[kind]).any(-1)
+            is_open = (source < 0) & related[kind].any(-1)
+            source = torch.where(is_open & differs, drawn[:, None], source)
+        sources[kind] = source
+
+    def new_pattern(layer: int, clean: Float[Tensor, "batch head query key"]) -> Tensor:
+        new = clean.clone()
+        for (label_layer, head), label in labels.items():
+            if label_layer != layer:
+                continue
+            # Attention to keys that this sequence does not show is spread over the others, in proportion
+            source = sources[label]
+            query = torch.arange(source.shape[1])
+            rows = pool.patterns[layer, head][source.clamp_min(0), query].to(clean) * visible
+            weight = rows.sum(-1, keepdim=True)
+            replaced = (source >= 0)[..., None] & (weight > 0)
+            new[:, head] = torch.where(replaced, rows / weight.clamp_min(1e-30), clean[:, head])
+        return new
+
+    return Pattern(new_pattern)
+
+
+def random_orders(n_draws: int, batch: Batch, seed: int, first: int) -> Int[Tensor, "batch draw"]:
+    """Reference sequences in random order, for each sequence.
+
+    Args:
+        n_draws: Number of reference sequences.
+        batch: Sequences; a chunk of all.
+        seed: Determines the order of a sequence, together with its index among all sequences.
+        first: Index of the first sequence of the chunk.
+    """
+    generators = [derived_generator(seed, "other patterns", first + index) for index in range(len(batch))]
+    return torch.stack([torch.randperm(n_draws, generator=generator) for generator in generators])
 
 
 def random_numbers(batch: Batch, seed: int, first: int) -> Float[Tensor, "batch key"]:

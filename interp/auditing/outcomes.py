@@ -70,11 +70,11 @@ def choose_outcomes(
             experiments.score,
             task,
             names,
-            factor=correction_of_needed(len(experiments.heads)),
+            factor=correction_of_needed(len(experiments.heads)) * len(task.outcomes if names is None else names),
             alpha=alpha * share_of_look(size, looks),
             at_chance=at_chance or not is_last,
         )
-        if is_last or not judged.too_few:
+        if is_last or not (judged.too_few or judged.at_chance):
             return experiments, judged
     raise AssertionError
 

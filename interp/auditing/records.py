@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.interventions import INTERVENTIONS, TESTED, TOGETHER
-from interp.auditing.sets import HeadSets
+from interp.auditing.interventions import INTERVENTIONS, NEEDED_IN, TESTED, TOGETHER
+from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
-from interp.auditing.verdicts import HeadFacts, decide
+from interp.auditing.verdicts import HeadFacts, decide, needed_on_outcomes
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
 
@@ -44,7 +44,7 @@ class HeadVerdict:
     layer: int
     head: int
     verdict: str
-    """faithful, misleading, hidden, idle, redundant or undecided."""
+    """faithful, hidden, redundant, misleading, marginal, idle or undecided."""
     reason: str
     """Why: the reason of the rule that gave the verdict (`interp.auditing.verdicts.RULES`)."""
     partners: tuple[Head, ...]
@@ -69,8 +69,14 @@ class HeadVerdict:
     if it costs accuracy on an outcome that is left out for too few sequences. The verdict is about the mean: a head
     whose output never changes can be needed under zero and not under the mean."""
     costs: Mapping[str, InterventionCost]
-    """By intervention (`INTERVENTIONS`); those that test a label are tried on labelled heads whose removal costs at
-    least half a threshold."""
+    """By intervention (`INTERVENTIONS`); those that test a label are tried on labelled heads whose removal costs more
+    than a little."""
+    other_heads: tuple[Head, ...] = ()
+    """The other heads of the set in which it costs most beyond them; empty if it was tested in none."""
+    beyond_others: InterventionCost | None = None
+    """Accuracy lost when it is removed too, once these are removed."""
+    outcome: str = ""
+    """The outcome on which this is its verdict; empty in audits that earlier versions saved."""
     n_to_decide: int | None = None
     """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
     decided, or if 250 times that number would not decide it."""
@@ -87,15 +93,11 @@ class HeadVerdict:
         """Whether the label is a kind."""
         return self.label == self.kind
 
-    def is_harmless(self, intervention: str, alpha: float) -> bool:
-        """Whether the intervention was tested, and shown to be harmless at a level."""
-        p = self.costs[intervention].p_harmless if intervention in self.costs else None
-        return p is not None and p <= alpha
-
     @property
     def n(self) -> int:
-        """Number of sequences behind the verdict."""
-        return self.costs["mean"].n
+        """Number of sequences behind the verdict: that of its removal alone, or of more beyond other heads."""
+        n_beyond = 0 if self.beyond_others is None else self.beyond_others.n
+        return max(self.costs["mean"].n, n_beyond)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +106,8 @@ class SetCost:
 
     heads: tuple[Head, ...]
     kind: Literal["costly", "cancelling"]
-    """`costly`: in the search, some of the heads are needed once the others are gone, though none is needed alone;
-    `cancelling`: in the search, harmless together, though some are needed alone."""
+    """`costly`: in the search, some of the heads cost accuracy once the others are gone, more than alone;
+    `cancelling`: in the search, harmless together, though all may be needed alone."""
     cost: InterventionCost
 
 
@@ -113,7 +115,10 @@ def head_verdicts(
     heads: Sequence[Head],
     patterns: HeadPatterns,
     evidence: GrowingEvidence,
-    facts_about: Callable[[PValues], Sequence[HeadFacts]],
+    facts_about: Callable[..., Sequence[Sequence[HeadFacts]]],
+    *,
+    sets: HeadSets,
+    outcomes: Sequence[str],
 ) -> tuple[HeadVerdict, ...]:
     """A record of each head: what it looks like, its costs, its verdict.
 
@@ -121,19 +126,22 @@ def head_verdicts(
         heads: All heads.
         patterns: Their labels and scores.
         evidence: Effects and p values.
-        facts_about: What p values show about each head.
+        facts_about: What p values show about each head on each outcome.
+        sets: Sets that were tested.
+        outcomes: Names of the outcomes that count.
     """
 
     def is_decided(p: PValues) -> list[bool]:
-        return [decide(facts).verdict != "undecided" for facts in facts_about(p)]
+        return [decide(facts).verdict != "undecided" for facts in facts_about(p, losses=evidence.losses)]
 
     # A record gathers what is known of one head: label and scores, costs, and what the rules say
     n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence)
     records = []
-    for index, facts in enumerate(facts_about(evidence.p)):
+    for index, facts in enumerate(facts_about(evidence.p, losses=evidence.losses)):
         layer, head = heads[index]
         decision, kind = decide(facts), patterns.best_kind(layer, head)
         cell = (layer, head, kind)
+        other_heads, beyond_others = _costliest_set(evidence, sets, heads[index], decision.outcome)
         record = HeadVerdict(
             layer=layer,
             head=head,
@@ -148,7 +156,10 @@ def head_verdicts(
             p_label=float(patterns.p_holm[cell]),
             value_weighted=float(patterns.value_weighted[cell]),
             moved=float(patterns.moved[layer, head]),
-            needed={name: facts.needed(name) for name in REMOVALS},
+            other_heads=other_heads,
+            beyond_others=beyond_others,
+            outcome=outcomes[decision.outcome],
+            needed={name: needed_on_outcomes(facts, name) for name in REMOVALS},
             costs=costs[index],
             n_to_decide=n_to_decide[index],
         )
@@ -165,9 +176,24 @@ def _costs(evidence: GrowingEvidence) -> list[dict[str, InterventionCost]]:
         for index in np.flatnonzero(sizes).tolist():
             tests = {}
             if name in TESTED:
-                tests = {"p_matters": float(p.matters[name][index]), "p_harmless": float(p.harmless[name][index])}
+                # It costs accuracy on some outcome, or is harmless on all of them
+                p_matters, p_harmless = p.matters[name][index].min(), p.harmless[name][index].max()
+                tests = {"p_matters": float(p_matters), "p_harmless": float(p_harmless)}
             costs[index][name] = _cost(intervals[:, index], int(sizes[index]), **tests)
     return costs
+
+
+def _costliest_set(
+    evidence: GrowingEvidence, sets: HeadSets, head: Head, outcome: int
+) -> tuple[tuple[Head, ...], InterventionCost | None]:
+    """The others of the set in which a head costs most beyond them on an outcome, and that cost."""
+    intervals, sizes = evidence.intervals(NEEDED_IN), evidence.effects.n(NEEDED_IN)
+    pairs = [pair for pair, (member, _) in enumerate(sets.needed_pairs) if member == head and sizes[pair]]
+    if not pairs:
+        return (), None
+    costliest = max(pairs, key=lambda pair: intervals[0, pair, outcome])
+    other_heads = heads_without(head, sets.needed_pairs[costliest][1])
+    return other_heads, _cost(intervals[:, costliest], int(sizes[costliest]))
 
 
 def set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:

@@ -85,7 +85,7 @@ class AuditResult(Result):
         if name in ("heads", "sets", "interventions"):
             value = _with_names_of_today(value)
         if name == "heads":
-            return tuple(HeadVerdict(**{**head, "costs": _restored_costs(head["costs"])}) for head in value)
+            return tuple(_restored_head(head) for head in value)
         if name == "sets":
             return tuple(SetCost(**{**heads, "cost": InterventionCost(**heads["cost"])}) for heads in value)
         if name == "strata":
@@ -125,9 +125,7 @@ class AuditResult(Result):
 
     def sentences(self) -> tuple[str, ...]:
         """One sentence per head: what it looks like, and what removing it or replacing its pattern costs."""
-        return tuple(
-            sentence(head, outcomes=self.outcomes, threshold=self.threshold, alpha=self.alpha) for head in self.heads
-        )
+        return tuple(sentence(head, outcomes=self.outcomes, threshold=self.threshold) for head in self.heads)
 
     def summary(self) -> str:
         """The verdicts in one sentence: how many heads do what they look like, and how many do not."""
@@ -236,6 +234,12 @@ class AuditResult(Result):
 def _shape_in_words(audit: AuditResult) -> str:
     layer, head = audit.heads[-1].place
     return f"{layer + 1} layers of {head + 1} heads"
+
+
+def _restored_head(head: Mapping[str, Any]) -> HeadVerdict:
+    beyond_others = head.get("beyond_others")
+    cost = None if beyond_others is None else InterventionCost(**beyond_others)
+    return HeadVerdict(**{**head, "costs": _restored_costs(head["costs"]), "beyond_others": cost})
 
 
 def _restored_costs(costs: Mapping[str, Any]) -> dict[str, InterventionCost]:

@@ -6,56 +6,92 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.interventions import TESTED
+from interp.auditing.interventions import READINGS
 from interp.auditing.records import HeadVerdict
+from interp.auditing.significance import LITTLE
 from interp.core.page_identity import quantity
 
 REASONS = {
-    "together": ", {but} is needed only together with {partners}: without it alone accuracy falls by less than "
-    "{mean_bar} ({mean})",
-    "together too close": "; without it alone accuracy falls by less than {mean_bar} ({mean}); whether it is needed "
-    "together with {partners} is undecided",
+    "together": ", {but} shares its work with {partners}: accuracy falls by {mean} if it is removed alone, and by "
+    "{beyond} if {others} are removed before ({mean_bar} counts)",
+    "needed only together": ", {but} is needed only together with {partners}: without it alone accuracy falls by "
+    "{mean}, less than {mean_bar}",
+    "partner": ", {but} {partners} shares work with it, and tests of its label do not show that it acts through this "
+    "pattern: accuracy falls by {mean} if it is removed alone, and by {beyond} if {others} are removed before",
+    "together too close": "; without it alone accuracy falls by {mean}; whether it shares its work with {partners} is "
+    "undecided: accuracy falls by {beyond} if {others} are removed before, and {mean_bar} counts",
+    "together about": ", {but} accuracy falls by {mean} if it is removed alone, and by {beyond} if {others} are "
+    "removed before: about as much as counts ({mean_bar})",
     "cancelled": ", but is cancelled by {partners}: without it alone accuracy falls by {mean}, without all of them by "
     "less than the loss that counts",
     "cancelling too close": " and is needed alone: without it accuracy falls by {mean}; whether it is cancelled by "
     "{partners} is undecided",
-    "not needed": ", {but} is not needed: without it accuracy falls by less than {mean_bar} ({mean})",
-    "left out": "; without it accuracy falls by less than {mean_bar} ({mean}), but perhaps by more on an outcome that "
+    "not needed": ", {but} is not needed: without it accuracy falls by {mean}, less than {mean_bar}",
+    "needed in a stratum": ", {but} is needed in few sequences only (see the warnings): without it accuracy falls by "
+    "{mean}, less than {mean_bar}",
+    "less than counts": ", {but} does little: without it accuracy falls by {mean}, less than the {mean_bar} that "
+    "counts, but more than {mean_little}",
+    "about as much as counts": ", {but} is at the threshold: without it accuracy falls by {mean}, about the {mean_bar} "
+    "that counts",
+    "left out": "; without it accuracy falls by {mean}, less than {mean_bar}, but perhaps by more on an outcome that "
     "is left out for too few sequences",
-    "too close": "; whether it is needed is undecided: without it accuracy falls by {mean}, and {mean_bar} counts",
+    "too close": "; without it accuracy falls by {mean}; whether that is more than the {mean_bar} that counts is "
+    "undecided",
     "nothing to lose": "; the model is too close to chance for removing it to cost anything",
-    "needed": ", but is needed: without it accuracy falls by more than {mean_bar} ({mean})",
+    "needed": ", but is needed: without it accuracy falls by {mean}, more than {mean_bar}",
     "not through its pattern": ", but does not depend on this pattern: without it accuracy falls by {mean}, with a "
-    "uniform pattern by less than {uniform_bar} ({uniform})",
+    "uniform pattern by {uniform}, less than {uniform_bar}",
     "content unused": ", but the content of its output is not used: with its mean in its place accuracy falls by "
-    "{mean}, with its output in another sequence by less than {resample_bar} ({resample})",
+    "{mean}, with its output in another sequence by {resample}, less than {resample_bar}",
     "which key is irrelevant": ", but any other key would do: without it accuracy falls by {mean}, with all attention "
-    "on a wrong key by less than {wrong_key_bar} ({wrong_key})",
+    "on a wrong key by {wrong_key}, less than {wrong_key_bar}",
+    "any pattern would do": ", but the pattern of another sequence would do: without it accuracy falls by {mean}, with "
+    "that pattern and its own values by {resampled_pattern}, less than {resampled_pattern_bar}",
     "values unused": ", but the values at the keys that it attends to are not used: without it accuracy falls by "
-    "{mean}, with values of other sequences by less than {resampled_values_bar} ({resampled_values})",
-    "uniform too close": " and is needed: without it accuracy falls by {mean}; whether it depends on its pattern is "
-    "undecided: with a uniform pattern accuracy falls by {uniform}, and {uniform_bar} counts",
-    "resample too close": " and is needed: without it accuracy falls by {mean}; whether the content of its output is "
-    "used is undecided: with its output in another sequence accuracy falls by {resample}, and {resample_bar} counts",
-    "wrong_key too close": " and is needed: without it accuracy falls by {mean}; whether it matters which key it "
-    "attends to is undecided: with all attention on a wrong key accuracy falls by {wrong_key}, and {wrong_key_bar} "
-    "counts",
-    "resampled_values too close": " and is needed: without it accuracy falls by {mean}; whether the values at the keys "
-    "that it attends to are used is undecided: with values of other sequences accuracy falls by {resampled_values}, "
-    "and {resampled_values_bar} counts",
+    "{mean}, with values of other sequences by {resampled_values}, less than {resampled_values_bar}",
     "through its pattern": " and acts through this pattern: accuracy falls by {mean} without it, by {uniform} with a "
-    "uniform pattern, by {wrong_key} with all attention on a wrong key, and with {harmless_pattern}",
+    "uniform pattern, by {wrong_key} with all attention on a wrong key, {other_pattern}and with {harmless_pattern}",
+    "through presence": " and acts through whether there is a key to attend to: accuracy falls by {mean} without it, "
+    "by {resampled_pattern} with its pattern of another sequence, and by less than {uniform_bar} with any other key",
     "through something else": ", but acts through something else: without it accuracy falls by {mean}, with the ideal "
     "pattern by {ideal}, with all other attention spread evenly by {label_only_pattern}",
+    "reading about": " and is needed: without it accuracy falls by {mean}; it acts through this pattern in part: with "
+    "the ideal pattern accuracy falls by {ideal}, with all other attention spread evenly by {label_only_pattern}, "
+    "about the {ideal_bar} that counts",
     "reading too close": " and is needed: without it accuracy falls by {mean}; whether it acts through this pattern is "
     "undecided: with the ideal pattern accuracy falls by {ideal}, with all other attention spread evenly by "
     "{label_only_pattern}, and {ideal_bar} counts",
 }
 """Text for each reason, after what the head looks like. Fields are costs by intervention, and the loss that counts."""
+QUESTIONS = {
+    "uniform": ("it depends on its pattern", "a uniform pattern"),
+    "resample": ("the content of its output is used", "its output in another sequence"),
+    "wrong_key": ("it matters which key it attends to", "all attention on a wrong key"),
+    "resampled_pattern": ("its pattern fits this sequence only", "its pattern in another sequence"),
+    "resampled_values": ("the values at the keys that it attends to are used", "values of other sequences"),
+}
+"""For each intervention that must cost accuracy: the question that it answers, and what takes the place of what."""
+
+
+def reason_in_words(reason: str) -> str:
+    """Text for a reason, after what the head looks like, with fields for costs and losses that count."""
+    if reason in REASONS:
+        return REASONS[reason]
+    # A test of the label that is open, or a cost about as large as counts
+    name, state = reason.split(" ", 1)
+    question, replacement = QUESTIONS[name]
+    cost = f"with {replacement} accuracy falls by {{{name}}}"
+    if state == "about":
+        answer = f"{question} in part: {cost}, about the {{{name}_bar}} that counts"
+    else:
+        answer = f"whether {question} is undecided: {cost}, and {{{name}_bar}} counts"
+    return f" and is needed: without it accuracy falls by {{mean}}; {answer}"
+
+
 HARMLESS_PATTERNS = {
-    "ideal": "the ideal pattern by less than {ideal_bar} ({ideal})",
-    "label_only_pattern": "all other attention spread evenly by less than {label_only_pattern_bar} "
-    "({label_only_pattern})",
+    "ideal": "the ideal pattern by {ideal}, less than {ideal_bar}",
+    "label_only_pattern": "all other attention spread evenly by {label_only_pattern}, less than "
+    "{label_only_pattern_bar}",
 }
 """The pattern that shows that a head acts through its label."""
 REMOVED = {"zero": "with zeros", "mean": "with its mean", "resample": "with its output in another sequence"}
@@ -64,38 +100,45 @@ SUMMARY = {
     "faithful": ("does what it looks like", "do what they look like"),
     "misleading": ("looks meaningful but does not act as it looks", "look meaningful but do not act as they look"),
     "hidden": ("is needed but looks like no known kind", "are needed but look like no known kind"),
-    "redundant": ("is needed only if others are removed too", "are needed only if others are removed too"),
+    "redundant": ("shares its work with others", "share their work with others"),
+    "marginal": ("costs about as much as counts, or less", "cost about as much as counts, or less"),
     "idle": ("does nothing that counts", "do nothing that counts"),
     "undecided": ("is undecided", "are undecided"),
 }
 """What a verdict means, of one head and of several."""
 
 
-def sentence(
-    head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"], alpha: float
-) -> str:
+def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> str:
     """What a head looks like, and what removing it or replacing its pattern costs.
 
     Args:
         head: The verdict on it.
         outcomes: Names of the outcomes that verdicts are based on.
         threshold: Loss of accuracy that counts on each.
-        alpha: Level of the verdicts.
     """
-    # Each cost in words, on the outcome that suffers most
+    # Each cost in words, on the outcome that gave the verdict
+    outcome = outcomes.index(head.outcome) if head.outcome else head.costs["mean"].worst(threshold)
     costs: dict[str, str] = {}
-    for name in TESTED:
-        if cost := head.costs.get(name):
-            worst = cost.worst(threshold)
-            costs[name] = cost_in_words(outcomes[worst], cost.drop[worst], cost.low[worst], cost.high[worst])
-            costs[f"{name}_bar"] = f"{threshold[worst]:.2f}"
+    for name, cost in {**head.costs, "beyond": head.beyond_others}.items():
+        if cost is not None:
+            costs[name] = cost_in_words(outcomes[outcome], cost.drop[outcome], cost.low[outcome], cost.high[outcome])
+            costs[f"{name}_bar"] = f"{threshold[outcome]:.2f}"
+            costs[f"{name}_little"] = f"{LITTLE * threshold[outcome]:.2f}"
     # A faithful head: which of the two patterns of its label is harmless
     harmless_pattern = ""
     if head.reason == "through its pattern":
-        name = "ideal" if head.is_harmless("ideal", alpha) else "label_only_pattern"
+        name = min(READINGS, key=lambda name: head.costs[name].drop[outcome])
         harmless_pattern = HARMLESS_PATTERNS[name].format(**costs)
-    effect = REASONS[head.reason].format(
+    # Audits of earlier versions did not save what a head costs beyond others
+    reason = head.reason
+    if reason.startswith("together") and head.beyond_others is None:
+        reason = "needed only together"
+    effect = reason_in_words(reason).format(
         partners=list_of_heads(head.partners),
+        others=list_of_heads(head.other_heads),
+        other_pattern="by {resampled_pattern} with its pattern of another sequence, ".format(**costs)
+        if "resampled_pattern" in costs
+        else "",
         but="but" if head.readable else "and",
         harmless_pattern=harmless_pattern,
         **costs,

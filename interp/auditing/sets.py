@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.experiments import Effects, HeadExperiments
-from interp.auditing.interventions import CANCELLING, NEEDED_IN, TOGETHER
+from interp.auditing.interventions import CANCELLING, MOSTLY_SHARED, NEEDED_IN, TOGETHER
 from interp.auditing.removed_sets import Heads, Removals, RemovedSets
 from interp.auditing.significance import PValues
 
@@ -44,10 +44,11 @@ class HeadSets:
     """Sets of heads to test together, and the extremes among all sets that were tried."""
 
     needed_in: Mapping[Head, tuple[Heads, ...]]
-    """For heads that are not needed alone: the smallest minimal costly sets in which the head is needed once the others
-    are gone: removing it as well costs more than the threshold beyond that."""
+    """For heads that may share their work: sets in which the head may be needed once the others are gone, whether or
+    not some of them are needed alone: removing it as well costs more than the threshold beyond that."""
     harmless: Mapping[Head, Heads]
-    """For needed heads: a smallest set that contains the head and can be removed, if there is one."""
+    """For needed heads: a smallest set of heads that may all be needed alone which has the head and can be removed, if
+    there is one."""
     largest_harmless: Heads
     """A largest set of heads that can be removed."""
     smallest_costly: Heads
@@ -79,14 +80,15 @@ def find_sets(
     outcomes: Sequence[int],
     threshold: Float[np.ndarray, " outcome"],
     *,
+    further: Removals,
     most_exact: int = MOST_HEADS_EXHAUSTIVE,
 ) -> HeadSets:
-    """Find sets of heads that are needed together though none of them is alone, and sets that cancel needed heads.
+    """Find sets of heads that share their work, and sets that cancel needed heads.
 
     A set *costs* accuracy if more than the threshold is lost on some outcome (p at most `SUSPECTED`), and is *harmless*
     if less is lost on every outcome. It is *minimal costly* if it costs accuracy, also beyond what its heads cost
-    alone, and no proper subset does. A head is needed in such a set if it costs more than the threshold beyond the
-    other heads of the set.
+    alone, and no proper subset does. A head shares its work with the others of a set if it costs more than the
+    threshold beyond them, and at least twice what it costs alone.
 
     Up to `most_exact` heads, all subsets are tried. With more heads the search tries all pairs. Sets of heads that are
     not needed alone are then grown in random orders; every set that costs more than its heads alone is reduced by
@@ -98,6 +100,8 @@ def find_sets(
         needed: Heads that are needed alone.
         outcomes: Indices of the outcomes that count.
         threshold: Loss of accuracy that counts on each of them.
+        further: Removals on more sequences, also other than those of the tests. Of so many sets some seem to cost
+            accuracy by chance: only those that do so here as well are tested.
         most_exact: Number of heads up to which all subsets are tried.
 
     Source: Zeller & Hildebrandt 2002 (ddmin). Differs: run from many starting sets, with a swap of single heads.
@@ -112,9 +116,10 @@ def find_sets(
     else:
         _Search(experiments, removed, needed_alone, frozenset(not_needed_alone)).run()
     # What the losses show about heads, and the extremes
-    harmless = {head: removed.smallest_harmless(head) for head in needed_alone}
+    may_cancel = {*needed_alone, *removed.may_be_needed()}
+    harmless = {head: removed.smallest_harmless(head, may_cancel) for head in needed_alone}
     return HeadSets(
-        needed_in=removed.needed_in(not_needed_alone),
+        needed_in=RemovedSets(further, outcomes, threshold).confirmed(removed.may_share()),
         harmless={head: tuple(sorted(heads)) for head, heads in harmless.items() if heads},
         largest_harmless=tuple(sorted(removed.largest_harmless())),
         smallest_costly=tuple(sorted(removed.smallest_costing(needed_alone))),
@@ -246,24 +251,31 @@ class _Search:
             self.removed.remove(members - {head} for members in costly for head in sorted(members))
 
     def cancel(self) -> None:
-        """Look for a set that makes each needed head harmless."""
+        """Look for a set that makes each needed head harmless, of heads that may all be needed alone.
+
+        A head that is needed only because another one reroutes is not cancelled by it.
+        """
         # Sets whose effects on the logits nearly add up to nothing, then sets that grow, then a reduction of these
-        heads = self.experiments.heads
         for size in (3, 4):
             predicted: list[frozenset[Head]] = []
             for head in self.not_cancelled():
-                predicted += self.predicted_sets(heads, size, n=PREDICTED, largest=False, fixed=(head,))
+                predicted += self.predicted_sets(self.may_cancel, size, n=PREDICTED, largest=False, fixed=(head,))
             self.removed.remove(predicted)
         for head in self.not_cancelled():
             self.extend(head)
         for head in self.needed_alone:
-            members = self.removed.smallest_harmless(head)
+            members = self.removed.smallest_harmless(head, self.may_cancel)
             if len(members) > 3:
                 self.reduce(members, self.removed.is_harmless, frozenset([head]))
 
+    @cached_property
+    def may_cancel(self) -> list[Head]:
+        """Heads that a set which cancels another may have."""
+        return sorted({*self.needed_alone, *self.removed.may_be_needed()})
+
     def not_cancelled(self) -> list[Head]:
         """Needed heads for which no set that cancels them is known."""
-        return [head for head in self.needed_alone if not self.removed.smallest_harmless(head)]
+        return [head for head in self.needed_alone if not self.removed.smallest_harmless(head, self.may_cancel)]
 
     def predicted_sets(
         self, candidates: Collection[Head], size: int, *, n: int, largest: bool, fixed: tuple[Head, ...] = ()
@@ -298,19 +310,20 @@ class _Search:
         """Remove further heads together with this one, each time the one that leaves the smallest loss, or the smallest
         predicted effect, as long as this makes it smaller."""
         # By measured loss
-        every_head = self.experiments.heads
         heads = frozenset([head])
-        while len(heads) < MOST_HEADS_CANCELLING:
-            larger = [heads | {added} for added in every_head if added not in heads]
+        while len(heads) < min(MOST_HEADS_CANCELLING, len(self.may_cancel)):
+            larger = [heads | {added} for added in self.may_cancel if added not in heads]
             self.removed.remove(larger)
             best = min(larger, key=self.removed.loss)
             if self.removed.loss(best) >= self.removed.loss(heads) or self.removed.is_harmless(best):
                 break
             heads = best
         # By predicted effect
+        every_head = self.experiments.heads
+        may_cancel = [every_head.index(added) for added in self.may_cancel]
         indices = [every_head.index(head)]
-        while len(indices) < MOST_HEADS_CANCELLING:
-            free_indices = [index for index in range(len(every_head)) if index not in indices]
+        while len(indices) < min(MOST_HEADS_CANCELLING, len(may_cancel)):
+            free_indices = [index for index in may_cancel if index not in indices]
             indices.append(min(free_indices, key=lambda index: self.predicted_effect([*indices, index])))
             self.removed.remove([frozenset(every_head[index] for index in indices)])
 
@@ -342,7 +355,8 @@ def effects_of_sets(
     pairs: Collection[tuple[Head, Heads]],
     cancelling: Collection[Heads],
 ) -> Effects:
-    """Remove sets of heads on the sequences of an audit: effects `NEEDED_IN`, `CANCELLING` and `TOGETHER`.
+    """Remove sets of heads on the sequences of an audit: effects `NEEDED_IN`, `MOSTLY_SHARED`, `CANCELLING` and
+    `TOGETHER`.
 
     Args:
         experiments: Experiments on these sequences.
@@ -351,21 +365,24 @@ def effects_of_sets(
         pairs: Those of `sets.needed_pairs` to try; the effects of the others are NaN.
         cancelling: Those of `sets.cancelling` to try.
     """
-    # Remove every set once: those of pairs with and without the head, and those that may cancel
-    tried = [heads for head, members in pairs for heads in (members, heads_without(head, members))]
+    # Remove every set once: those of pairs with and without the head, the head alone, and those that may cancel
+    tried = [heads for head, members in pairs for heads in (members, heads_without(head, members), (head,))]
     tried = list(dict.fromkeys([*tried, *cancelling]))
     drop_of_set = dict(zip(tried, experiments.removed(tried)[:, :, outcomes].swapaxes(0, 1), strict=True))
     total = experiments.score.total.double().numpy()[:, outcomes]
     untried = np.full(total.shape, np.nan)
 
     # Arrange the losses in the order of the p values
-    beyond_others = []
+    beyond_others, beyond_twice_alone = [], []
     for head, members in sets.needed_pairs:
         is_tried = (head, members) in pairs
         drop = drop_of_set[members] - drop_of_set[heads_without(head, members)] if is_tried else untried
         beyond_others.append(drop)
+        # Scaled to at most one answer per answer, as a drop is
+        beyond_twice_alone.append((drop - 2 * drop_of_set[head,]) / 3 if is_tried else untried)
     drops = {
         NEEDED_IN: beyond_others,
+        MOSTLY_SHARED: beyond_twice_alone,
         CANCELLING: [drop_of_set[members] if members in cancelling else untried for members in sets.cancelling],
         TOGETHER: [drop_of_set.get(members, untried) for members in (*sets.costly, *sets.cancelling)],
     }
@@ -382,7 +399,10 @@ def undecided_sets(
     p: PValues, sets: HeadSets, heads: Collection[Head], *, alpha: float
 ) -> tuple[list[tuple[Head, Heads]], list[Heads]]:
     """Pairs of a head and a set, and cancelling sets, that are undecided and may decide one of these heads."""
-    is_open = {name: np.minimum(p.matters[name], p.harmless[name]) > alpha for name in (NEEDED_IN, CANCELLING)}
-    pairs = [pair for pair in compress(sets.needed_pairs, is_open[NEEDED_IN]) if pair[0] in heads]
+    is_open = {}
+    for name in (NEEDED_IN, MOSTLY_SHARED, CANCELLING):
+        is_open[name] = (np.minimum(p.matters[name], p.harmless[name]) > alpha).any(-1)
+    open_pairs = compress(sets.needed_pairs, is_open[NEEDED_IN] | is_open[MOSTLY_SHARED])
+    pairs = [pair for pair in open_pairs if pair[0] in heads]
     cancelling = [members for members in compress(sets.cancelling, is_open[CANCELLING]) if set(heads) & set(members)]
     return pairs, cancelling

@@ -18,6 +18,7 @@ INTERVENTIONS_IN_WORDS = {
     "resample": "output: that in another sequence",
     "uniform": "pattern: uniform",
     "wrong_key": "pattern: all on a wrong key",
+    "resampled_pattern": "pattern: that in another sequence",
     "resampled_values": "values: those in other sequences",
     "ideal": "pattern: the ideal one of its kind",
     "label_only_pattern": "pattern: all else spread evenly",

@@ -12,16 +12,20 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.auditing.experiments import Effects
-from interp.auditing.interventions import CANCELLING, LABEL_TESTS, NEEDED_IN, TESTED
+from interp.auditing.interventions import CANCELLING, LABEL_TESTS, MOSTLY_SHARED, NEEDED_IN, TESTED
 from interp.core.statistics import drop_interval, drop_tests, holm
 
 SHARE_OF_QUESTION = {"needed": 0.5, "pattern": 0.25, "sets": 0.25}
 """Share of the level that each question gets: whether a head is needed, which decides every verdict; what its other
 interventions cost; and what its sets cost."""
-FIRST_LOOK = 256
+FIRST_LOOK = 128
 """Sequences of the first look, with `n="enough"`; every further look doubles their number."""
 SHARE_OF_LAST_LOOK = 0.9
 """Share of the level that the last of several looks gets: heads that are decided before have p values far below it."""
+LITTLE, MUCH = 0.25, 2.0
+"""Multiples of the threshold between which a loss is about as much as counts: one twentieth and two fifths of the
+accuracy above chance. Of a true loss at most one of the claims "more", "less" and "about as much" that are made at
+level alpha is false, and two that are nested share their error, so these claims need no correction of their own."""
 SUSPECTED = 0.05
 """p value at which the search suspects that a set costs accuracy. Its sets are tested again, on other sequences and at
 the audit's level."""
@@ -34,48 +38,76 @@ FACTORS_OF_N = tuple(1.25**power for power in range(1, 26))
 
 @dataclass(frozen=True)
 class PValues:
-    """p values of tests on heads and sets, by intervention. NaN where an intervention was not tried."""
+    """p values of tests on heads and sets, on each outcome, by intervention. NaN where an intervention was not tried.
 
-    matters: Mapping[str, Float[np.ndarray, " head"]]
-    """p value of "every outcome loses at most its threshold"."""
-    harmless: Mapping[str, Float[np.ndarray, " head"]]
-    """p value of "some outcome loses more than its threshold"."""
+    They are multiplied by the number of outcomes, so that what is shown on any outcome counts.
+    """
+
+    matters: Mapping[str, Float[np.ndarray, "head outcome"]]
+    """p value of "the outcome loses at most its threshold"."""
+    harmless: Mapping[str, Float[np.ndarray, "head outcome"]]
+    """p value of "the outcome loses more than its threshold"."""
+    more_than_little: Mapping[str, Float[np.ndarray, "head outcome"]]
+    """p value of "the outcome loses at most `LITTLE` times its threshold"."""
+    limited: Mapping[str, Float[np.ndarray, "head outcome"]]
+    """p value of "the outcome loses more than `MUCH` times its threshold"."""
 
     def times(self, factors: Mapping[str, float]) -> "PValues":
         """These p values times the factor of their intervention, at most 1."""
-        return PValues(
-            {name: np.minimum(factors[name] * p, 1) for name, p in self.matters.items()},
-            {name: np.minimum(factors[name] * p, 1) for name, p in self.harmless.items()},
-        )
+        corrected = {}
+        for question, p_values in vars(self).items():
+            corrected[question] = {name: np.minimum(factors[name] * p, 1) for name, p in p_values.items()}
+        return PValues(**corrected)
 
     def or_smaller(self, p_values: "PValues") -> "PValues":
         """The smaller of these and others; NaN only where both are."""
-        return PValues(
-            {name: np.fmin(p, p_values.matters[name]) for name, p in self.matters.items()},
-            {name: np.fmin(p, p_values.harmless[name]) for name, p in self.harmless.items()},
-        )
+        smaller = {}
+        for question, later in vars(p_values).items():
+            smaller[question] = {name: np.fmin(p, later[name]) for name, p in vars(self)[question].items()}
+        return PValues(**smaller)
 
 
 def uncorrected_p_values(effects: Effects, threshold: Float[np.ndarray, " outcome"], *, times: float = 1.0) -> PValues:
     """Test the effect of every tested intervention on every head or set, not corrected for their number.
-
-    A head matters if some outcome loses more than its threshold, so p is the smallest over outcomes times their number;
-    it is harmless if every outcome loses less, so p is the largest.
 
     Args:
         effects: Effects on heads and sets.
         threshold: Loss of accuracy that counts.
         times: The p values are those of this many times the sequences, if all are like these.
     """
-    matters, harmless = {}, {}
+    n_outcomes = len(threshold)
+    matters, harmless, more_than_little, limited = {}, {}, {}, {}
     for name, drop in effects.drop.items():
-        if name not in (*TESTED, NEEDED_IN, CANCELLING):
+        if name not in (*TESTED, NEEDED_IN, MOSTLY_SHARED, CANCELLING):
             continue
-        p_larger, p_smaller = drop_tests(np.nan_to_num(drop), effects.total[:, None], threshold, times=times)
-        tried = np.isfinite(drop).all((0, 2))
-        matters[name] = np.where(tried, np.minimum(p_larger.min(-1) * len(threshold), 1), np.nan)
-        harmless[name] = np.where(tried, p_smaller.max(-1), np.nan)
-    return PValues(matters, harmless)
+        tried = np.isfinite(drop).all(0)
+        filled, total = np.nan_to_num(drop), effects.total[:, None]
+        bar = np.zeros_like(threshold) if name == MOSTLY_SHARED else threshold
+        p_larger, p_smaller = drop_tests(filled, total, bar, times=times)
+        if name == MOSTLY_SHARED:
+            # A comparison of two costs, of which either may be larger, and not of a cost with the threshold
+            p_smaller, _ = drop_tests(-filled, total, bar, times=times)
+        p_more_than_little, _ = drop_tests(filled, total, LITTLE * bar, times=times)
+        _, p_limited = drop_tests(filled, total, MUCH * bar, times=times)
+        tests = (
+            (matters, p_larger),
+            (harmless, p_smaller),
+            (more_than_little, p_more_than_little),
+            (limited, p_limited),
+        )
+        for p_values, p in tests:
+            p_values[name] = np.where(tried, np.minimum(p * n_outcomes, 1), np.nan)
+    return PValues(matters, harmless, more_than_little, limited)
+
+
+def on_some_outcome(p: Float[np.ndarray, "head outcome"], alpha: float) -> list[bool]:
+    """Whether something is shown of each head or set on some outcome, from its p values."""
+    return np.any(p <= alpha, axis=-1).tolist()
+
+
+def on_every_outcome(p: Float[np.ndarray, "head outcome"], alpha: float) -> list[bool]:
+    """Whether something is shown of each head or set on every outcome, from its p values."""
+    return np.all(p <= alpha, axis=-1).tolist()
 
 
 def is_above_chance(
@@ -160,7 +192,7 @@ def corrections(n_heads: int, n_labelled: int, n_sets: int) -> dict[str, float]:
     n_pattern_tests = n_other_tests_on_all * n_heads + len(LABEL_TESTS) * n_labelled
     factors = dict.fromkeys(TESTED, n_pattern_tests / SHARE_OF_QUESTION["pattern"])
     factors["mean"] = correction_of_needed(n_heads)
-    return factors | dict.fromkeys((NEEDED_IN, CANCELLING), n_sets / SHARE_OF_QUESTION["sets"])
+    return factors | dict.fromkeys((NEEDED_IN, MOSTLY_SHARED, CANCELLING), n_sets / SHARE_OF_QUESTION["sets"])
 
 
 def correction_of_needed(n_heads: int) -> float:
@@ -251,6 +283,13 @@ class GrowingEvidence:
         return self.effects.n_sequences
 
     @property
+    def losses(self) -> Float[np.ndarray, "head outcome"]:
+        """Accuracy lost without each head so far, as a multiple of the threshold."""
+        drop = self.effects.drop["mean"]
+        answers = np.where(np.isfinite(drop), self.effects.total[:, None], 0).sum(0)
+        return np.nansum(drop, 0) / np.maximum(answers, 1e-300) / self.threshold
+
+    @property
     def p(self) -> PValues:
         """Corrected p values so far."""
         return self.p_of_looks.times(self.factors)
@@ -282,8 +321,8 @@ class GrowingEvidence:
             decide.
         """
         # Try larger and larger numbers until every head is decided
-        sizes = self.effects.n("mean")
-        numbers: list[int | None] = [None] * len(sizes)
+        n_heads = self.effects.drop["mean"].shape[1]
+        numbers: list[int | None] = [None] * n_heads
         undecided = [index for index, decided in enumerate(is_decided(self.p)) if not decided]
         for times in FACTORS_OF_N:
             if not undecided:
@@ -291,7 +330,7 @@ class GrowingEvidence:
             decided = is_decided(self.p_after(times))
             for index in undecided:
                 if decided[index]:
-                    numbers[index] = int(np.ceil(sizes[index] * times))
+                    numbers[index] = int(np.ceil(self.n * times))
             undecided = [index for index in undecided if not decided[index]]
         return numbers
 

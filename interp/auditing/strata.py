@@ -22,6 +22,8 @@ from interp.auditing.significance import (
     FACTORS_OF_N,
     SUSPECTED,
     GrowingEvidence,
+    on_every_outcome,
+    on_some_outcome,
     sequences_needed,
     share_of_look,
 )
@@ -262,17 +264,17 @@ def _n_to_decide(size: int, p_after: Callable[[float], float], alpha: float) -> 
     return None
 
 
-def heads_needed_in_strata(costs: Sequence[StratumCost], *, alpha: float) -> dict[Head, str]:
-    """Heads that are shown to be needed within some stratum, with the stratum on which this is clearest.
+def heads_needed_in_strata(costs: Sequence[StratumCost], *, alpha: float) -> dict[Head, StratumCost]:
+    """Heads that are shown to be needed within some stratum, with the cost on the one on which this is clearest.
 
     Args:
         costs: From `stratum_costs`; sets of several heads are ignored.
         alpha: Level of all tests of the strata together.
     """
-    needed: dict[Head, str] = {}
+    needed: dict[Head, StratumCost] = {}
     for cost in sorted(costs, key=lambda cost: cost.p_matters):
         if len(cost.heads) == 1 and cost.p_matters <= alpha:
-            needed.setdefault(cost.heads[0], cost.stratum)
+            needed.setdefault(cost.heads[0], cost)
     return needed
 
 
@@ -291,8 +293,8 @@ def stratum_warnings(
     shown to be harmless on all sequences, since the others are not called harmless.
     """
     p = evidence.p
-    is_needed = dict(zip(heads, p.matters["mean"] <= alpha, strict=True))
-    is_harmless = dict(zip(heads, p.harmless["mean"] <= alpha, strict=True))
+    is_needed = dict(zip(heads, on_some_outcome(p.matters["mean"], alpha), strict=True))
+    is_harmless = dict(zip(heads, on_every_outcome(p.harmless["mean"], alpha), strict=True))
     warnings = []
     removals: dict[tuple[Head, ...], list[StratumCost]] = {}
     for cost in costs:

@@ -14,6 +14,7 @@ VERDICT_COLOURS = {
     "hidden": "#5b4b8a",
     "idle": "#b8bcc2",
     "redundant": "#edae49",
+    "marginal": "#7fb2a0",
     "undecided": "#e4e2dc",
 }
 WIDTH, HEIGHT = 330, 260

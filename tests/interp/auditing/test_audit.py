@@ -77,7 +77,7 @@ def test_the_planted_truth_is_found(name):
 
 def test_the_known_answers_cover_every_verdict_and_reason():
     heads = [head for name in ANSWERS for head in audited(name).heads]
-    assert {head.verdict for head in heads} == set(HEAD_VERDICTS) - {"undecided"}
+    assert {head.verdict for head in heads} == set(HEAD_VERDICTS) - {"undecided", "marginal"}
     reasons = {head.reason for head in heads}
     assert {"together", "cancelled", "not needed", "needed", "not through its pattern"} <= reasons
     assert "through its pattern" in reasons
@@ -99,7 +99,7 @@ def test_a_head_that_adds_nothing_to_a_costly_set_is_not_redundant(monkeypatch):
     sets = HeadSets(
         needed_in={other: (three,)}, harmless={}, largest_harmless=(), smallest_costly=(), exact=False, n_removals=0
     )
-    monkeypatch.setattr("interp.auditing.audit.find_sets", lambda *arguments: sets)
+    monkeypatch.setattr("interp.auditing.audit.find_sets", lambda *arguments, **options: sets)
     result = interp.audit(known.model, known.task, n=N)
     assert result.sets[0].cost.drop[0] > result.threshold[0]
     assert result.of("redundant") == ()
@@ -376,7 +376,8 @@ def test_audits_of_earlier_versions_load_with_the_names_of_today(tmp_path):
         assert "read_part" in json.dumps(content)
         (tmp_path / "audit.json").write_text(json.dumps(content), encoding="utf-8")
         audits[name] = AuditResult.load(tmp_path / "audit.json")
-        assert audits[name].interventions == INTERVENTIONS
+        later = ("resampled_pattern",)
+        assert audits[name].interventions == tuple(name for name in INTERVENTIONS if name not in later)
         assert len(audits[name].sentences()) == len(audits[name].heads)
         labelled = [head for head in audits[name].heads if "ideal" in head.costs]
         assert all({"label_only_pattern", "resampled_values"} <= set(head.costs) for head in labelled)

@@ -9,6 +9,7 @@ from hooks import Transformer
 from interp.auditing.audit import labels_to_test
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS
+from interp.auditing.significance import LITTLE
 from interp.heads.ablation_methods import REMOVALS
 from interp.known_answers import known_answer
 from interp.tasks import Lego
@@ -24,7 +25,7 @@ LOSS = np.array([[0.5, 0.0], [0.05, 0.05], [0.0, 0.25], [0.5, 0.5]])
 )
 def test_labels_are_tested_of_heads_that_cost_enough_on_some_outcome(negligible, tried):
     labels = dict.fromkeys(HEADS, "association")
-    threshold = 2 * np.broadcast_to(negligible, 2)
+    threshold = np.broadcast_to(negligible, 2) / LITTLE
     expected = {HEADS[index]: "association" for index in tried}
     assert labels_to_test(labels, HEADS, LOSS, threshold) == expected
     del labels[HEADS[3]]
@@ -46,11 +47,15 @@ def test_an_audit_tests_the_labels_of_costly_heads_only(monkeypatch):
     assert (on_all, no_choice, tests, chosen) == (ON_ALL_HEADS, None, LABEL_TESTS, tested)
     assert set(REMOVALS) <= set(ON_ALL_HEADS)
     assert not set(ON_ALL_HEADS) & set(LABEL_TESTS)
-    costly = {head.place for head in result.heads if max(head.costs["mean"].drop) >= result.threshold.min() / 2}
+    costly = {head.place for head in result.heads if max(head.costs["mean"].drop) >= LITTLE * result.threshold.min()}
     assert tested == {head: label for head, label in labels.items() if head in costly}
     assert set(tested) < set(labels)  # the decoy has a label and costs nothing
     for head in result.heads:
-        assert (set(LABEL_TESTS) <= set(head.costs)) == (head.place in tested)
+        tried = set(LABEL_TESTS) & set(head.costs)
+        if head.label == "previous":  # the related key is the same in every sequence
+            assert "resampled_pattern" not in tried
+            tried.add("resampled_pattern")
+        assert tried == (set(LABEL_TESTS) if head.place in tested else {"resampled_pattern"} & tried)
 
 
 def test_interventions_on_no_heads_are_not_tried():

@@ -13,10 +13,10 @@ from hooks.interventions.ablation_engine import every_head
 from hooks.model.attention import visible_keys
 from hooks.model.layers import take
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS
+from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, POOLED_PATTERNS
 from interp.core.randomness import derived_generator
 from interp.heads.ablation_methods import N_REFERENCE, random_weights
-from interp.heads.kinds import relations_of
+from interp.heads.kinds import Kind, relations_of
 from interp.known_answers import HeadTruth, KnownAnswer, known_answer
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Dyck, Lego
@@ -212,6 +212,67 @@ def test_what_stands_at_related_keys_is_replaced_by_what_stands_at_others(known,
     assert np.max(compared) > 0.7  # with other values, both answers of "same" are tied
 
 
+def test_the_pattern_of_another_sequence_with_own_values(known, batch, check, effects, labels):
+    """Rows of the first drawn sequence in which none of the own related keys is related, one query at a time."""
+    other = known.task.sample(N_REFERENCE, generator=derived_generator(SEED, "reference"), split="validation")
+    other = other.select(slice(POOLED_PATTERNS))
+    visible = visible_keys(known.model.cfg, batch.tokens, batch.attention_mask)
+    visible_there = visible_keys(known.model.cfg, other.tokens, other.attention_mask)
+    compared = []
+    for place, head in enumerate(every_head(known.model)):
+        found = effects.drop["resampled_pattern"][:, place]
+        kind = labels.get(head)
+        if kind is None:
+            assert np.isnan(found).all()
+            continue
+        here = relations_of(known.task, batch, [kind])[kind] & visible
+        there = relations_of(known.task, other, [kind])[kind] & visible_there
+        varies = [[not (there[:, query] & row).any(-1).all() for query, row in enumerate(rows)] for rows in here]
+        described = here.any(-1)
+        if torch.tensor(varies)[described].double().mean() < 0.5:
+            assert np.isnan(found).all()  # the previous token is the same key everywhere
+            continue
+        point = f"blocks.{head[0]}.attn.hook_pattern"
+        names = {"names_filter": [point], **other.model_inputs()}
+        patterns = known.model.run_with_cache(other.tokens, **names)[1][point][:, head[1]]
+
+        def edit(pattern, hook, index=head[1], here=here, there=there, patterns=patterns):
+            for sample in range(len(pattern)):
+                generator = derived_generator(SEED, "other patterns", sample)
+                order = torch.randperm(len(there), generator=generator).tolist()
+                for query in here[sample].any(-1).nonzero()[:, 0].tolist():
+                    fitting = [drawn for drawn in order if not (there[drawn, query] & here[sample, query]).any()]
+                    row = patterns[fitting[0], query] * visible[sample, query] if fitting else torch.zeros(1)
+                    if row.sum() > 0:
+                        pattern[sample, index, query] = row / row.sum()
+            return pattern
+
+        compared.append(check([(point, edit)], found))
+    assert compared or known.name != "diffuse"
+    assert not compared or np.max(compared) > 0.5  # without the right key, answers are often tied
+
+
+def test_no_pattern_is_drawn_from_behind_the_end_of_a_sequence():
+    """The previous token is the same key in all sequences that have one: shorter ones do not make it another."""
+    task = Dyck(n_types=2, max_depth=4, length=12, words="complete")
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=1))
+    batch = task.sample(40, generator=torch.Generator().manual_seed(1), split="test")
+    assert batch.attention_mask is not None
+    assert not batch.attention_mask.all()
+    experiments = HeadExperiments(model, task, batch, SEED)
+    labels = {(0, 0): "previous"}
+    assert np.isnan(experiments.effects(("resampled_pattern",), labels, heads=labels).drop["resampled_pattern"]).all()
+
+
+@pytest.mark.parametrize("known", ["diffuse"], indirect=True)
+def test_a_kind_whose_keys_are_the_same_everywhere_is_not_resampled(known, effects, labels):
+    """As of the previous token; an operation is at a fixed distance from the clause that it belongs to."""
+    tried = np.isfinite(effects.drop["resampled_pattern"]).all((0, 2))
+    assert dict(zip(every_head(known.model), tried.tolist(), strict=True)) == {
+        head: labels.get(head) == "association" for head in every_head(known.model)
+    }
+
+
 def test_removing_a_head_costs_accuracy_only_if_it_is_needed(known, batch, effects):
     assert set(effects.drop) == set(INTERVENTIONS)
     for head, truth in known.heads.items() if known.name != "diffuse" else ():
@@ -228,11 +289,12 @@ def test_later_sequences_have_draws_of_their_own(known, batch, effects, labels):
         np.testing.assert_array_equal(later.drop[name], effects.drop[name][half:])
 
 
-def test_effects_of_sets_of_heads(known, batch, check):
+def test_effects_of_sets_of_heads(known, batch, check, monkeypatch):
     heads = every_head(known.model)
     sets = [tuple(heads[:2]), (heads[0], heads[-1]), tuple(heads)]
-    for keep in (False, True):
-        found = HeadExperiments(known.model, known.task, batch, SEED, keep=keep).removed(sets)
+    for most_kept in (0, 2**26):
+        monkeypatch.setattr("interp.auditing.experiments.MOST_KEPT", most_kept)
+        found = HeadExperiments(known.model, known.task, batch, SEED).removed(sets)
         for place, chosen in enumerate(sets):
             hooks = [output_hook(known, batch, head, "mean") for head in chosen]
             check(hooks, found[:, place])
@@ -348,7 +410,8 @@ def test_only_the_given_outcomes_count(trained, tiny):
 
 
 def test_a_task_without_relations_raises(tiny, monkeypatch):
-    monkeypatch.setattr("interp.heads.kinds._KINDS", {"none": lambda task, batch: None})
+    monkeypatch.setattr("interp.heads.kinds._KINDS", {"none": Kind(lambda task, batch: None)})
+    monkeypatch.setattr(Lego, "relations", lambda task, batch: {})  # its own relations are kinds too
     with pytest.raises(ValueError, match="none of the registered kinds; register one"):
         interp.audit(untrained(tiny), tiny)
 
@@ -358,7 +421,8 @@ def test_relations_outside_the_attention_mask_raise(monkeypatch):
         pos = batch.tokens.shape[1]
         return torch.ones(len(batch), pos, pos).triu(1).bool()
 
-    monkeypatch.setattr("interp.heads.kinds._KINDS", {"next": next_token})
+    monkeypatch.setattr("interp.heads.kinds._KINDS", {"next": Kind(next_token)})
+    monkeypatch.setattr(Lego, "relations", lambda task, batch: {})
     task = Causal(n_vars=2, sentence_format="compact")
     with pytest.raises(ValueError, match=r"none of the task's relations \(next\) reaches a key .* attention is causal"):
         interp.audit(untrained(task), task)

@@ -57,7 +57,9 @@ def test_p_values_are_at_most_one_and_count_the_outcomes():
     drop = np.zeros((64, 2, 2))
     drop[:13, 1, 0] = 1
     p = uncorrected_p_values(Effects(np.ones((64, 2)), {"mean": drop}), np.array([0.1, 0.1]))
-    assert p.matters["mean"][0] == 1
-    assert p.matters["mean"][1] == pytest.approx(2 * 0.0282, abs=2e-3)
-    assert p.harmless["mean"][0] == pytest.approx(0.9**64, rel=1e-6)  # no loss in 64 trials
-    assert p.harmless["mean"][1] > 0.9  # by the worse outcome
+    assert p.matters["mean"][0].tolist() == [1, 1]
+    assert p.matters["mean"][1] == pytest.approx([2 * 0.0282, 1], abs=2e-3)
+    assert p.harmless["mean"][0] == pytest.approx([2 * 0.9**64] * 2, rel=1e-6)  # no loss in 64 trials
+    assert p.harmless["mean"][1, 0] > 0.9
+    assert p.limited["mean"][0] == pytest.approx([2 * 0.8**64] * 2, rel=1e-4)
+    assert p.more_than_little["mean"][1, 0] < p.matters["mean"][1, 0] / 10

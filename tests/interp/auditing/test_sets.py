@@ -9,7 +9,9 @@ from sampled import sampled
 
 from benchmarks.committees import Bits, drawn_committee, sets_of
 from interp.auditing import sets as searching
-from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, find_sets
+from interp.auditing.interventions import CANCELLING, MOSTLY_SHARED, NEEDED_IN, TOGETHER
+from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, HeadSets, effects_of_sets, find_sets, undecided_sets
+from interp.auditing.significance import PValues, uncorrected_p_values
 from interp.tasks.base import Score
 
 N = 64
@@ -41,7 +43,14 @@ class Table:
 
 def sets(table, most_exact=MOST_HEADS_EXHAUSTIVE):
     needed = [head for head in table.heads if table.lost(frozenset([head])) > 0.1]
-    return find_sets(table, needed, outcomes=[0], threshold=np.array([0.1]), most_exact=most_exact)
+    further = Table(table.lost, table.heads)  # the same losses on other sequences
+    return find_sets(table, needed, outcomes=[0], threshold=np.array([0.1]), further=further, most_exact=most_exact)
+
+
+@pytest.fixture
+def many_sets(monkeypatch):
+    """No bound on the number of sets of a head."""
+    monkeypatch.setattr("interp.auditing.removed_sets.MOST_SETS_OF_HEAD", 100)
 
 
 def any_of(*harmful):
@@ -124,13 +133,14 @@ def test_cancellation_that_the_effects_do_not_show(most_exact):
 @BOTH_WAYS
 def test_the_smallest_loss_is_chosen_among_equals(most_exact):
     loss = {frozenset([(0, 0), (0, 1)]): 0.08, frozenset([(0, 0), (1, 2)]): 0.03}
-    found = sets(Table(lambda removed: loss.get(removed, float((0, 0) in removed))), most_exact)
-    assert found.harmless == {(0, 0): ((0, 0), (1, 2))}
+    needed = {(0, 0), (0, 1), (1, 2)}
+    found = sets(Table(lambda removed: loss.get(removed, float(not removed.isdisjoint(needed)))), most_exact)
+    assert found.harmless == {(0, 0): ((0, 0), (1, 2)), (0, 1): ((0, 0), (0, 1)), (1, 2): ((0, 0), (1, 2))}
 
 
-def costly_but_for(*cancelling):
-    """Everything is lost without the first head, unless exactly one of these sets is removed."""
-    return lambda removed: float((0, 0) in removed and set(removed) not in map(set, cancelling))
+def costly_but_for(*cancelling, needed=((0, 0),)):
+    """Everything is lost without one of the needed heads, unless exactly one of these sets is removed."""
+    return lambda removed: float(not removed.isdisjoint(needed) and set(removed) not in map(set, cancelling))
 
 
 def test_a_needed_head_is_tried_with_heads_that_hardly_change_the_logits(monkeypatch):
@@ -138,8 +148,8 @@ def test_a_needed_head_is_tried_with_heads_that_hardly_change_the_logits(monkeyp
     monkeypatch.setattr(searching, "MOST_PAIRED", 3)
     pair, triple = ((0, 0), (1, 3)), ((0, 0), (0, 1), (0, 2))
     effects = np.array([[{(0, 0): 2.0, (0, 1): -1.0, (0, 2): -1.0}.get(head, 0.0)] for head in HEADS])
-    table = Table(costly_but_for(pair, triple), effects=effects)
-    assert sets(table, most_exact=0).harmless == {(0, 0): pair}
+    table = Table(costly_but_for(pair, triple, needed=pair), effects=effects)
+    assert sets(table, most_exact=0).harmless == {(0, 0): pair, (1, 3): pair}
     assert frozenset(triple) in table.calls
 
 
@@ -148,8 +158,21 @@ def test_more_than_the_most_cancelling_set_is_tried():
     change_of_head = dict(zip(MANY, [10, -4.5, -5.4, -5, -5, -9, *[40, -40] * 4, 0], strict=True))
     triple = ((0, 0), (0, 1), (0, 2))
     effects = np.array([[float(change_of_head[head])] for head in MANY])
-    result = sets(Table(costly_but_for(triple), heads=MANY, effects=effects), most_exact=0)
-    assert result.harmless == {(0, 0): triple}
+    result = sets(Table(costly_but_for(triple, needed=MANY[:6]), heads=MANY, effects=effects), most_exact=0)
+    assert result.harmless == dict.fromkeys(triple, triple)
+
+
+@BOTH_WAYS
+def test_a_head_that_only_reroutes_cancels_nothing(most_exact):
+    """Without a needed head a reader sends everything astray; without both nothing is lost."""
+    reader, four = (1, 3), tuple(HEADS[:4])
+
+    def lost(removed):
+        if reader in removed or set(removed) == set(four):
+            return 0.0
+        return float(not removed.isdisjoint(four))
+
+    assert sets(Table(lost), most_exact).harmless == dict.fromkeys(four, four)
 
 
 def test_what_heads_cost_alone_does_not_count():
@@ -183,6 +206,7 @@ def test_more_heads_are_searched():
     assert found.n_removals == len(table.calls) == len(set(table.calls)) < 1000
 
 
+@pytest.mark.usefixtures("many_sets")
 def test_every_harmful_pair_is_found():
     """Any two of nine heads are harmful, and no larger set is."""
     nine = MANY[:9]
@@ -198,6 +222,7 @@ def test_triples_with_large_predicted_effects_are_tried():
     assert result.costly == (triple,)
 
 
+@pytest.mark.usefixtures("many_sets")
 def test_every_majority_of_five_is_found():
     """Three of five equal votes are needed; each head is in six sets of three."""
     five = [(0, 0), (0, 3), (1, 1), (2, 0), (2, 4)]
@@ -205,6 +230,7 @@ def test_every_majority_of_five_is_found():
     assert set(found.costly) == set(combinations(five, 3))
 
 
+@pytest.mark.usefixtures("many_sets")
 def test_sets_that_differ_in_one_head_are_all_found():
     """Two of eight equal votes are needed: any seven of the eight are a minimal harmful set."""
     eight = MANY[::2]
@@ -225,3 +251,80 @@ def test_the_search_equals_the_exact_answer_on_random_models(seed):
     exact, found = (sets_of(model, Bits(), seed=seed, most_exact=most) for most in (MOST_HEADS_EXHAUSTIVE, 0))
     assert (exact.exact, found.exact) == (True, False)
     assert (set(found.costly), found.harmless) == (set(exact.costly), exact.harmless)
+
+
+# effects in an audit
+
+A, B, C = HEADS[:3]
+TESTED_SETS = HeadSets(
+    needed_in={A: ((A, B), (A, C)), B: ((A, B),)},
+    harmless={C: (B, C)},
+    largest_harmless=(),
+    smallest_costly=(),
+    exact=True,
+    n_removals=0,
+)
+
+
+def effects_on(lost, pairs=TESTED_SETS.needed_pairs, cancelling=TESTED_SETS.cancelling):
+    """Effects of sets, from the share of the sequences that are lost without each; the first ones are."""
+    table = Table(lambda removed: lost.get(tuple(sorted(removed)), 0.0))
+    return effects_of_sets(table, TESTED_SETS, [0], pairs=pairs, cancelling=cancelling)
+
+
+def test_effects_of_sets_by_hand():
+    """Without A 1/8 of the answers are lost, without B 1/4, without both 3/4: beyond B, A costs 1/2."""
+    effects = effects_on({(A,): 1 / 8, (B,): 1 / 4, (A, B): 3 / 4, (A, C): 1 / 8, (B, C): 1 / 16})
+    assert effects.mean(NEEDED_IN)[:, 0].tolist() == [1 / 2, 1 / 8, 5 / 8]
+    assert effects.mean(CANCELLING)[:, 0].tolist() == [1 / 16]
+    assert effects.mean(TOGETHER)[:, 0].tolist() == [3 / 4, 1 / 8, 1 / 16]
+    # Beyond the others, less twice its cost alone: 1/4, -1/8, 1/8
+    mostly = effects.mean(MOSTLY_SHARED)[:, 0]
+    np.testing.assert_allclose(mostly / mostly[0], [1, -1 / 2, 1 / 2])
+    assert mostly[0] > 0
+
+
+def test_sets_that_are_not_tried_again_have_no_effect():
+    effects = effects_on({(A, B): 1 / 2}, pairs=[(A, (A, B))], cancelling=[])
+    for name in (NEEDED_IN, MOSTLY_SHARED):
+        assert np.isnan(effects.drop[name]).any((0, 2)).tolist() == [False, True, True]
+    assert np.isnan(effects.drop[CANCELLING]).all()
+    assert np.isnan(effects.drop[TOGETHER]).any((0, 2)).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "shown"),
+    [
+        (0.0, 0.5, "matters"),  # nothing alone, all of it together
+        (0.125, 0.875, "matters"),
+        (0.5, 1.0, None),  # three quarters more than the half of its work that it does alone
+        (0.5, 0.5, "harmless"),  # all of its work alone
+        (1.0, 1.0, "harmless"),
+    ],
+)
+def test_work_is_mostly_shared_if_a_head_costs_twice_as_much_beyond_others(alone, together, shown):
+    """B costs nothing alone. With A alone at one half, and all lost together, A does exactly half of its work alone."""
+    effects = effects_on({(A,): alone, (B,): 0.0, (A, B): together})
+    p = uncorrected_p_values(effects, np.array([0.1]), times=40)  # as of 40 times the sequences
+    for question in ("matters", "harmless"):
+        assert (getattr(p, question)[MOSTLY_SHARED][0, 0] < 0.001) == (question == shown)
+
+
+def test_undecided_sets_are_those_that_may_decide_an_undecided_head():
+    """Pairs (A, AB), (A, AC), (B, AB): open by what is lost beyond others, by whether that is mostly shared, or not."""
+
+    def p_of(needed_in, mostly, cancels):
+        p = {NEEDED_IN: needed_in, MOSTLY_SHARED: mostly, CANCELLING: cancels}
+        smallest = {name: np.array(values)[:, None] for name, values in p.items()}
+        ones = {name: np.ones_like(values) for name, values in smallest.items()}
+        return PValues(matters=ones, harmless=smallest, more_than_little=ones, limited=ones)
+
+    def undecided(p, heads):
+        return undecided_sets(p, TESTED_SETS, heads, alpha=0.01)
+
+    pairs = TESTED_SETS.needed_pairs
+    assert undecided(p_of([0.5, 0, 0], [0, 0, 0], [0]), [A, B, C]) == (pairs[:1], [])
+    assert undecided(p_of([0, 0, 0], [0, 0.5, 0], [0]), [A, B, C]) == (pairs[1:2], [])
+    assert undecided(p_of([0.5] * 3, [0.5] * 3, [0.5]), [B]) == (pairs[2:], [(B, C)])
+    assert undecided(p_of([0.5] * 3, [0.5] * 3, [0.5]), [A]) == (pairs[:2], [])
+    assert undecided(p_of([0.01] * 3, [0.01] * 3, [0.01]), [A, B, C]) == ([], [])

@@ -44,13 +44,15 @@ def test_a_head_that_is_decisive_in_one_sequence_of_twenty(monkeypatch, seed):
     result = interp.audit(model, task, n=512)
     head = result.heads[1]
     assert head.place == (0, 1)
-    assert head.is_harmless("mean", 0.01)
+    assert head.costs["mean"].p_harmless <= 0.01
+    assert (head.verdict, head.reason) == ("marginal", "needed in a stratum")
     cost = costs(result, "rare letter")[(0, 1),]
     assert cost.p_matters <= 0.01
     assert cost.n < 60
     assert cost.share < 0.12
     needed = heads_needed_in_strata(result.strata, alpha=0.01)
-    assert needed == {(0, 0): "every sequence", (0, 1): "rare letter"}
+    strata_of_head = {place: cost.stratum for place, cost in needed.items()}
+    assert strata_of_head == {(0, 0): "every sequence", (0, 1): "rare letter"}
     # The warning names head, stratum, share, loss and n; head 0.0 is needed anyway
     start = f"Removing head 0.1 costs {cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}] on the stratum 'rare letter' ("
     shown = [warning for warning in result.warnings if warning.startswith("Removing head 0.")]
@@ -79,7 +81,8 @@ def test_too_few_sequences_of_a_stratum(monkeypatch):
     assert cost.suspected
     assert cost.p_matters > 0.01
     assert cost.n_to_decide > 256
-    assert heads_needed_in_strata(result.strata, alpha=0.01) == {(0, 0): "every sequence"}
+    needed = heads_needed_in_strata(result.strata, alpha=0.01)
+    assert {place: cost.stratum for place, cost in needed.items()} == {(0, 0): "every sequence"}
     words = f"{cost.n_to_decide:,} sequences would decide whether that is more than {cost.threshold:.2f}."
     assert any("head 0.1" in warning and warning.endswith(words) for warning in result.warnings)
     assert any(
@@ -87,7 +90,7 @@ def test_too_few_sequences_of_a_stratum(monkeypatch):
         for warning in result.warnings
     )
     larger = interp.audit(model, task, n=4 * cost.n_to_decide)  # the loss may be smaller in further sequences
-    assert heads_needed_in_strata(larger.strata, alpha=0.01)[0, 1] == "rare letter"
+    assert heads_needed_in_strata(larger.strata, alpha=0.01)[0, 1].stratum == "rare letter"
 
 
 def test_the_stratum_of_all_sequences_gives_the_costs_of_the_audit(monkeypatch):
