@@ -39,14 +39,20 @@ if TYPE_CHECKING:
 
 MIN_SCORE = 0.3
 """A head is labelled only if the lower end of its score's interval is at least this."""
-MIN_SCORE_WHERE_SCORED = 0.5
-"""The same of a head that is labelled at the scored positions alone: these are few, often one, so that the label must
-describe most of what the head attends to there."""
+MIN_SCORE_OF_FEW = 0.5
+"""The same where few queries are scored: at the scored positions alone, and in layers of which few queries are read.
+There a head that attends by the kind of its input may score 0.4 in the mean by coincidence, so the label must describe
+most of what the head attends to."""
+FEW = 0.5
+"""The queries of a layer that are read are few if they are less than this share of the real ones: the label then is
+about the smaller part of the head's rows."""
+MAX_STRUCTURE_ELSEWHERE = 0.5
+"""A head is labelled at the scored positions alone only if at most this share of its attention in the other rows that
+are read is neither that of a uniform row nor on the first key: else these rows show another pattern, which is read."""
 MIN_UNIFORMITY = 0.9
 """A head is called uniform only if its uniformity is at least this."""
 MORE_UNIFORM = 0.1
 """Least difference from the mean of the most uniform heads of untrained models."""
-_LEAST_SCORE = {"all": MIN_SCORE, "read": MIN_SCORE, "scored": MIN_SCORE_WHERE_SCORED}
 SAME_SCORE = 0.02
 """Scores closer than this count as equal; the head then gets the kind with fewer related keys, the stricter one."""
 
@@ -189,15 +195,22 @@ def classify_heads(
     visible keys) and 1 if all of it is on related keys, averaged over the queries that are read and have related and
     unrelated keys, then over the sequences in which these are at least half of the read queries with related keys. A
     query is read if it is a scored position, or if a head of the next layer attends to it from a read query with at
-    least its share under uniform attention. A head that fits no kind there is scored at the scored positions alone.
+    least its share under uniform attention.
 
     A head gets the label of its best kind under four conditions: its p value (permuted keys; Holm over all heads and
-    kinds) is at most `alpha`; the lower end of its 95 % interval over sequences is at least 0.3; so is its score
-    without the position that raises it most, if there are several; some head of the model has a standardised score that
-    exceeds those of untrained models on any kind, and this head exceeds them on its kind (exact Monte Carlo tests at
-    level `alpha`, see `interp.heads.untrained`). Otherwise it is
-    `uniform` if its uniformity is at least 0.9, exceeds the mean of that of the most uniform heads of untrained models
-    by 0.1, and passes the same test, else `unclassified`; `why_not` then has the condition that failed.
+    kinds) is at most `alpha`; the lower end of its 95 % interval over sequences is at least 0.3, or 0.5 in a layer of
+    which less than half of the real queries are read; so is its score without the position that raises it most, if
+    there are several; some head of the model has a standardised score that exceeds those of untrained models on any
+    kind, and this head exceeds them on its kind (exact Monte Carlo tests at level `alpha`, see
+    `interp.heads.untrained`).
+
+    A head that meets them for no kind is scored at the scored positions alone. There the least score is 0.5, and a
+    fifth condition holds: of its attention in the other rows that are read, at least half says nothing, since it is
+    that of a uniform row or on the first key.
+
+    Otherwise it is `uniform` if its uniformity is at least 0.9, exceeds the mean of that of the most uniform heads of
+    untrained models by 0.1, and passes the same test, else `unclassified`; `why_not` then has the condition that
+    failed.
 
     Args:
         model: Model to read. It is not changed.
@@ -243,12 +256,17 @@ def classify_heads(
         p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
         p_holm = holm(p)
         # Candidates for a label of each kind, and for `uniform`, are compared with untrained models.
-        least = np.repeat([_LEAST_SCORE[name] for name in measures.query_sets], len(names))
-        fits = (p_holm <= alpha) & (mean - half_width >= least) & (measures.without_best >= least)
+        low = mean - half_width
+        least = _least_scores(measures, len(names))
+        fits = (p_holm <= alpha) & (low >= least[:, None]) & (measures.without_best >= least[:, None])
+        # Later columns are of the scored positions alone, which describe a head only if its other rows say nothing.
+        structure = measures.structure_elsewhere.mean(0)
+        fits_alone = fits[..., len(names) :] & ~fits[..., : len(names)].any(-1, keepdims=True)
+        fits[..., len(names) :] &= (structure <= MAX_STRUCTURE_ELSEWHERE)[..., None]
         uniformity = measures.uniformity.mean(0)
         candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
         comparison = _compare(
-            model, task, batch, measures, candidates, least, names, untrained=untrained, alpha=alpha, seed=seed
+            model, task, batch, measures, candidates, names, untrained=untrained, alpha=alpha, seed=seed
         )
         count.advance()
     # Label the heads; each is then described at the queries where its label fits.
@@ -277,7 +295,10 @@ def classify_heads(
         untrained=comparison.highest[:, :-1].max(0).reshape(-1, len(names)).max(0),
         alpha=alpha,
         level=comparison.level,
-        where="" if queries == "all" else " at the queries that are read",
+        least=least[:, 0],
+        where=[_where(share, queries) for share in measures.read_share],
+        alone=np.where(fits_alone, mean[..., len(names) :], 0),
+        structure_elsewhere=structure,
     )
     label = _by_layer(uniform.shape, lambda place: _label(names, int(column[place]), bool(uniform[place])))
     return HeadPatterns(
@@ -311,7 +332,6 @@ def _compare(
     batch: Batch,
     measures: Measures,
     candidates: Bool[np.ndarray, "layer head column"],
-    least_score: Float[np.ndarray, " column"],
     names: Sequence[str],
     *,
     untrained: Untrained,
@@ -325,7 +345,8 @@ def _compare(
     compared = batch.select(torch.from_numpy(rows))
     related = PackedRelations.of(task, compared, names)
     scores = np.concatenate([measures.score, measures.uniformity[..., None]], -1)[rows]
-    least = np.append(least_score, MIN_UNIFORMITY)
+    # The least scores must not depend on which queries this model reads, so those of layers with few do not count here.
+    least = np.append(np.repeat(_least_by_set(measures), len(names)), MIN_UNIFORMITY)
     queries = "all" if measures.query_sets == ("all",) else "read"
     return compare_with_untrained(
         mean_over_sequences(scores),
@@ -337,6 +358,18 @@ def _compare(
     )
 
 
+def _least_by_set(measures: Measures) -> Float[np.ndarray, " set"]:
+    """Where the interval of a score must begin at each set of queries, of a layer of which many queries are read."""
+    return np.array([MIN_SCORE_OF_FEW if name == "scored" else MIN_SCORE for name in measures.query_sets])
+
+
+def _least_scores(measures: Measures, n_kinds: int) -> Float[np.ndarray, "layer column"]:
+    """Where the interval of a score must begin in each layer."""
+    few_are_read = measures.read_share < FEW
+    least = np.where(few_are_read[:, None], MIN_SCORE_OF_FEW, _least_by_set(measures))
+    return least.repeat(n_kinds, axis=1)
+
+
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
     """Half-width of the t interval of the mean; 1, the whole range, if fewer than two sequences have a value."""
     return np.nan_to_num(t_half_width(values), nan=1.0)
@@ -346,6 +379,13 @@ def _by_layer(shape: tuple[int, ...], text: Callable[[tuple[int, ...]], str]) ->
     """A text for each layer and head."""
     n_layers, n_heads = shape
     return tuple(tuple(text((layer, head)) for head in range(n_heads)) for layer in range(n_layers))
+
+
+def _where(read_share: float, queries: Queries) -> str:
+    """Words for the queries of a layer at which heads are scored."""
+    if queries == "all":
+        return ""
+    return f" at the {'few ' if read_share < FEW else ''}queries that are read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,23 +402,39 @@ class _Conditions:
     untrained: Float[np.ndarray, " kind"]
     alpha: float
     level: float
-    where: str
-    """Words for the queries."""
+    least: Float[np.ndarray, " layer"]
+    """Where the interval must begin."""
+    where: Sequence[str]
+    """Words for the queries of each layer."""
+    alone: Float[np.ndarray, "layer head alone"]
+    """Score of each kind at the scored positions alone, if it passes the first three conditions only there, else 0.
+    Empty if all queries are scored."""
+    structure_elsewhere: Float[np.ndarray, "layer head"]
 
     def why_not(self, place: tuple[int, ...]) -> str:
-        """The first condition that fails for the kind of a head with the highest score."""
+        """The condition that fails first, for the nearest kind."""
+        structure = self.structure_elsewhere[place]
+        if self.alone[place].any() and structure > MAX_STRUCTURE_ELSEWHERE:
+            kind = int(self.alone[place].argmax())
+            return (
+                f"{self.names[kind]} {self.alone[(*place, kind)]:.2f} at the scored positions alone: the other queries "
+                f"that are read have another pattern, {structure:.2f} of their attention, above "
+                f"{MAX_STRUCTURE_ELSEWHERE:g}"
+            )
         kind = int(self.score[place].argmax())
         cell = (*place, kind)
+        where = self.where[place[0]]
         if self.n_sequences[cell] == 0:
-            return f"no kind relates a query to some of its keys{self.where}"
-        text = f"nearest {self.names[kind]} {self.score[cell]:.2f}{self.where}: "
-        if self.score[cell] < MIN_SCORE:
-            return f"{text}below {MIN_SCORE}"
-        if self.low[cell] < MIN_SCORE:
-            return f"{text}the 95 % interval begins at {self.low[cell]:.2f}, below {MIN_SCORE}"
+            return f"no kind relates a query to some of its keys{where}"
+        text = f"nearest {self.names[kind]} {self.score[cell]:.2f}{where}: "
+        least = float(self.least[place[0]])
+        if self.score[cell] < least:
+            return f"{text}below {least:g}"
+        if self.low[cell] < least:
+            return f"{text}the 95 % interval begins at {self.low[cell]:.2f}, below {least:g}"
         if self.p_holm[cell] > self.alpha:
             return f"{text}p is {self.p_holm[cell]:.2g} (Holm), above {self.alpha:g}"
-        if self.without_best[cell] < MIN_SCORE:
+        if self.without_best[cell] < least:
             return f"{text}only {self.without_best[cell]:.2f} without the position that raises it most"
         return (
             f"{text}untrained models reach {self.untrained[kind]:.2f} and p against them is "

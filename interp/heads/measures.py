@@ -45,6 +45,9 @@ class Measures:
     uniformity: Float[np.ndarray, "sample layer head"]
     """At the first set of queries."""
     entropy: Float[np.ndarray, "sample layer head"]
+    structure_elsewhere: Float[np.ndarray, "sample layer head"]
+    """Share of attention that is neither that of a uniform row nor on the first key, in the rows of the first set of
+    queries that are not scored: 0 if there are none, 1 if each is on another key."""
     moved: Float[np.ndarray, "sample layer head"]
     chance: Float[np.ndarray, " kind"]
     without_best: Float[np.ndarray, "layer head column"]
@@ -203,6 +206,9 @@ def _measure_chunk(
                 "value_weighted": counted.scaled(layer["value_weighted_mass"]),
                 "uniformity": rows.uniformity(layer["excess"], query_sets[:, 0]),
                 "entropy": layer["entropy"],
+                "structure_elsewhere": rows.structure(
+                    layer["excess"], layer["on_first"], query_sets[:, 0] & ~query_sets[:, -1]
+                ),
                 "moved": layer["moved"],
             }
         )
@@ -305,6 +311,7 @@ class RelationRows:
             "row_variance": self.row_variance(pattern),
             "excess": self.excess(pattern),
             "entropy": self.entropy(pattern),
+            "on_first": self.on_first(pattern),
             "attended": attended_keys(pattern, self.n_keys),
         }
 
@@ -324,6 +331,20 @@ class RelationRows:
     def excess(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query"]:
         """Attention of each query above a uniform row's, as a fraction of its maximum."""
         return self._by_query(pattern, self._excess)
+
+    def on_first(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query"]:
+        """Attention of each query on the first key that is no padding."""
+        first = self.real.argmax(-1)[:, None, None, None].expand(*pattern.shape[:3], 1)
+        return pattern.gather(-1, first)[..., 0].float()
+
+    def structure(
+        self,
+        excess: Float[Tensor, "batch head query"],
+        on_first: Float[Tensor, "batch head query"],
+        queries: Bool[Tensor, "batch query"],
+    ) -> Float[Tensor, "batch head"]:
+        """1 if the rows of some queries are on a single key that is not the first, 0 if uniform or on the first key."""
+        return self._mean_of_several(excess.minimum(1 - on_first), queries.float())
 
     def uniformity(
         self, excess: Float[Tensor, "batch head query"], queries: Bool[Tensor, "batch query"]

@@ -9,8 +9,9 @@ from planted import Planted, ideal_map, only_tokens
 
 import interp
 from hooks import Transformer
-from interp.heads.classify import classify_heads
+from interp.heads.classify import MIN_SCORE, MIN_SCORE_OF_FEW, classify_heads
 from interp.heads.kinds import relations_of
+from interp.heads.measures import RelationRows
 from interp.heads.queries import attended_keys, read_positions, read_queries, scored_positions
 from interp.tasks.base import Task
 from interp.tasks.vocab import Vocab
@@ -82,12 +83,71 @@ def test_a_head_of_an_early_layer_that_acts_at_the_answer_is_labelled(kind):
     assert "at the scored positions" in str(result)
 
 
+def with_rows_elsewhere(structure):
+    """Induction at the answer; every other row has this share of its attention four tokens before, the rest is even."""
+
+    def make(batch, allowed):
+        query = torch.arange(POS)
+        even = ideal_map(torch.zeros_like(allowed), allowed)
+        earlier = ideal_map(query == (query - 4)[:, None], allowed)
+        induction = ideal_map(relations_of(TASK, batch, ["induction"])["induction"], allowed)
+        elsewhere = structure * earlier + (1 - structure) * even
+        return torch.where((query == POS - 1)[:, None], induction, elsewhere)
+
+    return make
+
+
+@pytest.mark.parametrize(("structure", "label"), [(0.0, "induction"), (0.4, "induction"), (0.9, "unclassified")])
+def test_scored_positions_alone_need_rows_that_say_nothing_elsewhere(structure, label):
+    """In an early layer whose rows are all read; the other pattern is of no kind."""
+    result = classify_heads(Planted(config(3), {(0, 2): with_rows_elsewhere(structure)}), TASK, n=64)
+    assert result.read_share[0] >= 0.8
+    assert result.label[0][2] == label
+    reason = "induction 1.00 at the scored positions alone: the other queries that are read have another pattern, 0."
+    assert result.why_not[0][2].startswith(reason) == (label == "unclassified")
+
+
+def test_attention_on_the_first_key_says_nothing_whatever_padding_is_before_it():
+    allowed = torch.ones(2, 4, 4, dtype=torch.bool).tril()
+    real = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1]]).bool()
+    rows = RelationRows(allowed[:, None], allowed & real[:, None], real)
+    pattern = torch.zeros(2, 1, 4, 4)
+    pattern[:, :, :, 1] = 1
+    on_first, excess = rows.on_first(pattern), rows.excess(pattern)
+    assert on_first[:, 0, 3].tolist() == [0, 1]
+    assert rows.structure(excess, on_first, torch.arange(4).expand(2, 4) >= 2)[:, 0].tolist() == [1, 0]
+    assert rows.structure(excess, on_first, torch.zeros(2, 4).bool())[:, 0].tolist() == [0, 0]
+
+
+def by_kind_of_input(share):
+    """At the answer, the previous token in inputs of some kinds of first token, and the third token in the others."""
+
+    def make(batch, allowed):
+        is_of_kind = batch.tokens[:, 0] < round(share * len(TASK.vocab))
+        keys = torch.where(is_of_kind[:, None], torch.arange(POS) == POS - 2, torch.arange(POS) == 2)
+        return ideal_map(keys[:, None], allowed)
+
+    return make
+
+
+@pytest.mark.parametrize(("share", "label"), [(0.5, "unclassified"), (0.75, "previous"), (1.0, "previous")])
+def test_where_few_queries_are_read_a_label_describes_most_of_the_attention(share, label):
+    """A head that attends to the previous token in half of its inputs is not labelled after it."""
+    result = classify_heads(Planted(config(2), {(1, 0): by_kind_of_input(share)}), TASK, n=256)
+    assert result.read_share[1] == pytest.approx(1 / POS)
+    low = result.score.low[1, 0, result.kinds.index("previous")]
+    assert low > MIN_SCORE
+    assert (low >= MIN_SCORE_OF_FEW) == (label == "previous")
+    assert result.label[1][0] == label
+    assert ("at the few queries that are read" in result.why_not[1][0]) == (label == "unclassified")
+
+
 def test_a_head_that_no_query_relates_says_so():
     model = Transformer(config())
     result = classify_heads(model, TASK, n=16, kinds=["current"])
     (row,) = result.why_not
     assert all(text.startswith("nearest current ") for text in row)
-    assert all("at the queries that are read: below 0.3" in text for text in row)
+    assert all("at the few queries that are read: below 0.5" in text for text in row)
     assert row[0] in str(result)
     assert row[0] in result.to_dataframe()["why_not"].tolist()
 
