@@ -11,9 +11,12 @@ from interp.cli.output import Json, Output, RunFolder, Seed, output_of
 def audit(
     run: RunFolder,
     n: Annotated[
-        str, typer.Option(help="Held-out sequences, or `enough`: what the verdicts need, up to --limit.")
-    ] = "256",
-    limit: Annotated[int, typer.Option(help="With `--n enough`: largest number of sequences.")] = 1024,
+        str, typer.Option(help="Held-out sequences, or `enough`: what the verdicts need, up to --limit and --seconds.")
+    ] = "enough",
+    limit: Annotated[int, typer.Option(help="With `--n enough`: largest number of sequences.")] = 4096,
+    seconds: Annotated[
+        float, typer.Option(help="With `--n enough`: wall time, after which no further sequences are used.")
+    ] = 60.0,
     probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
     page: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
@@ -23,7 +26,7 @@ def audit(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> Output:
-    """Check whether each head does what its pattern suggests: faithful, misleading, hidden, idle, or redundant."""
+    """Check whether each head does what its pattern suggests: a verdict on each, such as faithful or misleading."""
     from interp.auditing.audit import audit as audit_model
     from interp.auditing.probes import audit_probe
     from interp.core.page_identity import page_identity
@@ -32,7 +35,8 @@ def audit(
 
     trained = TrainingRun.load(run)
     # the audit of heads, and of probes
-    options: dict[str, Any] = {"n": int(n) if n.isdigit() else n, "limit": limit, "at_chance": at_chance}
+    sequences = int(n) if n.isdigit() else n
+    options: dict[str, Any] = {"n": sequences, "limit": limit, "seconds": seconds, "at_chance": at_chance}
     results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, **options, seed=seed)}
     if probes:
         results["probes"] = audit_probe(trained.model, trained.task, seed=seed)

@@ -27,8 +27,8 @@ SHIPPED = Path(__file__).parent / "demo_model"
 SETTINGS = TrainSettings(steps=450, learning_rate=1.5e-3, eval_every=150, n_eval=500)
 """One length, without a curriculum: after mimicking, 450 steps suffice."""
 BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
-N_AUDIT, N_SETS, N_TEST = 160, 500, 4000
-"""Sequences of the audit, of the ablation of sets of heads, and of the accuracies."""
+N_SETS, N_TEST = 500, 4000
+"""Sequences of the ablation of sets of heads, and of the accuracies."""
 
 
 def demo_specs(seed: int) -> dict[str, ModelSpec]:
@@ -138,4 +138,4 @@ def _audit(folder: Path, seed: int) -> dict[str, Any]:
     """Verdicts on the heads of a model, also if its accuracy is at chance."""
     torch.set_num_threads(1)
     run = TrainingRun.load(folder)
-    return {"audit": audit(run.model, run.task, n=N_AUDIT, seed=seed, at_chance=True)}
+    return {"audit": audit(run.model, run.task, seed=seed, at_chance=True)}
