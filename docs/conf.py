@@ -31,7 +31,7 @@ extensions = [
     "outside_links",
     "study_pages",
 ]
-exclude_patterns = ["_build", "_ext", "conf.py", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_ext", "figures", "conf.py", "**/.ipynb_checkpoints"]
 default_role = "code"  # docstrings use single backticks for code
 language = "en"
 

@@ -107,7 +107,8 @@ probes.plot()
 # | misleading | it looks like a known kind of head, but is not needed or does not act through its pattern |
 # | hidden | it looks like no known kind of head, but is needed |
 # | idle | it looks like nothing, and is not needed |
-# | redundant | other heads replace it when it is removed |
+# | redundant | it shares its work with other heads |
+# | marginal | it costs about as much as counts, or a little |
 # | undecided | there are too few examples to decide |
 #
 # All four heads have a clear pattern, and no single one is needed: others do the same. A reader of patterns would
