@@ -86,8 +86,8 @@ def test_readable_and_needed_heads():
     result = audited("dyck uneven, zero decoy")
     assert set(verdicts(result)[readable_heads(result)]) == {"misleading"}
     assert set(verdicts(result)[needed_heads(result)]) == {"hidden"}
-    misread = audited("template copy, misread")
-    assert set(verdicts(misread)[needed_heads(misread)]) == {"misleading"}
+    any_key = audited("lookup any key")
+    assert set(verdicts(any_key)[needed_heads(any_key)]) == {"misleading"}
 
 
 def test_share_treats_models_as_independent():
