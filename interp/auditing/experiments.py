@@ -248,7 +248,8 @@ class HeadExperiments:
     def _related_in_reference(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "draw query key"]]:
         """Visible related keys of each query in the sequences from which patterns are drawn, for each kind.
 
-        Queries that are padding count as related to all keys, so that no row is drawn from behind the end of a sequence.
+        Queries that are padding count as related to all keys, so that no row is drawn from behind the end of a
+        sequence.
         """
         batch = self._pattern_reference
         visible = visible_keys(self.model.cfg, batch.tokens, batch.attention_mask)

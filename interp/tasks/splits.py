@@ -1,7 +1,7 @@
 """Splits, and sampling from them with an error that names the split."""
 
 import re
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, TypeVar, get_args
 
 import torch
 
@@ -11,15 +11,20 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-class HasSplits(Protocol):
+SampledBatch = TypeVar("SampledBatch", covariant=True)
+
+
+class HasSplits(Protocol[SampledBatch]):
     """What is sampled: a task."""
 
-    def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Any:
+    def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> SampledBatch:
         """Sample n examples of a split."""
         ...
 
 
-def sample_split(task: HasSplits, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch:
+def sample_split(
+    task: HasSplits[SampledBatch], n: int, *, generator: torch.Generator, split: Split = "train"
+) -> SampledBatch:
     """Sample n examples of a split of a task, as `task.sample`; every analysis samples with it.
 
     Args:
