@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.experiments import Effects, HeadExperiments
+from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, MOSTLY_SHARED, NEEDED_IN, TOGETHER
 from interp.auditing.removed_sets import Heads, Removals, RemovedSets
 from interp.auditing.significance import PValues
@@ -348,7 +348,7 @@ def _contains_any(heads: frozenset[Head], sets: Iterable[frozenset[Head]]) -> bo
 
 
 def effects_of_sets(
-    experiments: HeadExperiments,
+    experiments: Removals,
     sets: HeadSets,
     outcomes: Sequence[int],
     *,

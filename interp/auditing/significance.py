@@ -43,13 +43,13 @@ class PValues:
     They are multiplied by the number of outcomes, so that what is shown on any outcome counts.
     """
 
-    matters: Mapping[str, Float[np.ndarray, "head outcome"]]
+    matters: Mapping[str, Float[np.ndarray, "_ outcome"]]
     """p value of "the outcome loses at most its threshold"."""
-    harmless: Mapping[str, Float[np.ndarray, "head outcome"]]
+    harmless: Mapping[str, Float[np.ndarray, "_ outcome"]]
     """p value of "the outcome loses more than its threshold"."""
-    more_than_little: Mapping[str, Float[np.ndarray, "head outcome"]]
+    more_than_little: Mapping[str, Float[np.ndarray, "_ outcome"]]
     """p value of "the outcome loses at most `LITTLE` times its threshold"."""
-    limited: Mapping[str, Float[np.ndarray, "head outcome"]]
+    limited: Mapping[str, Float[np.ndarray, "_ outcome"]]
     """p value of "the outcome loses more than `MUCH` times its threshold"."""
 
     def times(self, factors: Mapping[str, float]) -> "PValues":

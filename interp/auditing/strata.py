@@ -223,21 +223,23 @@ def _costs_by_outcome(
         rows = strata.rows(stratum, outcome, size)
         if len(rows) < 2:
             continue
-        lost, total = drop[rows, outcome], strata.total[rows, outcome]
+        # One cell: this outcome in this stratum
+        cell = np.ix_(rows, np.array([outcome]))
+        lost, total = drop[cell], strata.total[cell]
         # Nothing can be lost unless the model is above chance; whether a loss is shown is tested below, corrected
-        chance = strata.chance[outcome]
-        p_chance, _ = drop_tests(strata.right[rows, outcome], total, chance)
+        chance = strata.chance[[outcome]]
+        p_chance, _ = drop_tests(strata.right[cell], total, chance)
         clean = strata.clean(stratum, outcome, rows)
-        if clean <= chance or p_chance > SUSPECTED:
+        if clean <= chance[0] or p_chance[0] > SUSPECTED:
             continue
         threshold = SHARE_THAT_COUNTS * (clean - chance)
-        p_uncorrected = float(drop_tests(lost, total, threshold)[0])
+        p_uncorrected = drop_tests(lost, total, threshold)[0].item()
         p = min(1.0, p_uncorrected * factor)
-        value, low, high = (float(end) for end in drop_interval(lost, total))
+        value, low, high = (ends.item() for ends in drop_interval(lost, total))
         suspected = p_uncorrected <= SUSPECTED
 
         def p_after(times: float, lost=lost, total=total, threshold=threshold) -> float:
-            return float(drop_tests(lost, total, threshold, times=times)[0]) * factor
+            return drop_tests(lost, total, threshold, times=times)[0].item() * factor
 
         yield StratumCost(
             heads=heads,
@@ -246,7 +248,7 @@ def _costs_by_outcome(
             n=len(rows),
             share=len(rows) / size,
             clean=clean,
-            threshold=float(threshold),
+            threshold=threshold.item(),
             drop=value,
             low=low,
             high=high,
@@ -343,7 +345,7 @@ def _too_rare(strata: Strata, n_heads: int, alpha: float) -> list[str]:
             above_chance = strata.clean(stratum, outcome, rows) - strata.chance[outcome]
             if above_chance <= 0:
                 continue
-            n_needed = sequences_needed(n_heads * strata.n_tests, alpha, SHARE_THAT_COUNTS * above_chance)
+            n_needed = sequences_needed(float(n_heads * strata.n_tests), alpha, float(SHARE_THAT_COUNTS * above_chance))
             if len(rows) < n_needed:
                 rare.append(f"{name!r} (n = {len(rows)})")
                 needed.append(ceil(n_needed * size / len(rows)))

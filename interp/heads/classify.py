@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy import stats
 
 from hooks.checks import checks_types
@@ -280,7 +280,7 @@ def classify_heads(
     is_labelled = column >= 0
     query_set = np.where(is_labelled, column, 0) // len(names)
 
-    def chosen(values: Float[np.ndarray, "layer head column"]) -> Float[np.ndarray, "layer head kind"]:
+    def chosen(values: Shaped[np.ndarray, "layer head column"]) -> Shaped[np.ndarray, "layer head kind"]:
         by_set = values.reshape(*values.shape[:2], -1, len(names))
         return np.take_along_axis(by_set, query_set[..., None, None], 2)[:, :, 0]
 

@@ -22,7 +22,7 @@ _PASSED = "_consistent"
 """Attribute of a task object: the splits with which it has passed."""
 
 
-def check_task(task: Task, *, splits: Sequence[Split] = SPLITS) -> None:
+def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
     """Check that a task is consistent: its samples, labels, relations, splits and description.
 
     `interp.train` and `interp.audit` call it once for each task object.

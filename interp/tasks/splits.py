@@ -1,7 +1,7 @@
 """Splits, and sampling from them with an error that names the split."""
 
 import re
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import torch
 
@@ -14,6 +14,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 SampledBatch = TypeVar("SampledBatch", covariant=True)
 
 
+@runtime_checkable
 class HasSplits(Protocol[SampledBatch]):
     """What is sampled: a task."""
 

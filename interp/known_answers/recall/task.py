@@ -99,7 +99,7 @@ class Recall(Task):
     def title(self) -> str:
         return "recalling earlier tokens"
 
-    def quarter(self, position: Int[Tensor, " any"]) -> Int[Tensor, " any"]:
+    def quarter(self, position: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
         """Quarter of the letters before the last one that a position is in, from 0 on; [0] is in the first."""
         return ((position - 1).clamp_min(0) * QUARTERS // (self.length - 1)).clamp_max(QUARTERS - 1)
 

@@ -245,7 +245,7 @@ def test_a_look_that_would_end_too_late_is_not_begun(seconds, n, monkeypatch):
     assert interp.audit(known.model, known.task, seconds=seconds, **STRICT).n == n
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0])
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
 def test_time_must_be_above_nothing(seconds):
     known = known_answer("template copy, zero decoy", 0)
     with pytest.raises(ValueError, match=f"seconds is {seconds}; "):

@@ -305,7 +305,7 @@ def test_sets_that_are_not_tried_again_have_no_effect():
 def test_work_is_mostly_shared_if_a_head_costs_twice_as_much_beyond_others(alone, together, shown):
     """B costs nothing alone. With A alone at one half, and all lost together, A does exactly half of its work alone."""
     effects = effects_on({(A,): alone, (B,): 0.0, (A, B): together})
-    p = uncorrected_p_values(effects, np.array([0.1]), times=40)  # as of 40 times the sequences
+    p = uncorrected_p_values(effects, np.array([0.1]), times=40.0)  # as of 40 times the sequences
     for question in ("matters", "harmless"):
         assert (getattr(p, question)[MOSTLY_SHARED][0, 0] < 0.001) == (question == shown)
 
@@ -315,7 +315,7 @@ def test_undecided_sets_are_those_that_may_decide_an_undecided_head():
 
     def p_of(needed_in, mostly, cancels):
         p = {NEEDED_IN: needed_in, MOSTLY_SHARED: mostly, CANCELLING: cancels}
-        smallest = {name: np.array(values)[:, None] for name, values in p.items()}
+        smallest = {name: np.array(values, dtype=float)[:, None] for name, values in p.items()}
         ones = {name: np.ones_like(values) for name, values in smallest.items()}
         return PValues(matters=ones, harmless=smallest, more_than_little=ones, limited=ones)
 
