@@ -135,7 +135,7 @@ def head_picture(drawn: Picture) -> tuple[str, str]:
     if record.beyond_others is not None and record.verdict == "redundant":
         costs["beyond"] = record.beyond_others
     costs |= {name: record.costs[name] for name in REPLACED if name in record.costs}
-    names = {name: REPLACED[name].format(other_heads=list_of_heads(record.other_heads)) for name in costs}
+    names = {name: REPLACED[name].format(others=list_of_heads(record.other_heads)) for name in costs}
     ends = {name: (cost.drop[outcome], cost.low[outcome], cost.high[outcome]) for name, cost in costs.items()}
     bottom = max(bottom, _bars(elements, names, ends, threshold, VERDICT_COLOURS[record.verdict]))
     # The sentence of the audit
