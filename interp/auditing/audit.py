@@ -214,9 +214,7 @@ def _why_undecided(
     heads: Sequence[HeadVerdict], evidence: GrowingEvidence, n: int | Literal["enough"], limit: int
 ) -> tuple[str, ...]:
     """Why an audit that could have grown stopped before every head was decided."""
-    undecided = [
-        head for head in heads if head.verdict == "undecided" and head.reason not in ("nothing to lose", "left out")
-    ]
+    undecided = [head for head in heads if head.is_open]
     if n != "enough" or not undecided:
         return ()
     bound = f"limit={limit}" if evidence.n >= limit else "the time (seconds)"

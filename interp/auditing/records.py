@@ -94,6 +94,11 @@ class HeadVerdict:
         return self.label == self.kind
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is undecided, and more sequences could decide it."""
+        return self.verdict == "undecided" and self.reason not in ("nothing to lose", "left out")
+
+    @property
     def n(self) -> int:
         """Number of sequences behind the verdict: that of its removal alone, or of more beyond other heads."""
         n_beyond = 0 if self.beyond_others is None else self.beyond_others.n

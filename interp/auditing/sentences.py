@@ -133,12 +133,14 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     reason = head.reason
     if reason.startswith("together") and head.beyond_others is None:
         reason = "needed only together"
+    # Not every kind allows the pattern of another sequence
+    other_pattern = ""
+    if "resampled_pattern" in costs:
+        other_pattern = f"by {costs['resampled_pattern']} with its pattern of another sequence, "
     effect = reason_in_words(reason).format(
         partners=list_of_heads(head.partners),
         others=list_of_heads(head.other_heads),
-        other_pattern="by {resampled_pattern} with its pattern of another sequence, ".format(**costs)
-        if "resampled_pattern" in costs
-        else "",
+        other_pattern=other_pattern,
         but="but" if head.readable else "and",
         harmless_pattern=harmless_pattern,
         **costs,
@@ -170,7 +172,7 @@ def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:
 
 def _sequences_to_decide(head: HeadVerdict) -> str:
     """How many sequences would decide an undecided head."""
-    if head.verdict != "undecided" or head.reason in ("nothing to lose", "left out"):
+    if not head.is_open:
         return ""
     if head.n_to_decide is None:
         return "; many more sequences would not decide it"
