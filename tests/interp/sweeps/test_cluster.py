@@ -66,7 +66,7 @@ def test_the_call_of_a_lost_worker_is_made_again(cluster, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_a_killed_worker_of_a_cluster_is_replaced(tmp_path, monkeypatch):
-    from distributed import LocalCluster
+    from distributed import Client, LocalCluster
 
     calls = [(once_killed, (index, tmp_path)) for index in range(8)]
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
@@ -75,6 +75,9 @@ def test_a_killed_worker_of_a_cluster_is_replaced(tmp_path, monkeypatch):
         cluster.scheduler.allowed_failures = 0
         with pytest.raises(LostWorkers, match="were lost again and again while they did one call"):
             list(in_processes([(killed, (0,))], n_jobs=1, scheduler=cluster.scheduler_address))
+        # A cluster that is closed while it starts a worker in place of a lost one fails in doing so.
+        with Client(cluster, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
 
 
 def runs_of(folder):
