@@ -1,6 +1,7 @@
 """Estimates with their confidence intervals: the one type that results use."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +20,18 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     It otherwise acts as the array of its values: in arithmetic and comparisons, and with all methods of an array
     (`accuracy.mean()`, `accuracy.shape`). `interval[index]` selects cells of all fields.
 
+    An exact interval has no sampling error, since every input was counted: both ends are the value.
+
     Raises:
-        ValueError: ends of another shape than the estimates.
+        ValueError: ends of another shape than the estimates; an exact interval with ends that are not the value.
 
     Example:
         >>> import numpy as np
         >>> accuracy = Interval(value=np.array([0.5, 0.9]), low=np.array([0.4, 0.8]), high=np.array([0.6, 1.0]), n=96)
         >>> print(accuracy[1].text(digits=1), accuracy.max(), (accuracy > 0.7).tolist())
         0.9 [0.8, 1.0] 0.9 [False, True]
+        >>> print(accuracy[1].as_exact().text(digits=1))
+        0.9 (exact)
     """
 
     value: Ends
@@ -36,7 +41,9 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     high: Ends
     """Upper ends, of the same shape."""
     n: int | Int[np.ndarray, "*#cells"]
-    """Independent units behind each estimate."""
+    """Independent units behind each estimate; if exact, the number of all inputs."""
+    exact: bool = False
+    """Every input was counted, so that there is no sampling error."""
 
     def __post_init__(self) -> None:
         for name in ("value", "low", "high"):
@@ -44,6 +51,10 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.value.shape == self.low.shape == self.high.shape:
             shapes = f"{self.value.shape}, {self.low.shape} and {self.high.shape}"
             raise ValueError(f"value, low and high have the shapes {shapes}; they must have the same.")
+        if self.exact:
+            for name in ("low", "high"):
+                if not np.array_equal(getattr(self, name), self.value, equal_nan=True):
+                    raise ValueError(f"exact is True, but {name} differs from value; an exact interval has no width.")
 
     @property
     def half_width(self) -> float:
@@ -62,7 +73,8 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> "Interval":
         value, low, high = (np.asarray(ends[index]) for ends in (self.value, self.low, self.high))
-        return Interval(value=value, low=low, high=high, n=np.asarray(np.broadcast_to(self.n, self.shape)[index]))
+        n = np.asarray(np.broadcast_to(self.n, self.shape)[index])
+        return Interval(value=value, low=low, high=high, n=n, exact=self.exact)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.value, dtype=dtype, copy=bool(copy) or dtype is not None)
@@ -85,12 +97,14 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         return float(self.value.item()), float(self.low.item()), float(self.high.item())
 
     def text(self, digits: int = 3) -> str:
-        """A single estimate followed by the ends of its interval.
+        """A single estimate followed by the ends of its interval, or by "(exact)".
 
         Raises:
             ValueError: several estimates.
         """
         value, low, high = self.floats()
+        if self.exact:
+            return f"{value:.{digits}f} (exact)"
         return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
     def __str__(self) -> str:
@@ -101,12 +115,22 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
 
     def subtracted_from(self, value: float | Float[np.ndarray, "*#cells"]) -> "Interval":
         """A known value minus the estimates, as for accuracy from drops of accuracy: the ends change places."""
-        return Interval(value=value - self.value, low=value - self.high, high=value - self.low, n=self.n)
+        ends = {"low": value - self.high, "high": value - self.low}
+        return Interval(value=value - self.value, **ends, n=self.n, exact=self.exact)
+
+    def as_exact(self) -> "Interval":
+        """The same values without sampling error, for estimates from every input of a task."""
+        return replace(self, low=self.value, high=self.value, exact=True)
 
     def columns(self, name: str, low: str = "low", high: str = "high") -> dict[str, Float[np.ndarray, "*cells"]]:
-        """Estimates and ends by column name, for tables."""
+        """Estimates and ends by column name, for tables; if exact, both ends are the estimates."""
         return {name: self.value, low: self.low, high: self.high}
 
 
-INTERVAL_FIELDS = tuple(field.name for field in fields(Interval))
-"""Names of an interval's fields, by which a saved one is recognised."""
+INTERVAL_FIELDS = ("value", "low", "high", "n")
+"""Names of the fields by which a saved interval is recognised; earlier versions saved no others."""
+
+
+def is_saved_interval(entries: Mapping[str, Any]) -> bool:
+    """Whether saved values by name are those of an interval."""
+    return set(entries) - {"exact"} == set(INTERVAL_FIELDS)

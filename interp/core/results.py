@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from hooks.files import Unreadable, read_json, reading, shortened, write_json
-from interp.core.intervals import INTERVAL_FIELDS, Interval
+from interp.core.intervals import INTERVAL_FIELDS, Interval, is_saved_interval
 
 if TYPE_CHECKING:
     import altair as alt
@@ -177,5 +177,5 @@ def _rich(value: Any) -> Any:
         return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
     if isinstance(value, dict):
         entries = {key: _rich(element) for key, element in value.items()}
-        return Interval(**entries) if set(entries) == set(INTERVAL_FIELDS) else entries
+        return Interval(**entries) if is_saved_interval(entries) else entries
     return tuple(_rich(element) for element in value) if isinstance(value, list) else value

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.tasks.batch import Batch, Score, logits_at_targets
 from interp.tasks.fields import default, json_value, tuples
-from interp.tasks.splits import SPLITS, Split, can_sample, sample_split
+from interp.tasks.splits import ALL, SPLITS, Split, can_sample, sample_split
 from interp.tasks.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -64,10 +64,33 @@ class Task:
         # RunningSum is called running_sum
         if "task_name" not in vars(cls):
             cls.task_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        # an inherited list of inputs may not be that of another `sample`
+        if "sample" in vars(cls) and "every_input" not in vars(cls):
+            setattr(cls, "every_input", Task.every_input)  # noqa: B010  # pyright would compare signatures
 
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch:
         """Sample n examples of a split; the generator is the only source of randomness."""
         raise NotImplementedError(f"{type(self).__name__} does not define sample(n, *, generator, split).")
+
+    def every_input(self, split: Split = "test") -> Batch:
+        """Every distinct input of a split, each once, in a fixed order: those that `sample` can draw.
+
+        For tasks with few inputs, of which analyses with `n="all"` then have no sampling error. Each input counts once
+        there, also if `sample` draws some more often than others. Default: the task cannot list its inputs. A subclass
+        that overrides `sample` has the default again, unless it defines both.
+
+        Raises:
+            ValueError: the task does not define it, or has too many inputs (says how many).
+        """
+        raise ValueError(
+            f"{type(self).__name__} cannot list its inputs: define every_input(split), which returns a batch with each "
+            f"input of a split once, or give a number n in place of {ALL!r}."
+        )
+
+    @property
+    def lists_inputs(self) -> bool:
+        """Whether the class defines `every_input`, which may still refuse to list too many inputs."""
+        return type(self).every_input is not Task.every_input
 
     def _sample_some_split(self, n: int) -> Batch:
         """Training examples, always the same; if there are none, those of another split."""

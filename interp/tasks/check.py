@@ -63,6 +63,10 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
         _check_batch(task, batch, f"sample(split={split!r})")
     _check_generator(task, batches[first_split], first_split)
     _check_splits(task, batches)
+    for split in ("test", "validation", "train"):
+        if split in batches:
+            _check_every_input(task, batches[split], split)
+            break
     # relations and logits of a whole batch could take gigabytes
     n_scored = min(16, max(1, MOST_LOGITS // (task.n_ctx * task.d_vocab_out)))
     small_batch = batches[first_split].select(slice(0, n_scored))
@@ -213,10 +217,47 @@ def _check_splits(task: Task, batches: Mapping[str, Batch]) -> None:
         for row, key in enumerate(batch.input_keys()):
             first_split = split_of.setdefault(key, split)
             if first_split != split:
-                text = " ".join(task.vocab.words(batch.tokens[row]))
-                finding = f"gives the example '{text[:80]}' in {first_split} and in {split}"
+                finding = f"gives {_text(task, batch, row)} in {first_split} and in {split}"
                 expected = "disjoint splits; or set disjoint_splits = False if examples may recur"
                 raise _fault(task, "sample", finding, expected)
+
+
+def _check_every_input(task: Task, batch: Batch, split: Split) -> None:
+    """Check the list of inputs of a split, if the task has one, against sampled ones."""
+    if not task.lists_inputs:
+        return
+    try:
+        inputs = task.every_input(split)
+    except ValueError:  # too many to list
+        return
+    method = f"every_input({split!r})"
+    if not isinstance(inputs, Batch):
+        raise _fault(task, method, f"gives a {type(inputs).__name__}", "an interp.tasks.Batch")
+    _check_batch(task, inputs, method)
+    # the same fields and sizes as sampled examples
+    sampled_shapes = {name: tuple(value.shape[1:]) for name, value in batch.tensors().items()}
+    for name, value in inputs.tensors().items():
+        shape = tuple(value.shape[1:])
+        if shape != sampled_shapes.get(name, shape):
+            expected = f"{sampled_shapes[name]}, as in sampled examples"
+            raise _fault(task, method, f"gives {name} of shape {shape} for each example", expected)
+    # each input once, and every sampled one
+    keys = inputs.input_keys()
+    rows: dict[bytes, int] = {}
+    for row, key in enumerate(keys):
+        if key in rows:
+            text = _text(task, inputs, row)
+            raise _fault(task, method, f"gives {text} twice, as examples {rows[key]} and {row}", "each input once")
+        rows[key] = row
+    for row, key in enumerate(batch.input_keys()):
+        if key not in rows:
+            finding = f"lacks {_text(task, batch, row)}, which sample gives"
+            raise _fault(task, method, finding, "every input that can be sampled")
+
+
+def _text(task: Task, batch: Batch, row: int) -> str:
+    """The tokens of an example, for errors."""
+    return f"the example '{' '.join(task.vocab.words(batch.tokens[row]))[:80]}'"
 
 
 def _check_relations(task: Task, batch: Batch) -> None:

@@ -48,10 +48,17 @@ class ModularAddition(Task):
 
     def sample(self, n: int, *, generator: torch.Generator, split: str = "train") -> Batch:
         """Sample n sums of a split."""
+        pairs = self._pairs(split)
+        return self._batch(pairs[torch.randint(len(pairs), (n,), generator=generator)])
+
+    def every_input(self, split: str = "test") -> Batch:
+        """Every sum of a split once, for analyses with `n="all"`."""
+        return self._batch(self._pairs(split))
+
+    def _pairs(self, split: str) -> Int[Tensor, "pair 2"]:
         pairs = torch.combinations(torch.arange(self.p), with_replacement=True)
         part = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0)) % 8
-        pairs = pairs[{"train": part > 1, "validation": part == 0, "test": part == 1}[split]]
-        return self._batch(pairs[torch.randint(len(pairs), (n,), generator=generator)])
+        return pairs[{"train": part > 1, "validation": part == 0, "test": part == 1}[split]]
 
     def read(self, text: str) -> Batch:
         """Parse one sum, such as `3 30 =`."""

@@ -15,6 +15,7 @@ from hooks.checks import check_choice
 from interp.known_answers.compiled.network import named_values
 from interp.known_answers.compiled.program import Program, read_program
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.splits import check_few_inputs
 from interp.tasks.vocab import Vocab, vocab_of
 
 TOLERANCE = 0.05
@@ -127,6 +128,18 @@ class Compiled(Task):
                 f"them for validation, and the others for training. Give it more examples."
             )
         return self.examples(pool[torch.randint(len(pool), (n,), generator=generator)])
+
+    def every_input(self, split: Split = "test") -> CompiledBatch:
+        """Every example of a split, equal ones once; `sample` draws examples with equal probabilities.
+
+        Raises:
+            ValueError: an unknown split, or more than 131,072 examples.
+        """
+        check_choice("split", split, Split)
+        pool = self.pools[split]
+        check_few_inputs(self, len(pool))
+        _, first_rows = np.unique(self.program.examples[pool], axis=0, return_index=True)
+        return self.examples(pool[torch.from_numpy(np.sort(first_rows))])
 
     def examples(self, rows: Int[Tensor, " batch"]) -> CompiledBatch:
         """Examples by index."""

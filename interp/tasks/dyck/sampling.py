@@ -86,6 +86,41 @@ def sample_words(
     return _tokens(torch.from_numpy(steps.T.copy()), types)
 
 
+def number_of_words(n_types: int, max_depth: int, length: int, *, complete: bool) -> int:
+    """Number of prefixes, or of complete words, with `length` brackets."""
+    # words that end at each depth, one bracket at a time
+    by_depth = [1] + [0] * max_depth
+    for _ in range(length):
+        after_opening = [0] + [n_types * number for number in by_depth[:-1]]
+        after_closing = [*by_depth[1:], 0]
+        by_depth = [up + down for up, down in zip(after_opening, after_closing, strict=True)]
+    return by_depth[0] if complete else sum(by_depth)
+
+
+def every_word(n_types: int, max_depth: int, length: int, *, complete: bool) -> Int[Tensor, "word bracket"]:
+    """Every prefix, or every complete word, with `length` brackets: the tokens of the brackets, in increasing order."""
+    openers = range(FIRST_BRACKET, FIRST_BRACKET + 2 * n_types, 2)
+    words = torch.empty(1, 0, dtype=torch.long)
+    # the openers without a partner of each word, outermost first, and how many there are
+    stacks = torch.zeros(1, max_depth + 1, dtype=torch.long)
+    depth = torch.zeros(1, dtype=torch.long)
+    for n_read in range(length):
+        # brackets that may still follow, if a complete word must end in time
+        most_open = min(max_depth, length - n_read - 1) if complete else max_depth
+        longer_words = []
+        for opener in openers:
+            rows = depth < most_open
+            stack = stacks[rows].scatter(1, depth[rows, None], opener)
+            longer_words.append((words[rows], torch.full_like(depth[rows], opener), stack, depth[rows] + 1))
+        rows = depth > 0
+        last_opener = stacks[rows].gather(1, depth[rows, None] - 1)[:, 0]
+        longer_words.append((words[rows], last_opener + 1, stacks[rows], depth[rows] - 1))
+        starts, brackets, stack_of_word, depth_of_word = zip(*longer_words, strict=True)
+        words = torch.cat([torch.cat(starts), torch.cat(brackets)[:, None]], 1)
+        stacks, depth = torch.cat(stack_of_word), torch.cat(depth_of_word)
+    return words.unique(dim=0)
+
+
 def _tokens(steps: Int[Tensor, "batch pos"], types: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch longer"]:
     """Tokens from steps up (1), down (-1) and none (0), and the type of each opener; `[START]` is put in front."""
     # a closer has the type of the last opener of its level

@@ -13,8 +13,16 @@ from hooks.checks import check_choice, check_field_types, check_fields, check_nu
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting, opener
-from interp.tasks.dyck.sampling import StepProbabilities, prefix_probabilities, sample_words, word_probabilities
+from interp.tasks.dyck.sampling import (
+    StepProbabilities,
+    every_word,
+    number_of_words,
+    prefix_probabilities,
+    sample_words,
+    word_probabilities,
+)
 from interp.tasks.relations import for_every_query, keys_at
+from interp.tasks.splits import check_few_inputs
 from interp.tasks.vocab import Vocab, vocab_of
 
 Words = Literal["prefixes", "complete"]
@@ -177,6 +185,30 @@ class Dyck(Task):
         check_choice("split", split, Split)
         probabilities = self._step_probabilities
         words = sample_words(n, self.n_types, probabilities, generator=generator, length=self.length + 1)
+        return self._batch(words[:, :-1], words[:, 1:])
+
+    def every_input(self, split: Split = "test") -> DyckBatch:
+        """Every prefix, or every complete word, once; the same in every split.
+
+        Each counts once, though `sample` draws words with different probabilities. The token after a prefix is not
+        known, so its last label is padding.
+
+        Raises:
+            ValueError: an unknown split, or more than 131,072 words (says how many).
+        """
+        check_choice("split", split, Split)
+        is_complete = self.words == "complete"
+        lengths = range(self.min_length, self.length + 1, 2) if is_complete else [self.length]
+        language = (self.n_types, self.max_depth)
+        check_few_inputs(self, sum(number_of_words(*language, length, complete=is_complete) for length in lengths))
+        # [START], the brackets, [END] after a complete word, and padding up to one token more than a model reads
+        rows = []
+        for length in lengths:
+            row = F.pad(every_word(*language, length, complete=is_complete), (1, 0), value=START)
+            if is_complete:
+                row = F.pad(row, (0, 1), value=END)
+            rows.append(F.pad(row, (0, self.length + 2 - row.shape[1]), value=PAD))
+        words = torch.cat(rows)
         return self._batch(words[:, :-1], words[:, 1:])
 
     @checks_types

@@ -5,6 +5,8 @@ that defines it.
 """
 
 from collections.abc import Callable
+from itertools import permutations, product
+from math import factorial, perm
 
 import torch
 from jaxtyping import Int
@@ -43,6 +45,25 @@ def contents_of_split(
         if n_accepted >= n:
             return torch.cat(contents)[:n]
     raise ValueError(f"split {split!r} of this task has too few sentences ({n_accepted} found, {n} requested).")
+
+
+def number_of_contents(n_vars: int, *, n_letters: int, n_operations: int, shuffled: bool) -> int:
+    """Number of contents in all splits together."""
+    return perm(n_letters, n_vars) * n_operations**n_vars * (factorial(n_vars) if shuffled else 1)
+
+
+def every_content(
+    n_vars: int, *, n_letters: int, n_operations: int, shuffled: bool
+) -> Int[Tensor, "content target field"]:
+    """Every content of any split once: those that `draw_content` can draw, in increasing order."""
+    letters = torch.tensor(list(permutations(range(n_letters), n_vars)))
+    operations = torch.tensor(list(product(range(n_operations), repeat=n_vars)))
+    orders = torch.arange(n_vars)[None]
+    if shuffled:
+        orders = torch.tensor(list(permutations(range(n_vars))))
+    # every combination of the three
+    rows = torch.cartesian_prod(*(torch.arange(len(choices)) for choices in (letters, operations, orders)))
+    return torch.stack([letters[rows[:, 0]], operations[rows[:, 1]], orders[rows[:, 2]]], -1)
 
 
 def draw_content(

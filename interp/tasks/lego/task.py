@@ -10,11 +10,19 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
-from interp.tasks.base import Batch, Split, Task
+from interp.tasks.base import SPLITS, Batch, Split, Task
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.lego.places import clause_places, sentence_relations
-from interp.tasks.lego.sampling import contents_of_split, draw_content, draw_distinct
+from interp.tasks.lego.sampling import (
+    contents_of_split,
+    draw_content,
+    draw_distinct,
+    every_content,
+    number_of_contents,
+    split_of,
+)
+from interp.tasks.splits import check_few_inputs
 from interp.tasks.vocab import Vocab, vocab_of
 
 if TYPE_CHECKING:
@@ -229,6 +237,23 @@ class Lego(Task):
         if length < self.n_vars:
             slots = draw_distinct(n, self.n_vars, length, generator).sort(-1).values
         return self.from_content(content, slots)
+
+    def every_input(self, split: Split = "test") -> LegoBatch:
+        """Every sentence of a split, each once. `sample` draws them with equal probabilities.
+
+        Raises:
+            ValueError: an unknown split, or more than 131,072 sentences in all splits together.
+        """
+        check_choice("split", split, Split)
+        contents = {
+            "n_vars": self.n_vars,
+            "n_letters": len(self.alphabet),
+            "n_operations": len(self.group.elements),
+            "shuffled": self.clause_order == "random",
+        }
+        check_few_inputs(self, number_of_contents(**contents), where="in all splits together")
+        content = every_content(**contents)
+        return self.from_content(content[split_of(content) == SPLITS.index(split)])
 
     def from_content(
         self, content: Int[Tensor, "batch target field"], slots: Int[Tensor, "batch clause"] | None = None

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
+from math import perm
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,6 +16,7 @@ from hooks.checks import check_choice, check_class, check_field_types, check_num
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.fields import json_value
 from interp.tasks.relations import for_every_query, same_token
+from interp.tasks.splits import check_few_inputs
 from interp.tasks.template.alphabets import Alphabet, check_alphabets, names_of, size_of
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import LabelledTemplate, check_templates, is_wildcard, read_template
@@ -277,6 +280,28 @@ class Template(Task):
         ids = self._symbol_ids(split)
         symbols = ids.start + draw_distinct(n, len(ids), self.n_wildcards, generator)
         return self.fill(template, symbols)
+
+    def every_input(self, split: Split = "test") -> TemplateBatch:
+        """Every string of a split once: each template with each choice of distinct symbols for its wildcards.
+
+        Each counts once: `sample` draws templates with their weights, and the strings of a template equally often.
+
+        Raises:
+            ValueError: an unknown split, or more than 131,072 strings (says how many).
+        """
+        check_choice("split", split, Split)
+        ids = self._symbol_ids(split)
+        weights = self.weights or (1.0,) * len(self.labelled)
+        sizes = [len(template.wildcards) for template in self.labelled]
+        drawn = [index for index, weight in enumerate(weights) if weight > 0]
+        check_few_inputs(self, sum(perm(len(ids), sizes[index]) for index in drawn))
+        # templates with fewer wildcards leave the last columns unused
+        templates, symbols = [], []
+        for index in drawn:
+            choices = torch.tensor(list(permutations(ids, sizes[index])), dtype=torch.long)
+            templates.append(torch.full((len(choices),), index))
+            symbols.append(F.pad(choices, (0, self.n_wildcards - sizes[index])))
+        return self.fill(torch.cat(templates), torch.cat(symbols))
 
     def fill(self, template: Int[Tensor, " batch"], symbols: Int[Tensor, "batch wildcard"]) -> TemplateBatch:
         """Build strings from templates and the symbols of their wildcards, in order of appearance."""

@@ -105,3 +105,34 @@ def test_a_result_without_its_interval_is_refused(tmp_path):
     values |= {"loss": array([1.1]), "chance": 5, "n": 9, "split": "test"}
     with pytest.raises(ValueError, match="differs from this version of PerplexityResult in the fields"):
         PerplexityResult.load(saved(tmp_path, "PerplexityResult", values))
+
+
+def test_an_exact_interval_has_no_width(accuracy):
+    exact = accuracy.as_exact()
+    assert (exact.low.tolist(), exact.high.tolist(), exact.exact) == ([0.5, 0.9], [0.5, 0.9], True)
+    assert (exact.n.tolist(), exact.half_width) == ([96, 90], 0.0)
+    # it stays exact in cells, differences and tables
+    assert [exact[1].text(), str(exact[1])] == ["0.900 (exact)"] * 2
+    assert exact.subtracted_from(1.0).exact
+    assert exact.subtracted_from(1.0).low == pytest.approx([0.5, 0.1])
+    assert exact.columns("x")["low"].tolist() == [0.5, 0.9]
+    assert not accuracy.exact
+    assert accuracy[1].text() == "0.900 [0.800, 1.000]"
+    # missing values are not errors, other ends are
+    assert Interval(value=np.nan, low=np.nan, high=np.nan, n=0, exact=True).exact  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="exact is True, but high differs from value; an exact interval has no width"):
+        Interval(value=np.zeros(2), low=np.zeros(2), high=np.ones(2), n=3, exact=True)
+
+
+def test_exact_intervals_are_saved_and_earlier_files_have_none(tmp_path, accuracy):
+    exact = accuracy.as_exact()
+    result = EvaluationResult(targets=("a", "b"), accuracy=exact, chance=0.5, n=96, split="test")
+    result.save(tmp_path / "exact.json")
+    assert EvaluationResult.load(tmp_path / "exact.json").accuracy.exact
+    # a file that was saved before intervals could be exact
+    content = json.loads((tmp_path / "exact.json").read_text())
+    del content["values"]["accuracy"]["exact"]
+    (tmp_path / "earlier.json").write_text(json.dumps(content))
+    loaded = EvaluationResult.load(tmp_path / "earlier.json").accuracy
+    assert isinstance(loaded, Interval)
+    assert not loaded.exact
