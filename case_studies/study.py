@@ -53,6 +53,8 @@ class Study:
     """Folder of the results that are shipped with it: `claims.json` and `details.json.xz`."""
     of_packs: Callable[[Path], "Study"] | None = None
     """The same study on the packs of a folder, if it reads packs; without one, claims about packs are not measured."""
+    of_weights: Callable[[Path], "Study"] | None = None
+    """The same study on the weights in a folder, such as the clone of a repository, if it reads weights of others."""
 
     def __post_init__(self):
         object.__setattr__(self, "claims", tuple(self.claims))

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from case_studies.frame.evidence import SIZES, Evidence, Size
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.packs import Packs
+from case_studies.frame.packs import OutsideFiles
 from case_studies.frame.rules import ClaimVerdict, Rule
 from hooks.checks import check_choice
 from interp.sweeps.spec import ModelSpec
@@ -94,8 +94,8 @@ class Claim:
     """Why it is not measured at the other sizes."""
     remedy: str = ""
     """What would decide it besides more units, such as longer training; shown while it is undecided."""
-    packs: Packs | None = None
-    """Files from outside that `measure` reads; without any the claim is not measured."""
+    packs: OutsideFiles | None = None
+    """Files from outside that `measure` reads, packs or weights; without them the claim is not measured."""
     by_construction: bool = False
     """Whether it cannot fail unless the code is wrong: a construction or arithmetic. Counted separately."""
     repeatable: bool = True
@@ -121,7 +121,7 @@ class Claim:
 
     @property
     def packs_digest(self) -> str:
-        """Digest of the packs that it reads; empty if it reads none, or there are none."""
+        """Digest of the files from outside that it reads; empty if it reads none, or they are not there."""
         return self.packs.digest if self.packs else ""
 
     @property
@@ -129,7 +129,8 @@ class Claim:
         """What is missing for measuring it, with a remedy; empty if nothing is."""
         if self.packs is None or self.packs_digest:
             return ""
-        return "It reads packs, files from outside, and there are none; give their folder with --packs."
+        word, option = self.packs.word, self.packs.option
+        return f"It reads {word}, files from outside, and there are none; give their folder with {option}."
 
     @property
     def rule_text(self) -> str:

@@ -10,7 +10,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.packs import Packs
+from case_studies.frame.packs import OutsideFiles
 from interp.core.content_key import content_key
 
 RECIPES = "case_studies.recipes"
@@ -24,8 +24,8 @@ def code_digest(measure: Any) -> str:
     """Digest of a measure's code and bound arguments, 16 hexadecimal digits.
 
     The code is that of its module, and of the modules of its package and of the recipes that it imports, directly or
-    not. Comments, docstrings and layout do not count, nor do packs, which are data. The digest does not depend on the
-    machine, nor on the version of Python from 3.11 to 3.13.
+    not. Comments, docstrings and layout do not count, nor do packs and weights, which are data. The digest does not
+    depend on the machine, nor on the version of Python from 3.11 to 3.13.
     """
     # The measure with its arguments, and the modules of everything in it
     modules: set[str] = set()
@@ -42,8 +42,8 @@ def code_digest(measure: Any) -> str:
 def _description(value: Any, modules: set[str]) -> Any:
     """A measure or an argument as plain values; adds the modules of its functions and classes to a set."""
     # Plain values and containers
-    if isinstance(value, Packs):
-        return "packs"
+    if isinstance(value, OutsideFiles):
+        return value.word
     if isinstance(value, functools.partial):
         value = [value.func, value.args, value.keywords]
     if isinstance(value, Mapping):

@@ -197,7 +197,9 @@ def _measured(result: ClaimResult) -> str:
     if commit:
         facts.append(f"commit {commit}" if source.get("commit") else commit)
     if provenance.get("packs"):
-        facts.append(f"packs {provenance['packs']}")
+        # Packs, or other files from outside
+        word = result.claim.packs.word if result.claim.packs else "packs"
+        facts.append(f"{word} {provenance['packs']}")
     if cost.get("cpu_seconds") is not None:
         facts.append(f"{cost['cpu_seconds']:.1f} CPU seconds")
     elif cost.get("seconds") is not None:

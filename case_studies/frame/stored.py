@@ -82,7 +82,7 @@ class StoredResults:
             return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({number}): {error}")
         if _changed(entry, claim):
             return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({number}).")
-        difference = _other_packs(entry, claim)
+        difference = _other_files(entry, claim)
         if difference:
             return ClaimResult(claim=claim, note=f"The stored number ({number}) was measured {difference}.")
         return result
@@ -300,12 +300,12 @@ def _changed(entry: Mapping[str, Any], claim: Claim) -> bool:
     return entry["measure"] != code_digest(claim.measure)
 
 
-def _other_packs(entry: Mapping[str, Any], claim: Claim) -> str:
-    """How the packs of the stored number differ, in words; empty if they do not, or if the study has no packs."""
-    stored_packs = (entry["made"] or {}).get("packs")
-    if claim.packs_digest in ("", stored_packs):
+def _other_files(entry: Mapping[str, Any], claim: Claim) -> str:
+    """How the packs or weights of the stored number differ, in words; empty if they do not, or if there are none."""
+    stored_files = (entry["made"] or {}).get("packs")
+    if claim.packs is None or claim.packs_digest in ("", stored_files):
         return ""
-    return "on other packs" if stored_packs else "without packs"
+    return f"on other {claim.packs.word}" if stored_files else f"without {claim.packs.word}"
 
 
 def _decompress(details: bytes) -> bytes:

@@ -44,6 +44,10 @@ def reproduce(
     packs: Annotated[
         Path | None, typer.Option(help="Folder of the packs that the study reads, for studies that read packs.")
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the weights that the study reads, such as a clone, for studies that do."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for models and results.")] = Path("runs/reproduce"),
     seed: Annotated[
         int | None, typer.Option(help="Seed of the measurements. Default: 0; with --check that of the results.")
@@ -70,7 +74,10 @@ def reproduce(
     entry_points = _study_entry_points()
     if study is None:
         return _list_studies(entry_points)
-    chosen_study = _with_packs(_load_study(study, entry_points), study, packs)
+    chosen_study = _load_study(study, entry_points)
+    for option, folder in (("packs", packs), ("weights", weights)):
+        if folder is not None:
+            chosen_study = _with_files(chosen_study, study, option, folder)
     claim_ids = only or ()
     # modes that measure nothing
     if list_claims:
@@ -128,18 +135,18 @@ def _load_study(name: str, entry_points: dict[str, Any]) -> Any:
     return study
 
 
-def _with_packs(study: Any, name: str, packs: Path | None) -> Any:
-    """The study with the packs of a folder as its input."""
-    if packs is None:
-        return study
-    if getattr(study, "of_packs", None) is None:
-        raise ValueError(f"--packs is {str(packs)!r}, but the study {name} reads no packs; omit it.")
-    if not packs.is_dir():
-        raise ValueError(f"--packs is {str(packs)!r}, which is not a folder.")
-    study_of_packs = study.of_packs(packs)
-    if any(claim.missing_input for claim in study_of_packs.claims):
-        raise ValueError(f"--packs is {str(packs)!r}, which has no packs (NAME.json and NAME.npz).")
-    return study_of_packs
+def _with_files(study: Any, name: str, option: str, folder: Path) -> Any:
+    """The study with the packs or the weights of a folder as its input."""
+    study_of_files = getattr(study, f"of_{option}", None)
+    if study_of_files is None:
+        raise ValueError(f"--{option} is {str(folder)!r}, but the study {name} reads no {option}; omit it.")
+    if not folder.is_dir():
+        raise ValueError(f"--{option} is {str(folder)!r}, which is not a folder.")
+    study_with_files = study_of_files(folder)
+    missing = [claim.packs.missing for claim in study_with_files.claims if claim.missing_input]
+    if missing:
+        raise ValueError(f"--{option} is {str(folder)!r}, which has {missing[0]}.")
+    return study_with_files
 
 
 def _list_studies(entry_points: dict[str, Any]) -> Output:

@@ -12,7 +12,7 @@ from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.measuring import measurement_file
-from case_studies.frame.packs import Packs
+from case_studies.frame.packs import Packs, WeightFiles
 
 
 def write_packs(folder, *numbers):
@@ -124,3 +124,56 @@ def test_a_check_on_other_packs_names_them(shipped, folder, others, tmp_path):
     none = check(None, required=False)
     assert none.status == "differs"
     assert none.causes == (f"packs: {Packs(folder).digest} stored, none here",)
+
+
+NAMES = ("certificates/a.json", "certificates/b.json")
+
+
+def write_weights(folder, contents):
+    """A clone with weights in a folder of their own."""
+    (folder / "certificates").mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / "certificates" / name).write_text(content)
+    return folder
+
+
+def test_weights_are_found_in_a_clone_and_in_its_folder(tmp_path):
+    clone = write_weights(tmp_path / "clone", {"a.json": "1", "b.json": "2"})
+    in_clone = WeightFiles(clone, names=NAMES)
+    in_folder = WeightFiles(clone / "certificates", names=NAMES)
+    assert in_clone.paths == in_folder.paths == (clone / "certificates/a.json", clone / "certificates/b.json")
+    assert in_clone.missing == in_folder.missing == ""
+    other = WeightFiles(write_weights(tmp_path / "other", {"a.json": "1", "b.json": "3"}), names=NAMES)
+    assert in_clone.digest == in_folder.digest != other.digest
+    assert len(in_clone.digest) == 16
+    assert code_digest(partial(mean, packs=in_clone)) == code_digest(partial(mean, packs=other))
+    assert code_digest(partial(mean, packs=in_clone)) != code_digest(partial(mean, packs=Packs()))
+
+
+def test_missing_weights_are_named(tmp_path):
+    clone = write_weights(tmp_path / "clone", {"a.json": "1"})
+    files = WeightFiles(clone, names=NAMES)
+    assert (files.missing, files.digest) == ("no certificates/b.json", "")
+    with pytest.raises(ValueError, match=r"clone has no certificates/b\.json; give a folder with --weights\.$"):
+        _ = files.paths
+    nowhere = WeightFiles(names=NAMES)
+    assert (nowhere.digest, nowhere.missing) == ("", "no weights (certificates/a.json, certificates/b.json)")
+    claim = replace(PASSING, packs=nowhere)
+    assert claim.missing_input == (
+        "It reads weights, files from outside, and there are none; give their folder with --weights."
+    )
+
+
+def test_numbers_on_weights_are_stored_and_shown_with_them(tmp_path):
+    clone = write_weights(tmp_path / "clone", {"a.json": "0.25", "b.json": "0.75"})
+    other = write_weights(tmp_path / "other", {"a.json": "0.25", "b.json": "0.8"})
+
+    def study(folder, shipped=None):
+        files = WeightFiles(folder, names=NAMES)
+        claim = replace(PASSING, measure=partial(mean, packs=files), packs=files)
+        return replace(STUDY, claims=[claim], groups=lambda size: {}, shipped=shipped)
+
+    page = study(clone).run(folder=tmp_path / "runs", n_jobs=1).page
+    assert f", weights {WeightFiles(clone, names=NAMES).digest}, " in page.read_text()
+    (claim,) = study(other, page.parent).draw(folder=tmp_path / "out").claims
+    assert claim.note == "The stored number (0.5, reproduced) was measured on other weights."

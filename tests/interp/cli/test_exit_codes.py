@@ -41,6 +41,7 @@ def errors_in(process):
         (["reproduce", "lego", "--packs", ".", "--list"], "--packs is '.', but the study lego reads no packs"),
         (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is not a folder."),
         (["reproduce", "compiled", "--packs", "."], "--packs is '.', which has no packs (NAME.json and NAME.npz)."),
+        (["reproduce", "lego", "--weights", ".", "--list"], "--weights is '.', but the study lego reads no weights"),
         (["reproduce", "lego", "--only", "solved.unteid"], "no claim 'solved.unteid'. Did you mean solved.untied?"),
     ],
 )
