@@ -130,14 +130,15 @@ def read_program(path: str | Path) -> Program:
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
-    for name in SIZES:
+    values = {"n_positions": values["max_seq_len"] + 1, **values}
+    for name in (*SIZES, "n_positions"):
         check_number(name, values[name], integer=True, low=0 if name == "d_mlp" else 1)
     if values["normalization"] is not None or values["activation"] != "relu" or values["attn_scale"] != 1:
         raise ValueError(
             f"normalization is {values['normalization']!r}, activation {values['activation']!r}, attn_scale "
             f"{values['attn_scale']!r}; compiled programs have None, 'relu' and 1."
         )
-    return {name: int(values[name]) for name in SIZES}
+    return {name: int(values[name]) for name in (*SIZES, "n_positions")}
 
 
 def _names_and_kind(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,8 +179,11 @@ def _names(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def _selector(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Selector:
     for name, limit in (("layer", "n_layers"), ("head", "n_heads")):
         check_number(name, values[name], integer=True, low=0, high=sizes[limit] - 1)
-    select = values["selector"].get("select")
-    words = json.dumps(values["selector"]) if select is None else "{keys} {predicate} {queries}".format(**select)
+    # In words, or as tracr's parts
+    words = values["selector"]
+    if not isinstance(words, str):
+        select = words.get("select")
+        words = json.dumps(words) if select is None else "{keys} {predicate} {queries}".format(**select)
     return Selector(
         layer=int(values["layer"]),
         head=int(values["head"]),
@@ -205,7 +209,7 @@ def _shapes(sizes: Mapping[str, int], names: Mapping[str, Any]) -> dict[str, tup
     head_input = (n_layers, n_heads, d_model, d_head)
     return {
         "W_E": (len(names["tokens"]), d_model),
-        "W_pos": (pos + 1, d_model),
+        "W_pos": (sizes["n_positions"], d_model),
         "W_Q": head_input,
         "W_K": head_input,
         "W_V": head_input,

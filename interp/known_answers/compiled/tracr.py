@@ -1,5 +1,6 @@
 """Programs that tracr assembled in this process: only arrays and names are read, and tracr is never imported."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,9 +29,9 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
 
     Args:
         assembled: What `tracr.compiler.compiling.compile_rasp_to_model` returns. Its parameters, its config, the labels
-            of its residual stream and its encoders are read; nothing of it is called.
-        output: Variable that the program returns. Default: the only one that fits the output's values, besides tokens
-            and indices.
+            of its residual stream, its encoders and the space of its output are read; nothing of it is called.
+        output: Variable that the program returns, as the `label` of its last expression, or its name if no other
+            variable has it. Default: the variable that tracr's model returns.
         n: Number of inputs.
         seed: Determines them.
 
@@ -41,6 +42,12 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
     Source: tracr (google-deepmind/tracr). Differs: scores are not scaled, since W_Q has the factor; padding is masked.
     """
     check_number("n", n, integer=True, low=64)
+    program = assembled_program(assembled, output)
+    return known_answer_of(_with_examples(program, _random_inputs(program, n, seed)))
+
+
+def assembled_program(assembled: Any, output: str | None = None) -> Program:
+    """The program of an assembled model of tracr, without examples; arguments and errors as in `from_tracr`."""
     # Read everything that may be missing from an object of another kind
     try:
         sizes = assembled.model_config
@@ -59,10 +66,11 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
     # The read-out picks the coordinates of the output
     if norm:
         raise ValueError("assembled has LayerNorm; only programs compiled without norms can be read.")
+    if output is None:
+        output = _variable_of_output(assembled)
     coordinates, output_values = _output(residual, getattr(outputs, "encoding_map", None), output)
     weights["W_U"] = np.eye(len(residual), dtype=np.float32)[:, coordinates]
-    # Examples and selectors are those of the model
-    program = Program(
+    return Program(
         name="tracr program",
         description="compiled in this process",
         source="tracr",
@@ -78,7 +86,23 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
         targets=np.zeros((0, 1)),
         relations=np.zeros((0, 0, 1, 1), dtype=bool),
     )
-    return known_answer_of(_with_examples(program, _random_inputs(program, n, seed)))
+
+
+def _variable_of_output(assembled: Any) -> str | None:
+    """The variable that an assembled model returns; None if its parts do not say.
+
+    An assembled model has no field for it. The function that builds the model holds the space that it reads out.
+    """
+    build_model = getattr(assembled, "get_compiled_model", None)
+    code, cells = getattr(build_model, "__code__", None), getattr(build_model, "__closure__", None)
+    if code is None or cells is None:
+        return None
+    spaces = dict(zip(code.co_freevars, cells, strict=True))
+    if "output_space" not in spaces:
+        return None
+    directions = getattr(spaces["output_space"].cell_contents, "basis", ())
+    names = {str(direction.name) for direction in directions}
+    return names.pop() if len(names) == 1 else None
 
 
 def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float[np.ndarray, "..."]]:
@@ -87,7 +111,7 @@ def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float
 
     # Arrays of one module, of all layers stacked, and of all heads
     def array(module: str, name: str) -> np.ndarray:
-        return np.asarray(params[module][name], dtype=np.float32)
+        return np.array(params[module][name], dtype=np.float32)  # a copy that can be written
 
     def of_layers(module: str) -> np.ndarray:
         for layer in range(n_layers):
@@ -123,12 +147,18 @@ def _output(
         labels = {name: [f"{name}:{value}" for value in output_values] for name in variables}
     fitting = [name for name in variables if set(labels[name]) <= set(residual)]
     likely = [name for name in fitting if name not in ("tokens", "indices", "one")]
-    # The caller's choice, or the only likely one
+    # The caller's choice, also without the number that tracr adds to names; or the only likely variable
     if output is None and len(likely) == 1:
         output = likely[0]
+    if output is not None and output not in fitting:
+        numbered = [name for name in fitting if re.fullmatch(rf"{re.escape(output)}_\d+", name)]
+        output = numbered[0] if len(numbered) == 1 else output
     if output not in fitting:
         problem = f"output is {output!r}" if output is not None else f"{len(likely)} variables could be the output"
-        raise ValueError(f"{problem}; choose output among {', '.join(likely or fitting) or 'none'}.")
+        raise ValueError(
+            f"{problem}; choose output among {', '.join(likely or fitting) or 'none'}. The program's is the `label` of "
+            f"the expression that was compiled."
+        )
     return [residual.index(label) for label in labels[output]], output_values or None
 
 
