@@ -3,6 +3,12 @@
 from interp.known_answers.answers import HeadTruth as HeadTruth
 from interp.known_answers.answers import KnownAnswer as KnownAnswer
 from interp.known_answers.compiled.answers import read_compiled as read_compiled
+from interp.known_answers.compiled.compiling import compile_program as compile_program
+from interp.known_answers.compiled.packing import SHIPPED as SHIPPED
+from interp.known_answers.compiled.packing import shipped_program as shipped_program
+from interp.known_answers.compiled.packing import write_compiled as write_compiled
+from interp.known_answers.compiled.programs.program import RaspProgram as RaspProgram
+from interp.known_answers.compiled.programs.suite import PROGRAMS as PROGRAMS
 from interp.known_answers.compiled.tracr import from_tracr as from_tracr
 from interp.known_answers.craft.transforms import randomise as randomise
 from interp.known_answers.dyck.balanced import balanced_dyck as balanced_dyck

@@ -1,1 +1,1 @@
-"""Programs that other people's compilers wrote: transformers of which every head is known."""
+"""Compiled programs, our own and other people's: transformers of which every head is known."""

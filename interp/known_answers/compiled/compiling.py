@@ -223,7 +223,9 @@ def _answer_index(model: Program, program: RaspProgram, answer: str) -> int:
 
 def _selectors(model: Program, expressions: Sequence[Any], names: dict[str, str]) -> list[Selection]:
     """The heads of a model, with the selectors that they were compiled from."""
-    with_selector = {names[expression.label]: expression for expression in expressions if hasattr(expression, "selector")}
+    with_selector = {
+        names[expression.label]: expression for expression in expressions if hasattr(expression, "selector")
+    }
     selections = []
     for layer, head in np.argwhere((model.weights["W_O"] != 0).any((2, 3))).tolist():
         written = (model.weights["W_O"][layer, head] != 0).any(0)
@@ -279,7 +281,7 @@ def _check(model: Program, program: RaspProgram, words: Sequence[Word]) -> None:
     wrong[:, 0] = False
     wrong &= real.numpy()
     if wrong.any():
-        row, position = np.argwhere(wrong)[0]
+        row, position = map(int, np.argwhere(wrong)[0])
         raise ValueError(
             f"the compiled model of {program.name!r} is wrong at position {position} of {words[row]}: the program "
             f"states {program.statement(words[row])[position - 1]!r}. tracr does not support what it uses, or its "

@@ -9,6 +9,7 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,16 +84,16 @@ def write_compiled(program: Program, path: str | Path) -> None:
         "relations_shape": program.relations.shape,
         "heads": [_head_values(selector) for selector in program.selectors],
     }
-    arrays = io.BytesIO()
-    np.savez_compressed(
-        arrays,
-        tokens=program.examples.astype(np.int16),
-        targets=program.targets.astype(np.float32 if program.numerical else np.int16),
-        relations=np.packbits(program.relations),
+    arrays: dict[str, Any] = {
+        "tokens": program.examples.astype(np.int16),
+        "targets": program.targets.astype(np.float32 if program.numerical else np.int16),
+        "relations": np.packbits(program.relations),
         **program.weights,
-    )
+    }
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **arrays)
     # Arrays first: a pack is found by its JSON file
-    write_bytes(stem.with_name(f"{stem.name}.npz"), arrays.getvalue())
+    write_bytes(stem.with_name(f"{stem.name}.npz"), archive.getvalue())
     write_json(stem.with_name(f"{stem.name}.json"), values)
 
 

@@ -306,10 +306,35 @@ def test_assembled_models_that_cannot_be_read():
         from_tracr(assembled(), output="nothing")
     twice = [name.replace("indices:0", "other:a").replace("indices:1", "other:b").replace("indices:2", "other:c")
              for name in RESIDUAL]  # fmt: skip
-    with pytest.raises(ValueError, match="2 variables could be the output; choose output among other, previous"):
+    words = r"2 variables could be the output; choose output among other, previous\. The program's is the `label` of"
+    with pytest.raises(ValueError, match=words):
         from_tracr(assembled(residual=twice))
     assert from_tracr(assembled(residual=twice), output="previous", n=64).task.answer_names == LETTERS
     assert AT["previous:a"] < AT["previous:b"]
+
+
+def test_the_output_is_the_variable_that_the_assembled_model_returns():
+    """tracr keeps it in the function that builds the model; names are also found without tracr's numbers."""
+    twice = [name.replace("indices:0", "copy_7:a").replace("indices:1", "copy_7:b").replace("indices:2", "copy_7:c")
+             for name in RESIDUAL]  # fmt: skip
+
+    def model_that_returns(variable):
+        output_space = SimpleNamespace(basis=[SimpleNamespace(name=variable, value=letter) for letter in LETTERS])
+        model = assembled(residual=twice)
+        model.get_compiled_model = lambda: output_space
+        return model
+
+    def read(model, **options):
+        weights = from_tracr(model, n=64, **options).task.program.weights["W_U"]
+        return [twice[row] for row in weights.argmax(0)]
+
+    for variable in ("previous", "copy_7"):
+        assert read(model_that_returns(variable)) == [f"{variable}:{letter}" for letter in LETTERS]
+    assert read(model_that_returns("previous"), output="copy") == read(model_that_returns("copy_7"))
+    model = assembled(residual=twice)
+    model.get_compiled_model = lambda: None
+    with pytest.raises(ValueError, match="2 variables could be the output"):
+        from_tracr(model)
 
 
 def test_a_program_without_an_mlp(tmp_path):

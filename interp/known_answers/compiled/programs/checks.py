@@ -1,5 +1,6 @@
 """Programs that check: patterns, runs, palindromes, brackets."""
 
+import itertools
 from typing import Any
 
 from interp.known_answers.compiled.programs.expressions import (
@@ -73,7 +74,7 @@ def write_runs(rasp: Any) -> Any:
 
 def n_changes(word: Word) -> int:
     """Number of tokens that are another than that before it."""
-    return sum(first != second for first, second in zip(word[:-1], word[1:], strict=True))
+    return sum(first != second for first, second in itertools.pairwise(word))
 
 
 def write_alternates(rasp: Any) -> Any:
@@ -145,7 +146,7 @@ def write_followed_by_a(rasp: Any) -> Any:
 
 def state_followed_by_a(word: Word) -> list[int]:
     """How often each token has been followed by an a so far."""
-    bigrams = [first + second for first, second in zip(word[:-1], word[1:], strict=True)]
+    bigrams = [first + second for first, second in itertools.pairwise(word)]
     return [bigrams[:position].count(f"{token}a") for position, token in enumerate(word)]
 
 
@@ -153,7 +154,7 @@ CHECKS = (
     RaspProgram(
         name="a then b", description="Whether the token is a b after an a.", tokens=LETTERS,
         write=write_a_then_b,
-        statement=lambda word: [None, *(pair == ("a", "b") for pair in zip(word[:-1], word[1:], strict=True))],
+        statement=lambda word: [None, *(pair == ("a", "b") for pair in itertools.pairwise(word))],
     ),
     RaspProgram(
         name="sandwich", description="Whether the token is that two earlier and not the one before.", tokens=PAIR,
@@ -162,7 +163,7 @@ CHECKS = (
     RaspProgram(
         name="changes", description="Whether the token is another than that before it.", tokens=LETTERS,
         write=write_changes,
-        statement=lambda word: [None, *(a != b for a, b in zip(word[:-1], word[1:], strict=True))],
+        statement=lambda word: [None, *(a != b for a, b in itertools.pairwise(word))],
     ),
     RaspProgram(
         name="runs", description="The number of runs of equal tokens so far.", tokens=PAIR, causal=True,

@@ -3,7 +3,6 @@
 from typing import Any
 
 from interp.known_answers.compiled.programs.expressions import (
-    always,
     change,
     combine,
     count,

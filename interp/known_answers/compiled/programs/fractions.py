@@ -43,7 +43,7 @@ def write_difference(rasp: Any, first: str, second: str) -> Any:
 def write_like_first(rasp: Any) -> Any:
     """Fraction of tokens that are the first one."""
     first = move(rasp, rasp.indices, rasp.indices, first_position, rasp.tokens, "first token")
-    is_like = combine(rasp, lambda token, other: token == other, rasp.tokens, first, "like the first")
+    is_like = combine(rasp, lambda token, first_token: token == first_token, rasp.tokens, first, "like the first")
     return mean(rasp, rasp.tokens, rasp.tokens, always, flag(rasp, bool, is_like, "flag"), "fraction like the first")
 
 

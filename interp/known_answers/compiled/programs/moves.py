@@ -1,5 +1,6 @@
 """Programs that move values: shifts, reversals, pointers."""
 
+import itertools
 from typing import Any
 
 from interp.known_answers.compiled.programs.expressions import change, combine, count, equal, length, move, previous
@@ -154,7 +155,7 @@ MOVES = (
     RaspProgram(
         name="bigram", description="The token before with the token.", tokens=LETTERS,
         write=write_bigram,
-        statement=lambda word: [None, *(first + second for first, second in zip(word[:-1], word[1:], strict=True))],
+        statement=lambda word: [None, *(first + second for first, second in itertools.pairwise(word))],
     ),
     RaspProgram(
         name="ignored token", description="The token; that before it is moved and not used.", tokens=LETTERS,

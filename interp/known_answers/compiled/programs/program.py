@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Token = str | int
+Token = Any
+"""A text or an integer."""
 Word = tuple[Token, ...]
 """An input, without tracr's first token."""
 Answers = Sequence[str | int | float | bool | None]
