@@ -1,18 +1,19 @@
 """Audit of linear probes: is a label readable, and do the answers depend on it?"""
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
-from interp.auditing.significance import corrected_together, readable_p_values, used_p_values
+from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import repeats_text
@@ -22,8 +23,9 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.probing.directions import Directions, DirectionSums, edited_answers
+from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
 from interp.probing.probe import ProbeResult, omitted_text, probe
+from interp.probing.ties import Isolation, isolate
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-ProbeVerdict = Literal["used", "unused", "not readable", "undecided"]
+ProbeVerdict = Literal["used", "unused", "not readable", "cannot be told apart", "undecided"]
 PROBE_VERDICTS: tuple[str, ...] = get_args(ProbeVerdict)
 PLACEBOS = {"interchange": "placebo", "erasure": "erasure placebo"}
 """The edits that show whether a label is used, each with its placebo."""
@@ -52,7 +54,8 @@ class ProbeAudit(Result):
     targets: tuple[str, ...]
     """Names of the targets."""
     verdict: tuple[tuple[str, ...], ...]
-    """For each layer and target: used, unused (both readable), not readable, undecided."""
+    """For each layer and target: used, unused (both readable), not readable, undecided, or cannot be told apart (from
+    the labels in `confounders`)."""
     accuracy: Interval
     """Per layer and target: held-out accuracy of the probe, with its 95 % interval, whose trials are distinct inputs,
     fewer than examples in a finite task; verdicts hold for these inputs only."""
@@ -60,11 +63,14 @@ class ProbeAudit(Result):
     """Accuracy of the best control: shuffled labels, control task, untrained model."""
     interchange: Interval
     """Per layer and target: fraction of examples in which an answer changes when the component along the class means is
-    set to another example's, minus that of a placebo; NaN where the label is not readable, which is not tested."""
+    set to another example's, minus that of a placebo; NaN where that is not tested, because the label is not readable
+    or cannot be told apart from another. With other labels held fixed, n is the number of examples with a partner that
+    agrees in them and has another class."""
     erasure: Interval
     """The same with the component set to its mean over all examples."""
     p: Float[np.ndarray, "question layer target"]
-    """p values (Holm) for readable, not readable, used, unused."""
+    """p values (Holm) for readable, not readable, used, unused; the last is of the examples that could be edited only
+    where too many have no partner that agrees in the labels that are held fixed."""
     alpha: float
     """Level of all verdicts together."""
     n: int
@@ -75,6 +81,15 @@ class ProbeAudit(Result):
     """Held-out examples behind each value: those that have the target."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""
+    held: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By target, the other labels that are held fixed where this one is edited, since it is tied to them."""
+    confounders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By target, the other labels that this one cannot be told apart from."""
+
+    @classmethod
+    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Earlier versions held no label fixed."""
+        return {"held": {}, "confounders": {}} | super()._combine_former_fields(values)
 
     def readable_from(self, target: str) -> int | None:
         """First layer such that the label is readable at a target there and in all later layers; None if there is none.
@@ -115,7 +130,8 @@ class ProbeAudit(Result):
         )
 
     def __str__(self) -> str:
-        width = max(12, *(len(name) for name in self.targets))
+        verdicts = {verdict for row in self.verdict for verdict in row}
+        width = max(12, *(len(name) for name in (*self.targets, *verdicts)))
         lines = ["layer  " + "  ".join(f"{name:>{width}}" for name in self.targets)]
         for layer, row in enumerate(self.verdict):
             lines.append(f"{layer:>5}  " + "  ".join(f"{verdict:>{width}}" for verdict in row))
@@ -123,7 +139,17 @@ class ProbeAudit(Result):
         summary = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
         n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n, counted=False)
         foot = f"{self.label}: {summary}; {n} examples, level {self.alpha:g} (Holm)"
+        foot += _labels_text("held fixed", self.held) + _labels_text("cannot be told apart from", self.confounders)
         return "\n".join([*lines, foot + omitted_text(self.omitted)])
+
+
+def _labels_text(lead: str, labels_by_target: Mapping[str, tuple[str, ...]]) -> str:
+    """Labels by target, as the end of a text; empty if there are none."""
+    by_labels: dict[str, list[str]] = {}
+    for target, names in labels_by_target.items():
+        by_labels.setdefault(" and ".join(names), []).append(target)
+    groups = [f"{names} (at {', '.join(targets)})" for names, targets in by_labels.items()]
+    return f"; {lead} {', '.join(groups)}" if groups else ""
 
 
 @checks_types
@@ -145,6 +171,11 @@ def audit_probe(
     along the class means to that of an example with another label, or to its mean over all examples, changes an answer
     in more than a fifth of the examples beyond those changed by a placebo, which moves the activation by the same
     distance in a random direction.
+
+    Other labels of the task that this one is tied to at a target are held fixed: effects of the classes are fitted
+    within groups of examples that agree in them, and an example takes its value from one of its group. Where too few
+    examples differ in this label and agree in another, or edits with the other fixed cannot show that this one is
+    unused, the two cannot be told apart.
 
     Args:
         model: Model to audit. It is not changed.
@@ -187,37 +218,48 @@ def _audited(
     testing = sample_split(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
     fit_labels = task.probe_labels(fitting)[probes.label][:, columns]
     test_labels = task.probe_labels(testing)[probes.label][:, columns]
-    # Which cells are readable; whether a label is used is tested only where it may be
+    # Which cells are readable
     baseline = np.maximum(np.maximum(probes.shuffled, probes.control), probes.untrained)
     n_correct = np.rint(probes.accuracy.value * probes.n_scored)
     bar = baseline + SHARE_THAT_COUNTS * (1 - baseline)
     p_readable, p_not_readable = readable_p_values(n_correct, bar, probes.n_scored)
-    tested = p_not_readable > alpha
-    # The directions of these cells, and the answers that edits along them change
-    fit_present = fitting.present[:, columns]
-    present_labels = torch.cat([fit_labels[fit_present], test_labels[testing.present[:, columns]]])
-    n_classes = int(present_labels.max()) + 1
-    sums = DirectionSums(fit_labels, fit_present, n_classes)
+    # How the label is told apart from the others, so that every cell could still be decided if all were
+    fit_present, test_present = fitting.present[:, columns], testing.present[:, columns]
+    n_classes = int(torch.cat([fit_labels[fit_present], test_labels[test_present]]).max()) + 1
+    n_needed = sequences_needed(4 * p_readable.size, alpha, SHARE_THAT_COUNTS)
+    isolations = _isolations(task, (fitting, testing), columns, probes.label, n_classes=n_classes, n_needed=n_needed)
+    # Directions of the cells in which its use is tested, and the answers that edits along them change
+    may_be_used = p_not_readable > alpha
+    sums = DirectionSums(fit_labels, fit_present, n_classes, isolations)
     for rows, streams in residual_blocks(model, fitting, columns):
         sums.add(rows, streams)
     directions = {}
     for (layer, index), cell_directions in sums.directions().items():
-        if tested[layer, index]:
+        if may_be_used[layer, index] and _is_testable(isolations.get(index), cell_directions):
             directions[layer, columns[index]] = cell_directions
-    changes = _changes(model, task, testing, test_labels, directions, columns, seed=seed)
+    pairs = _pairs(testing, columns, isolations)
+    changes = _changes(model, task, testing, test_labels, pairs, directions, columns, seed=seed)
     # p values of all hypotheses, corrected together
-    p_used, p_unused = used_p_values(changes.values(), SHARE_THAT_COUNTS, probes.n_scored)
+    n_edited = np.array([len(pairs[target].bases) for target in columns])
+    uncovered = np.zeros(len(columns))
+    for index, isolation in isolations.items():
+        uncovered[index] = isolation.uncovered
+    p_used, p_unused = used_p_values(changes.values(), SHARE_THAT_COUNTS, np.maximum(n_edited, 1), uncovered)
     p = corrected_together([p_readable, p_not_readable, p_used, p_unused])
-    # Share of the examples that each edit changes, missing in cells that are not tested
+    # Verdicts, and the share of the examples that each edit changes, missing in cells that are not tested
+    tested = np.zeros(may_be_used.shape, dtype=bool)
+    for layer, target in directions:
+        tested[layer, columns.index(target)] = True
+    verdicts, confounders = _verdicts(p, alpha, tested, isolations)
     shares = {}
     for name, values in changes.items():
         estimates = np.where(tested, drop_interval(values[..., 0], values[..., 1]), np.nan)
         value, low, high = estimates
-        shares[name] = Interval(value=value, low=low, high=high, n=probes.n_scored)
+        shares[name] = Interval(value=value, low=low, high=high, n=n_edited)
     return ProbeAudit(
         label=probes.label,
         targets=probes.targets,
-        verdict=tuple(tuple(_verdict(cell, alpha) for cell in row) for row in p.transpose(1, 2, 0)),
+        verdict=verdicts,
         accuracy=probes.accuracy,
         baseline=baseline,
         **shares,
@@ -227,7 +269,57 @@ def _audited(
         n_fitted=probes.n_fitted,
         n_scored=probes.n_scored,
         omitted=probes.omitted,
+        held={probes.targets[index]: isolation.held for index, isolation in isolations.items() if isolation.held},
+        confounders={probes.targets[index]: names for index, names in confounders.items()},
     )
+
+
+def _isolations(
+    task: Task, batches: tuple[Batch, Batch], columns: list[int], label: str, *, n_classes: int, n_needed: int
+) -> dict[int, Isolation]:
+    """How the label is told apart from the task's other labels, by index of the target; empty if there is no other."""
+    labels_of_batches = [task.probe_labels(batch) for batch in batches]
+    isolations = {}
+    for index, target in enumerate(columns):
+        labels = {}
+        for name in labels_of_batches[0]:
+            values = [
+                of_batch[name][batch.present[:, target], target]
+                for of_batch, batch in zip(labels_of_batches, batches, strict=True)
+            ]
+            labels[name] = torch.cat(values)
+        other_labels = {name: values for name, values in labels.items() if name != label}
+        if other_labels:
+            isolations[index] = isolate(
+                labels[label],
+                other_labels,
+                n_fitting=int(batches[0].present[:, target].sum()),
+                n_classes=n_classes,
+                n_needed=n_needed,
+                most_uncovered=SHARE_THAT_COUNTS,
+            )
+    return isolations
+
+
+def _is_testable(isolation: Isolation | None, directions: Directions) -> bool:
+    """Whether the label can be told apart from others at a layer and target, so that its use can be tested."""
+    return isolation is None or (isolation.testable and directions.has_effect)
+
+
+def _pairs(batch: Batch, columns: list[int], isolations: Mapping[int, Isolation]) -> dict[int, Pairs]:
+    """By target, the examples to edit: those with a partner of another class that agrees in the labels held fixed.
+
+    Without any to hold fixed, every example takes its value from the next one that has the target.
+    """
+    pairs = {}
+    for index, target in enumerate(columns):
+        rows = batch.present[:, target].nonzero()[:, 0]
+        isolation = isolations.get(index)
+        if isolation is not None and isolation.held:
+            pairs[target] = Pairs.isolated(isolation, rows)
+        else:
+            pairs[target] = Pairs(bases=rows, sources=rows.roll(-1))
+    return pairs
 
 
 def _changes(
@@ -235,6 +327,7 @@ def _changes(
     task: Task,
     batch: Batch,
     labels: Int[Tensor, "batch target"],
+    pairs: dict[int, Pairs],
     directions: dict[tuple[int, int], Directions],
     columns: list[int],
     *,
@@ -242,13 +335,8 @@ def _changes(
 ) -> dict[str, Float[np.ndarray, "sample layer target 2"]]:
     """For each example and cell: whether an edit changes an answer minus whether its placebo does; and if it counts.
 
-    Every example takes its value from the next one that has the target. It counts for the interchange only if their
-    labels differ.
+    An example counts for the interchange only if its label differs from that of the example whose value it takes.
     """
-    pairs = {}
-    for target in columns:
-        rows = batch.present[:, target].nonzero()[:, 0]
-        pairs[target] = (rows, rows.roll(-1))
     shape = (len(batch), model.cfg.n_layers + 1, len(columns), 2)
     changes = {edit: np.zeros(shape) for edit in PLACEBOS}
     # Each edit and its placebo, one cell after the other
@@ -267,10 +355,52 @@ def _changes(
     return changes
 
 
-def _verdict(p: Float[np.ndarray, " question"], alpha: float) -> ProbeVerdict:
+def _verdicts(
+    p: Float[np.ndarray, "question layer target"],
+    alpha: float,
+    tested: Bool[np.ndarray, "layer target"],
+    isolations: Mapping[int, Isolation],
+) -> tuple[tuple[tuple[ProbeVerdict, ...], ...], dict[int, tuple[str, ...]]]:
+    """The verdicts, and by target the labels that this one cannot be told apart from.
+
+    Args:
+        p: p values of the four questions.
+        alpha: Level.
+        tested: Whether it was tested if the label is used.
+        isolations: How the label is told apart from others, by target.
+    """
+    verdicts = []
+    names_by_target = {}
+    for layer, row in enumerate(tested):
+        verdicts_of_layer = []
+        for index, is_tested in enumerate(row):
+            names = isolations[index].confounders if index in isolations else ()
+            verdict = _verdict(p[:, layer, index], alpha, tested=bool(is_tested), has_confounders=bool(names))
+            if verdict == "cannot be told apart":
+                names_by_target[index] = names or isolations[index].held
+            verdicts_of_layer.append(verdict)
+        verdicts.append(tuple(verdicts_of_layer))
+    return tuple(verdicts), names_by_target
+
+
+def _verdict(p: Float[np.ndarray, " question"], alpha: float, *, tested: bool, has_confounders: bool) -> ProbeVerdict:
+    """The verdict on a cell.
+
+    Args:
+        p: p values of the four questions.
+        alpha: Level.
+        tested: Whether it was tested if the label is used.
+        has_confounders: Whether an effect could be that of another label, if edits with it fixed have none.
+    """
     is_readable, not_readable, is_used, not_used = (bool(value <= alpha) for value in p)
     if not_readable:
         return "not readable"
-    if not is_readable or not (is_used or not_used):
+    if not is_readable:
         return "undecided"
-    return "used" if is_used else "unused"
+    if not tested:
+        return "cannot be told apart"
+    if is_used:
+        return "used"
+    if has_confounders:
+        return "cannot be told apart"
+    return "unused" if not_used else "undecided"

@@ -158,18 +158,26 @@ def readable_p_values(
 
 
 def used_p_values(
-    changes: Iterable[Float[np.ndarray, "sample layer target 2"]], share: float, n: Int[np.ndarray, " target"]
+    changes: Iterable[Float[np.ndarray, "sample layer target 2"]],
+    share: float,
+    n: Int[np.ndarray, " target"],
+    uncovered: Float[np.ndarray, " target"],
 ) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
     """p values of "a label is not used" (no edit changes more than a share of the examples) and of "it is used".
 
     Args:
         changes: For each of two edits: in each example, whether an answer changes, and whether it counts.
         share: Share of the examples above which a label is used.
-        n: Examples that were scored.
+        n: Examples that were edited, at least 1.
+        uncovered: Share of the examples that could not be edited, any of which an edit might change. With more than
+            `share` of them it is not shown that a label is not used; the p value is then that of the others alone.
     """
-    tests = [drop_tests(values[..., 0], values[..., 1], np.array(share), n) for values in changes]
-    p_more, p_less = zip(*tests, strict=True)
-    return np.minimum(len(tests) * np.minimum(*p_more), 1), np.maximum(*p_less)
+    bar = np.where(uncovered < share, (share - uncovered) / np.maximum(1 - uncovered, 1e-9), share)
+    p_more, p_less = [], []
+    for values in changes:
+        p_more.append(drop_tests(values[..., 0], values[..., 1], np.array(share), n)[0])
+        p_less.append(drop_tests(values[..., 0], values[..., 1], bar, n)[1])
+    return np.minimum(len(p_more) * np.minimum(*p_more), 1), np.maximum(*p_less)
 
 
 def sequences_needed(factor: float, alpha: float, threshold: float) -> int:

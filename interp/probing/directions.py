@@ -1,7 +1,7 @@
 """Class directions of probes, and interchanges along them with placebos."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,11 +17,16 @@ from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
 from interp.probing.ridge import Moments, one_hot
 from interp.probing.scoring import examples_in_block
+from interp.probing.ties import Isolation
 from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
 ROUNDING = 64 * torch.finfo(torch.float32).eps
 """Differences between class means below this share of their norm are rounding errors of the means."""
+
+STANDARD_ERRORS = 3.0
+"""Effects of a label are told from none if they are this many standard errors large: of a label without any, with
+activations that vary in one direction only, one in 370 is."""
 
 EDITS = ("interchange", "placebo", "erasure", "erasure placebo", "weights")
 """`interchange`: the component along the class means is set to the source's; `erasure`: to the mean of all examples;
@@ -30,15 +35,36 @@ distance as the interchange or the erasure, in a random direction."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Examples to edit at a target, and those that they take their values from, as indices in the batch."""
+
+    bases: Int[Tensor, " pair"]
+    """Ascending."""
+    sources: Int[Tensor, " pair"]
+    groups: Int[Tensor, " pair"] | None = None
+    """Row of each in a `Directions.centre` that has one for each group."""
+
+    @staticmethod
+    def isolated(isolation: Isolation, rows: Int[Tensor, " example"]) -> "Pairs":
+        """The pairs of a label that is told apart from others, from the indices of the examples with the target."""
+        return Pairs(bases=rows[isolation.bases], sources=rows[isolation.sources], groups=isolation.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Directions:
     """The directions of one layer and target along which activations are edited."""
 
     means: Float[Tensor, "class d_model"]
-    """Class means of the activations; NaN for a class without examples, which adds no direction."""
+    """Class means of the activations, or the effect of each class with other labels held fixed; NaN for a class without
+    examples, which adds no direction."""
     weights: Float[Tensor, "class d_model"]
     """Weights of the ridge probe."""
-    centre: Float[Tensor, " d_model"]
-    """Mean of all activations."""
+    centre: Float[Tensor, "*group d_model"]
+    """Mean of all activations; with other labels held fixed, that of each group, all classes weighted equally."""
+    varies: bool = True
+    """Whether the activations differ between examples by more than rounding errors."""
+    has_effect: bool = True
+    """Whether the effects of a label, with others held fixed, exceed their standard errors (`STANDARD_ERRORS`)."""
 
 
 class DirectionSums:
@@ -48,10 +74,21 @@ class DirectionSums:
         labels: Class of each example at each target.
         present: Whether each example has each target.
         n_classes: Number of classes.
+        isolations: By index of a target, how the label is told apart from others there.
     """
 
-    def __init__(self, labels: Int[Tensor, "batch target"], present: Bool[Tensor, "batch target"], n_classes: int):
+    def __init__(
+        self,
+        labels: Int[Tensor, "batch target"],
+        present: Bool[Tensor, "batch target"],
+        n_classes: int,
+        isolations: Mapping[int, Isolation] | None = None,
+    ):
         self.labels, self.n_classes = labels, n_classes
+        self.isolated = {
+            target: IsolatedSums(isolation, present[:, target].nonzero()[:, 0], len(labels))
+            for target, isolation in (isolations or {}).items()
+        }
         self.groups = list(same_examples(present))
         self.moments: list[list[Moments]] = []
         self.means: list[Float[Tensor, "layer target class d_model"]] = []
@@ -76,6 +113,8 @@ class DirectionSums:
                 moments.add(inputs, [onehot])
                 block_means = class_means(inputs, classes, self.n_classes)
                 means += (block_means - means).nan_to_num() * share
+        for target, sums in self.isolated.items():
+            sums.add(rows, activations[:, target])
 
     def _start(self, activations: Float[Tensor, "layer target block d_model"]) -> None:
         """Make empty sums for activations of this shape, in double precision if there are several blocks."""
@@ -99,7 +138,60 @@ class DirectionSums:
                     directions[layer, target] = Directions(
                         means=layer_means[index], weights=weights[index], centre=centre[index]
                     )
+        for target, sums in self.isolated.items():
+            for layer in range(len(sums.sums)):
+                directions[layer, target] = sums.directions(layer, directions[layer, target])
         return directions
+
+
+class IsolatedSums:
+    """Effects of a label on the activations at one target, with other labels held fixed, added in blocks.
+
+    Args:
+        isolation: Weights of the examples that have the target.
+        rows: Their indices.
+        n: Number of all examples.
+    """
+
+    def __init__(self, isolation: Isolation, rows: Int[Tensor, " example"], n: int):
+        self.isolation = isolation
+        weights = torch.cat([isolation.effects.nan_to_num(), isolation.group_means])
+        self.weights = torch.zeros(len(weights), n, dtype=torch.float64)
+        self.weights[:, rows] = weights
+        self.in_groups = torch.zeros(n, dtype=torch.bool)
+        self.in_groups[rows] = (isolation.group_means > 0).any(0)
+        self.group_sizes = (isolation.group_means > 0).sum(1)
+
+    def add(self, rows: slice, activations: Float[Tensor, "layer block d_model"]) -> None:
+        """Add the activations of some of the examples, relative to the first example's, as `class_means` does."""
+        if rows.start == 0:
+            n_layers, _, width = activations.shape
+            self.first = activations[:, :1].double()
+            self.sums = torch.zeros(n_layers, len(self.weights), width, dtype=torch.float64)
+            self.squares = torch.zeros(n_layers, dtype=torch.float64)
+        centred = activations.double() - self.first
+        self.sums += self.weights[:, rows] @ centred
+        self.squares += centred[:, self.in_groups[rows]].square().sum((1, 2))
+
+    def directions(self, layer: int, plain: Directions) -> Directions:
+        """The directions of a layer, from those without other labels held fixed."""
+        isolation = self.isolation
+        effects, group_means = self.sums[layer].split([len(isolation.effects), len(isolation.group_means)])
+        exists = isolation.effects.isfinite().all(1)
+        effects = effects.masked_fill(~exists[:, None], torch.nan)
+        if not isolation.held:
+            return replace(plain, means=effects.to(plain.means))
+        # Centres of groups as if every class had the same number of examples: effects have a mean of 0
+        known_effects = effects.nan_to_num()
+        centre = group_means + self.first[layer] - isolation.class_shares @ known_effects
+        # Squared standard error of the effects, from the variance within groups
+        within_groups = self.squares[layer] - (self.group_sizes[:, None] * group_means.square()).sum()
+        variance = within_groups / max(1, int(self.group_sizes.sum()))
+        squared_error = isolation.effects.nan_to_num().square().sum() * variance
+        has_effect = known_effects.square().sum() > STANDARD_ERRORS**2 * squared_error
+        return replace(
+            plain, means=effects.to(plain.means), centre=centre.to(plain.centre), has_effect=bool(has_effect)
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +213,7 @@ def edited_answers(
     model: Net,
     task: Task,
     batch: Batch,
-    pairs: Mapping[int, tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]],
+    pairs: Mapping[int, Pairs],
     directions: Mapping[tuple[int, int], Directions],
     *,
     edits: Sequence[str],
@@ -133,7 +225,7 @@ def edited_answers(
         model: Model to intervene on. It is not changed.
         task: Turns logits into answers.
         batch: Examples.
-        pairs: For each target, the examples to edit, ascending, and the example that each takes its value from.
+        pairs: For each target.
         directions: For each (layer, target) to edit. Layer 0 is the embedding's output.
         edits: Some of `EDITS`, each made in a separate run.
         seed: Determines the placebo's directions.
@@ -151,7 +243,7 @@ def edited_answers(
         before = task.answers(recording.logits).cpu()
         for (layer, target), cell in directions.items():
             # The pairs whose base is in this chunk.
-            bases, sources = pairs[target]
+            bases, sources, groups = pairs[target].bases, pairs[target].sources, pairs[target].groups
             in_chunk = bases // CHUNK == chunk
             rows = bases[in_chunk] - chunk * CHUNK
             if not len(rows):
@@ -162,6 +254,8 @@ def edited_answers(
             source_rows = sources[in_chunk].tolist()
             source = torch.stack([streams[row // CHUNK][layer, target, row % CHUNK] for row in source_rows])
             base = recording.activations(site, positions, rows)[:, 0].to(source)
+            if cell.centre.ndim == 2 and groups is not None:
+                cell = replace(cell, centre=cell.centre[groups[in_chunk]])
             activations = edited_activations(cell, base, source, derived_seed(seed, "placebo", layer, target))
             # Answers with each of these in place of the base's.
             after = {}
@@ -175,7 +269,7 @@ def _source_streams(
     model: Net,
     batch: Batch,
     chunk: int,
-    pairs: Mapping[int, tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]],
+    pairs: Mapping[int, Pairs],
     computed: Mapping[int, Float[Tensor, "layer target chunk d_model"]],
 ) -> dict[int, Float[Tensor, "layer target chunk d_model"]]:
     """Residual streams at the targets, for each chunk with sources of the pairs whose bases are in a chunk.
@@ -183,8 +277,9 @@ def _source_streams(
     Those that are already computed are used again.
     """
     source_chunks: set[int] = set()
-    for bases, sources in pairs.values():
-        source_chunks |= set((sources[bases // CHUNK == chunk] // CHUNK).tolist())
+    for of_target in pairs.values():
+        in_chunk = of_target.bases // CHUNK == chunk
+        source_chunks |= set((of_target.sources[in_chunk] // CHUNK).tolist())
     streams = {}
     for index in sorted(source_chunks):
         rows = slice(index * CHUNK, (index + 1) * CHUNK)
@@ -275,7 +370,7 @@ def interchange_map(
         n_pairs = len(rows) // 2
         base, source = rows[: 2 * n_pairs].view(-1, 2).T
         different = batch.labels[base, target] != batch.labels[source, target]
-        pairs[target] = base[different], source[different]
+        pairs[target] = Pairs(bases=base[different], sources=source[different])
     # Count the answers that become the source's.
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
     counts = {name: np.zeros((model.cfg.n_layers + 1, len(targets)), dtype=int) for name in (*edits, "n")}

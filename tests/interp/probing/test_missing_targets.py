@@ -209,7 +209,8 @@ def test_effects_of_edits_are_shares_of_the_examples_with_the_target(monkeypatch
     counter = Counter(binary_codes(7) @ width[:6], n_ctx=6)
     found = interp.audit_probe(counter, TASK, **SIZES)
     _, testing = batches()
-    (total, n), interchanged, erased = seen.values()
+    # of each edit, whether more examples change than count, and whether fewer do
+    (total, n), interchanged, _, erased, _ = seen.values()
     assert np.array_equal(np.broadcast_to(n, (2, 5)), np.broadcast_to(found.n_scored, (2, 5)))
     assert (total.sum(0) == found.n_scored).all()
     for _, of_edit in (interchanged, erased):
@@ -304,6 +305,6 @@ def test_answers_at_missing_targets_do_not_count(model, monkeypatch):
         after = {edit: answers if "placebo" in edit else changed for edit in edits}
         one = EditedAnswers(0, 1, rows, rows.roll(1), answers, after)
         monkeypatch.setattr(auditing, "edited_answers", lambda *_, one=one, **__: iter([one]))
-        found = auditing._changes(model, TASK, batch, batch.labels, {}, list(range(6)), seed=0)
+        found = auditing._changes(model, TASK, batch, batch.labels, {}, {}, list(range(6)), seed=0)
         assert (found["erasure"][rows, 0, 1, 0] == share).all()
         assert found["erasure"][:, 0, 1, 1].sum() == len(rows) > 0
