@@ -10,7 +10,7 @@ import interp
 from benchmarks.timing import BenchmarkResult, compare, cpu_time, seconds
 from hooks import Transformer
 from interp.algorithms import chain_loop
-from interp.core.interchange import Interchange, Place, sites_of
+from interp.core.interchange import Interchange, Place, Rows, sites_of
 from interp.core.randomness import derived_generator
 from interp.tasks import Lego
 from interp.tasks.base import Batch, Task, logits_at_targets
@@ -38,12 +38,14 @@ def check(unmyopic_logits: list[Tensor], peer_logits: list[Tensor]) -> None:
 
 def unmyopic(model: Transformer, base: Batch, source: Batch) -> list[Tensor]:
     """Logits at the targets for each site and position."""
-    engine = Interchange(model, base, source, ["resid"])
+    engine = Interchange(model, base, [source], ["resid"])
+    rows = torch.arange(len(base))
+    pairs = Rows(rows, rows)
     logits = []
     for site in sites_of(model, ["resid"]):
         for name, positions in Task.places(TASK, base).items():
             place = Place(name, positions, positions)
-            logits.append(torch.cat([batch_logits for _, batch_logits in engine.logits_by_chunk(site, place)]))
+            logits.append(torch.cat([batch_logits for _, batch_logits in engine.logits_by_chunk(site, place, pairs)]))
     return logits
 
 

@@ -1,32 +1,32 @@
-"""Interchanges of variables at every site and place of one model, scored against the predictions of algorithms."""
+"""Interchanges of variables in one model: its answers, at any site and place, and what is counted of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
-from hooks.interventions.ablation_engine import Net
-from interp.algorithms.algorithm import Algorithm
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
+from hooks.model.layers import take
+from interp.algorithms.algorithm import Algorithm, Computation
 from interp.algorithms.learned import MOST_DIMENSIONS, learned_basis
-from interp.algorithms.predictions import Computations, Pairs, Prediction, answered_right, mean_agreement, predict
+from interp.algorithms.placebo import NONE, Candidates, placebo_sources
+from interp.algorithms.predictions import Computations, Pairs, Prediction, answered_right, predict
 from interp.algorithms.result import OWN
-from interp.core.interchange import Interchange, Place, Site, SiteKind, sites_of, swap_whole
-from interp.core.progress import Count
+from interp.core.activations import chunks
+from interp.core.devices import device_of
+from interp.core.interchange import Edit, Interchange, Place, Rows, Site, SiteKind, swap_whole
 from interp.core.randomness import derived_generator
 from interp.probing.directions import span_of_differences
-from interp.tasks.base import Task
+from interp.tasks.base import Batch, Task
 
-Accuracies = Float[np.ndarray, "site place half measure"]
-"""Shares of answers as predicted, at every site and place."""
-SELECTED, SCORED, CHANGED, UNCHANGED = 0, 1, 0, 1
-"""Indices of `Accuracies`: pairs that select and that score, answers that change and others."""
-LEARNED_AT = 3
-"""Sites and places, those at which a whole interchange works best, at which a subspace is learned for each variable."""
+Search = Literal["auto", "whole", "means", "learned"]
+SAME = 1e-4
+"""Activations that differ by less than this share of their norm are the same: nothing is interchanged."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ class Setup:
     """The algorithm that is tested, then its rivals."""
     pairs: Pairs
     computations: Computations
-    kinds: tuple[SiteKind, ...]
+    candidates: Candidates
+    candidate_computations: Mapping[str, Computation]
+    """What each algorithm computes on the candidates."""
     stated_sites: Mapping[str, Site]
     """Site of each variable by name; empty if all sites are searched."""
-    search: str
     seed: int
 
     def scores(self, logits: Float[Tensor, "batch target d_vocab_out"]) -> Float[Tensor, "batch target choice"]:
@@ -62,6 +63,8 @@ class Hypothesis:
 
     prediction: Prediction
     judged: Prediction
+    placebo: Int[Tensor, "at pair"]
+    """Candidate with which the answers that must change must not; -1 where there is none."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -71,6 +74,31 @@ class Hypothesis:
     @property
     def per_position(self) -> bool:
         return self.prediction.variable.per_position
+
+
+@dataclass(frozen=True)
+class PlaceboAnswers:
+    """Answers with placebo sources."""
+
+    answers: Int[Tensor, "at pair target"]
+    counted: Bool[Tensor, "at pair target"]
+    """Those that must change with the pair's own source, and now must not; not those of sources that the model answers
+    wrongly, nor of those that have the base's activations."""
+    n_same: int
+    """Placebo sources that have the base's activations."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """What is interchanged, and where."""
+
+    search: Search
+    """`whole`: the activation; `means`: the span of the means of the values; `learned`: a learned subspace."""
+    site: Site
+    place: int
+    """Index of the place; 0 for a variable with a value at each position, which is at its own."""
+    basis: Float[Tensor, "width rank"] | None = field(default=None, compare=False)
+    """The learned subspace."""
 
 
 class Experiment:
@@ -86,79 +114,156 @@ class Experiment:
         self.net = net
         self.setup = setup
         self.pairs = setup.pairs
-        self.engine = Interchange(net, self.pairs.base, self.pairs.source, setup.kinds)
-        self.clean = setup.read_answers(self.engine.logits).cpu(), setup.read_answers(self.engine.source_logits).cpu()
-        """The model's answers to the base and to the source inputs."""
-        self.sites = list(dict.fromkeys(setup.stated_sites.values())) or sites_of(net, setup.kinds)
-        self.places = _places(setup.task.places(self.pairs.base), setup.task.places(self.pairs.source))
-        """The places of the task, for variables with one value for each example."""
-        base_positions = Task.places(setup.task, self.pairs.base)  # the default of all tasks: a place per position
-        self.positions = _places(base_positions, Task.places(setup.task, self.pairs.source))
-        """Every position, for variables with a value at each."""
+        self.clean = self._clean_answers(self.pairs.base_inputs)[self.pairs.rows.base]
+        """The model's answers to the base input of each pair."""
+        source_answers = self._clean_answers(self.pairs.source_inputs)
+        clean = self.clean, source_answers[self.pairs.rows.source]
         self.hypotheses = [
-            self._hypothesis(algorithm, variable.name, judge_all)
+            self._hypothesis(algorithm, variable.name, None if judge_all else clean)
             for algorithm in setup.algorithms
             for variable in algorithm.variables
         ]
-        self._answers: dict[tuple, Int[Tensor, "pair target"]] = {}
+        # Placebo sources that are not among the sources of the pairs are further inputs, after these.
+        self._sources = [self.pairs.source_inputs]
+        self._source_row, self._source_answers = torch.arange(len(source_answers)), source_answers
+        if not setup.candidates.are_sources:
+            self._add_candidates(source_answers)
+        self._engines: dict[SiteKind, Interchange] = {}
+        self.places = self._places(setup.task.places)
+        """The places of the task, for variables with one value for each example."""
+        self.positions = self._places(lambda batch: Task.places(setup.task, batch))
+        """Every position, for variables with a value at each."""
+        self._whole_answers: dict[tuple, Int[Tensor, "pair target"]] = {}
+        self._spans: dict[tuple, Float[Tensor, "width rank"]] = {}
 
-    def _hypothesis(self, algorithm: Algorithm, variable: str, judge_all: bool) -> Hypothesis:
-        computations = self.setup.computations[algorithm.name]
-        prediction = predict(algorithm, algorithm[variable], self.setup.task, self.pairs, computations)
-        judged = prediction if judge_all else answered_right(prediction, computations, self.clean)
-        return Hypothesis(prediction, judged)
+    def _clean_answers(self, inputs: Batch) -> Int[Tensor, "input target"]:
+        """The model's answers with nothing interchanged."""
+        answers = []
+        for chunk in chunks(inputs, max(1, TOKENS_PER_PASS // inputs.tokens.shape[1])):
+            with torch.no_grad():
+                on_device = chunk.to(device_of(self.net))
+                options: dict[str, Any] = on_device.model_inputs()
+                logits = self.net(on_device.tokens, **options)
+                answers.append(self.setup.read_answers(take(logits, on_device.target_positions)).cpu())
+        return torch.cat(answers)
 
-    def accuracies(self, name: str) -> list[Accuracies]:
-        """Accuracies of all hypotheses, with progress under a name."""
-        with Count(name, len(self.hypotheses)) as count:
-            accuracies = []
-            for hypothesis in self.hypotheses:
-                accuracies.append(self._accuracies(hypothesis))
-                count.advance()
-        return accuracies
+    def _add_candidates(self, source_answers: Int[Tensor, "source target"]) -> None:
+        """Make the candidates that are placebo sources further source inputs."""
+        chosen = torch.cat([hypothesis.placebo.flatten() for hypothesis in self.hypotheses]).unique()
+        chosen = chosen[chosen != NONE]
+        self._source_row = torch.full((len(self.setup.candidates.batch),), NONE)
+        self._source_row[chosen] = len(source_answers) + torch.arange(len(chosen))
+        if len(chosen):
+            further = self.setup.candidates.batch.select(chosen)
+            self._sources.append(further)
+            self._source_answers = torch.cat([source_answers, self._clean_answers(further)])
 
-    def _accuracies(self, hypothesis: Hypothesis) -> Accuracies:
-        n_places = 1 if hypothesis.per_position else len(self.places)
-        accuracies = np.full((len(self.sites), n_places, 2, 2), np.nan)
-        # Nothing to measure without an answer that changes, or away from a stated site.
-        if not hypothesis.judged.changed[:, self.pairs.selecting].any():
-            return accuracies
-        stated_site = self.setup.stated_sites.get(hypothesis.name[1])
-        for index, site in enumerate(self.sites):
-            if stated_site not in (None, site):
-                continue
-            for place in range(n_places):
-                answers = self.answers(hypothesis, site, place)
-                accuracies[index, place, SELECTED] = mean_agreement(answers, hypothesis.judged, self.pairs.selecting)
-                accuracies[index, place, SCORED] = mean_agreement(answers, hypothesis.judged, self.pairs.scoring)
-        return accuracies
+    def engine(self, kind: SiteKind) -> Interchange:
+        """The interchanges at a kind of site; activations are recorded when it is first asked for."""
+        if kind not in self._engines:
+            self._engines[kind] = Interchange(self.net, self.pairs.base_inputs, self._sources, [kind])
+        return self._engines[kind]
 
-    def answers(self, hypothesis: Hypothesis, site: Site, place: int) -> Int[Tensor, "at pair target"]:
-        """The model's answers with the variable's activations interchanged at a site and place."""
+    def _places(self, places_of: Callable[[Batch], Mapping[str, Tensor]]) -> list[Place]:
+        """The places that base and source inputs have."""
+        base = places_of(self.pairs.base_inputs)
+        sources = [places_of(batch) for batch in self._sources]
+        names = [name for name in base if all(name in source for source in sources)]
+        return [Place(name, base[name], torch.cat([source[name] for source in sources])) for name in names]
+
+    def _hypothesis(
+        self, algorithm: Algorithm, variable: str, clean: tuple[Int[Tensor, "_ _"], Int[Tensor, "_ _"]] | None
+    ) -> Hypothesis:
+        """What is predicted for a variable, and judged if the model gives these answers with nothing interchanged."""
+        setup = self.setup
+        computations = setup.computations[algorithm.name]
+        prediction = predict(algorithm, algorithm[variable], setup.task, self.pairs, computations)
+        judged = prediction if clean is None else answered_right(prediction, computations, clean)
+        computed = setup.candidate_computations[algorithm.name]
+        placebo = placebo_sources(judged, self.pairs, computations[0], setup.candidates, computed)
+        return Hypothesis(prediction, judged, placebo)
+
+    def answers(self, hypothesis: Hypothesis, spot: Spot, pairs: slice) -> Int[Tensor, "at pair target"]:
+        """The model's answers in some of the pairs, with the variable's activations interchanged.
+
+        Pairs in which no answer counts may have the clean answers.
+        """
         if not hypothesis.per_position:
-            return self._answers_at(hypothesis, site, self.places[place])[None]
+            return self._answers_at(hypothesis, 0, spot, self.places[spot.place], pairs)[None]
         # At each position at which the interchange changes an answer; elsewhere the clean answers do.
-        answers = self.clean[0].expand(len(self.positions), -1, -1).clone()
-        for position in hypothesis.judged.changed.any(2).any(1).nonzero()[:, 0].tolist():
-            answers[position] = self._answers_at(hypothesis, site, self.positions[position])
+        answers = self.clean[pairs].expand(len(self.positions), -1, -1).clone()
+        for position in hypothesis.judged.changed[:, pairs].any(2).any(1).nonzero()[:, 0].tolist():
+            answers[position] = self._answers_at(hypothesis, position, spot, self.positions[position], pairs)
         return answers
 
-    def _answers_at(self, hypothesis: Hypothesis, site: Site, place: Place) -> Int[Tensor, "pair target"]:
-        """The model's answers after one interchange, each computed once."""
-        # A whole interchange is the same for all variables; a subspace is that of one variable.
-        of_one_variable = self.setup.search == "means"
-        key = (hypothesis.name if of_one_variable else None, site, place.name)
-        if key not in self._answers:
-            edit = swap_whole
-            if of_one_variable:
-                edit = SubspaceInterchange(self._span_of_means(hypothesis, site, place))
-            self._answers[key] = self.engine.answers(site, place, self.setup.read_answers, edit)
-        return self._answers[key]
+    def _answers_at(
+        self, hypothesis: Hypothesis, position: int, spot: Spot, place: Place, pairs: slice
+    ) -> Int[Tensor, "pair target"]:
+        engine = self.engine(spot.site.kind)
+        rows = self.pairs.rows.select(pairs)
+        # A whole interchange is the same for all variables, and is computed once.
+        if spot.search == "whole":
+            key = spot.site, place.name, pairs.start, pairs.stop
+            if key not in self._whole_answers:
+                self._whole_answers[key] = engine.answers(spot.site, place, rows, self.setup.read_answers)
+            return self._whole_answers[key]
+        # A subspace is that of one variable, in the pairs that say something about it.
+        judged = hypothesis.judged
+        informative = (judged.changed | judged.unchanged)[position, pairs].any(-1).nonzero()[:, 0]
+        answers = self.clean[pairs].clone()
+        edit = self._edit(hypothesis, spot, place)
+        answers[informative] = engine.answers(spot.site, place, rows.select(informative), self.setup.read_answers, edit)
+        return answers
+
+    def placebo_answers(self, hypothesis: Hypothesis, spot: Spot, pairs: slice) -> PlaceboAnswers:
+        """The model's answers with placebo sources, in some of the pairs."""
+        changed = hypothesis.judged.changed[:, pairs]
+        answers = self.clean[pairs].expand_as(changed).clone()
+        counted = torch.zeros_like(changed)
+        n_same = 0
+        engine = self.engine(spot.site.kind)
+        for position in changed.any(2).any(1).nonzero()[:, 0].tolist():
+            place = self.positions[position] if hypothesis.per_position else self.places[spot.place]
+            candidates = hypothesis.placebo[position, pairs]
+            with_source = (candidates != NONE).nonzero()[:, 0]
+            if not len(with_source):
+                continue
+            # Sources with other activations than the base's.
+            rows = Rows(self.pairs.rows.base[pairs][with_source], self._source_row[candidates[with_source]])
+            base, source = engine.activations(spot.site, place, rows)
+            is_other = (source - base).norm(dim=1) > SAME * base.norm(dim=1)
+            n_same += int((~is_other).sum())
+            rows, with_source = rows.select(is_other), with_source[is_other]
+            if not len(rows):
+                continue
+            edit = self._edit(hypothesis, spot, place)
+            answers[position, with_source] = engine.answers(spot.site, place, rows, self.setup.read_answers, edit)
+            is_right = self._answered_right(hypothesis, candidates[with_source])
+            counted[position, with_source] = changed[position, with_source] & is_right
+        return PlaceboAnswers(answers, counted, n_same)
+
+    def _answered_right(self, hypothesis: Hypothesis, candidates: Int[Tensor, " row"]) -> Bool[Tensor, "row target"]:
+        """Whether placebo sources are answered as the algorithm does; all of them if the variable is an input."""
+        expected = self.setup.candidate_computations[hypothesis.name[0]].answers[candidates]
+        if hypothesis.prediction.variable.is_input:
+            return torch.ones_like(expected, dtype=torch.bool)
+        return self._source_answers[self._source_row[candidates]] == expected
+
+    def _edit(self, hypothesis: Hypothesis, spot: Spot, place: Place) -> Edit:
+        """What an interchange sets the activations to."""
+        if spot.search == "whole":
+            return swap_whole
+        if spot.basis is not None:
+            return SubspaceInterchange(spot.basis)
+        key = hypothesis.name, spot.site, place.name
+        if key not in self._spans:
+            self._spans[key] = self.span_of_means(hypothesis, spot.site, place)
+        return SubspaceInterchange(self._spans[key])
 
     def place_name(self, hypothesis: Hypothesis, place: int) -> str:
         return OWN if hypothesis.per_position else self.places[place].name
 
-    def _span_of_means(
+    def span_of_means(
         self, hypothesis: Hypothesis, site: Site, place: Place, shuffle: torch.Generator | None = None
     ) -> Float[Tensor, "width rank"]:
         """The subspace that the mean effects of the variable's values span, on the pairs that select sites.
@@ -173,15 +278,15 @@ class Experiment:
             shuffle: If given, values are shuffled between pairs first, as a control.
         """
         # Values of the variable, and activations, in base and source.
-        rows = self.pairs.selecting
-        base, source = self.engine.activations(site, place)
-        values = self._values(hypothesis, place)[:, rows]
+        selecting = self.pairs.selecting
+        base, source = self.engine(site.kind).activations(site, place, self.pairs.rows.select(selecting))
+        values = self._values(hypothesis, place)[:, selecting]
         if shuffle is not None:
             values = values[:, torch.randperm(values.shape[1], generator=shuffle)]
         # Least squares: the difference of activations is the difference of the effects of the two values.
         _, classes = values.unique(return_inverse=True)
         before, after = F.one_hot(classes).double()
-        effects = torch.linalg.pinv(after - before) @ (source - base)[rows].double()
+        effects = torch.linalg.pinv(after - before) @ (source - base).double()
         return span_of_differences(effects)
 
     def _values(self, hypothesis: Hypothesis, place: Place) -> Int[Tensor, "two pair"]:
@@ -193,63 +298,44 @@ class Experiment:
             return values[:, :, int(place.name)]
         return values
 
-    def elsewhere(self, hypothesis: Hypothesis, place: int) -> float:
-        """Accuracy on the pairs that score at all sites of a stated site's kind, or at random coordinates there."""
-        stated_site = self.setup.stated_sites[hypothesis.name[1]]
-        if stated_site.coordinates is None:
-            sites = sites_of(self.net, [stated_site.kind])
-        else:
-            width = self.net.cfg.d_head if stated_site.kind == "z" else self.net.cfg.d_model
-            generator = derived_generator(self.setup.seed, "coordinates", *hypothesis.name)
-            coordinates = torch.randperm(width, generator=generator)[: len(stated_site.coordinates)]
-            sites = [replace(stated_site, coordinates=tuple(coordinates.tolist()))]
-        accuracies = []
-        for site in sites:
-            answers = self.answers(hypothesis, site, place)
-            accuracies.append(mean_agreement(answers, hypothesis.judged, self.pairs.scoring)[CHANGED])
-        return float(np.mean(accuracies))
+    def random_coordinates(self, hypothesis: Hypothesis, site: Site) -> Site:
+        """As many random coordinates as a stated site has."""
+        width = self.net.cfg.d_head if site.kind == "z" else self.net.cfg.d_model
+        generator = derived_generator(self.setup.seed, "coordinates", *hypothesis.name)
+        coordinates = torch.randperm(width, generator=generator)[: len(site.coordinates or ())]
+        return replace(site, coordinates=tuple(coordinates.tolist()))
 
-    def learn(
-        self, hypothesis: Hypothesis, accuracies: Accuracies, *, shuffled: bool = False
-    ) -> tuple[int, int, Int[Tensor, "at pair target"]]:
-        """Site, place and answers of the subspace, learned on the pairs that select, that works best on them.
+    def learn(self, hypothesis: Hypothesis, spots: Sequence[Spot], *, shuffled: bool = False) -> list[Spot]:
+        """Learn a subspace at each of several spots, on the pairs that select.
 
         Args:
             hypothesis: The variable; it must have one value for each example.
-            accuracies: Of whole interchanges, to choose where to learn.
+            spots: Where.
             shuffled: Learn it from the predictions for other pairs and shuffled values, as a control.
+
+        Returns:
+            The same spots, at which the learned subspace is interchanged from now on.
         """
-        # The sites and places at which a whole interchange works best.
-        score = np.nan_to_num(accuracies[:, :, SELECTED].min(-1), nan=-1)
-        order = np.argsort(-score, axis=None, kind="stable")[:LEARNED_AT]
-        # Learn a subspace at each, and take the one that works best.
-        candidates = []
-        for index in order.tolist():
-            site, place = divmod(index, score.shape[1])
-            answers = self._learned_answers(hypothesis, self.sites[site], place, shuffled=shuffled)
-            accuracy = min(mean_agreement(answers, hypothesis.judged, self.pairs.selecting))
-            candidates.append((accuracy, site, place, answers))
-        _, site, place, answers = max(candidates, key=lambda candidate: candidate[0])
-        return site, place, answers
-
-    def _learned_answers(
-        self, hypothesis: Hypothesis, site: Site, place_index: int, *, shuffled: bool
-    ) -> Int[Tensor, "at pair target"]:
-        """Answers after an interchange of the subspace that is learned at a site and place."""
-        place = self.places[place_index]
-        generator = derived_generator(self.setup.seed, "subspace", *hypothesis.name, str(site), place_index)
-        # Start from the means of the variable's values, with random directions where these are too few.
-        means = self._span_of_means(hypothesis, site, place, shuffle=generator if shuffled else None)
-        rank = min(len(self._values(hypothesis, place).unique()) - 1, MOST_DIMENSIONS)
-        random_directions = torch.randn(len(means), rank, generator=generator)
-        start = torch.cat([means, random_directions], 1)[:, :rank]
-        order = torch.randperm(len(self.pairs) // 2, generator=generator) if shuffled else None
-        basis = learned_basis(
-            self.engine, site, place, hypothesis.judged, start=start, scores=self.setup.scores, order=order
-        )
-        return self.engine.answers(site, place, self.setup.read_answers, SubspaceInterchange(basis))[None]
-
-
-def _places(base: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> list[Place]:
-    """The places that both inputs have."""
-    return [Place(name, base[name], source[name]) for name in base if name in source]
+        learned = []
+        n_selecting = self.pairs.selecting.stop
+        for spot in spots:
+            place = self.places[spot.place]
+            generator = derived_generator(self.setup.seed, "subspace", *hypothesis.name, str(spot.site), spot.place)
+            # Start from the means of the variable's values, with random directions where these are too few.
+            means = self.span_of_means(hypothesis, spot.site, place, shuffle=generator if shuffled else None)
+            rank = min(len(self._values(hypothesis, place).unique()) - 1, MOST_DIMENSIONS)
+            random_directions = torch.randn(len(means), rank, generator=generator)
+            start = torch.cat([means, random_directions], 1)[:, :rank]
+            order = torch.randperm(n_selecting, generator=generator) if shuffled else None
+            basis = learned_basis(
+                self.engine(spot.site.kind),
+                spot.site,
+                place,
+                self.pairs.rows.select(self.pairs.selecting),
+                hypothesis.judged,
+                start=start,
+                scores=self.setup.scores,
+                order=order,
+            )
+            learned.append(replace(spot, search="learned", basis=basis))
+        return learned

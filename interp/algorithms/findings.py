@@ -1,116 +1,118 @@
-"""Findings about each variable at its best site, contradictions between algorithms, and the verdict that follows."""
+"""Findings about each variable at its best site, and contradictions between algorithms there."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.algorithms.algorithm import Algorithm, scored_targets
-from interp.algorithms.experiment import CHANGED, SCORED, SELECTED, UNCHANGED, Accuracies, Experiment, Hypothesis
-from interp.algorithms.predictions import agreement, answers_of_outputs, predict, predicted_at, share_of
+from interp.algorithms.experiment import Experiment, Hypothesis, Spot
+from interp.algorithms.predictions import predict, predicted_at, share_of, share_value
 from interp.algorithms.result import (
     BAR,
+    MISSING,
     NOWHERE,
-    AlgorithmVerdict,
     AnswerAgreement,
     Contradiction,
     FindingStatus,
     VariableFinding,
 )
-from interp.core.interchange import Site
+from interp.algorithms.search import CHANGED, Located, Stage, forced_accuracies
+from interp.core.interchange import Site, sites_of
 from interp.core.intervals import Interval
-
-MISSING = Interval(value=np.array(np.nan), low=np.array(np.nan), high=np.array(np.nan), n=0)
-
-
-def best_site(accuracies: Accuracies, forced: Float[np.ndarray, " place"] | None = None) -> tuple[int, int] | None:
-    """Site and place that work best on the pairs that select; of equal ones where least is forced, then the earliest.
-
-    None if nothing could be tested.
-    """
-    changed = accuracies[:, :, SELECTED, CHANGED]
-    unchanged = accuracies[:, :, SELECTED, UNCHANGED]
-    # The lower of both accuracies, without the second where no answer must stay.
-    score = np.where(np.isnan(changed), -1, np.fmin(changed, unchanged))
-    if (score < 0).all():
-        return None
-    # Sort by score, then by the forced accuracy of the place; the sort is stable.
-    tie_break = np.zeros(score.shape[1]) if forced is None else np.nan_to_num(forced)
-    order = np.lexsort([np.broadcast_to(tie_break, score.shape).ravel(), -score.round(6).ravel()])
-    site, place = divmod(int(order[0]), score.shape[1])
-    return site, place
-
-
-def accuracy_of_best(accuracies: Accuracies) -> float:
-    """Accuracy on the pairs that score, at the site that the others select."""
-    best = best_site(accuracies)
-    return np.nan if best is None else float(accuracies[(*best, SCORED, CHANGED)])
 
 
 def finding_of(
-    experiment: Experiment, hypothesis: Hypothesis, accuracies: Accuracies, untrained: float
+    experiment: Experiment, hypothesis: Hypothesis, located: Located, untrained: float
 ) -> tuple[VariableFinding, Int[Tensor, "at pair target"] | None]:
-    """The variable at its best site, with the model's answers there."""
-    judged = hypothesis.judged
-    rows = experiment.pairs.scoring
-    forced = _forced(experiment, hypothesis)
-    best = best_site(accuracies, forced)
+    """The variable at its best site, with the model's answers there in the pairs that score."""
+    judged, scoring = hypothesis.judged, experiment.pairs.scoring
     algorithm, variable = hypothesis.name
     fields: dict[str, Any] = {"algorithm": algorithm, "variable": variable, "is_input": judged.variable.is_input}
     fields |= {"untrained": untrained, "uninformative": judged.uninformative()}
     # Without a site nothing could be tested.
-    if best is None:
+    spot, stage = located.spot, located.stage
+    if spot is None or stage is None:
         fields |= dict.fromkeys(("forced", "shared", "at_input", "random"), np.nan)
-        fields |= {"site": NOWHERE, "place": NOWHERE, "accuracy": MISSING, "stability": MISSING}
-        return VariableFinding(**fields, status="not tested"), None
-    # Answers at the best site, or at the site where learning works best; and the accuracy at random ones.
-    site, place = best
-    scored = accuracies[:, :, SCORED, CHANGED]
-    random = float(np.nanmean(scored)) if np.isfinite(scored).any() else np.nan
-    if experiment.setup.stated_sites:
-        random = experiment.elsewhere(hypothesis, place)
-    if experiment.setup.search == "learned":
-        site, place, answers = experiment.learn(hypothesis, accuracies)
-        *_, shuffled_answers = experiment.learn(hypothesis, accuracies, shuffled=True)
-        random = float(agreement(shuffled_answers, judged, rows, judged.changed))
-    else:
-        answers = experiment.answers(hypothesis, experiment.sites[site], place)
-    # Scores of these answers, and of an interchange of the input at the same place.
-    accuracy = agreement(answers, judged, rows, judged.changed)
-    stability = agreement(answers, judged, rows, judged.unchanged)
-    input_answers = experiment.answers(hypothesis, Site("resid", 0), place)
+        fields |= {"site": NOWHERE, "place": NOWHERE, "search": NOWHERE}
+        fields |= {"accuracy": MISSING, "stability": MISSING, "invariance": MISSING}
+        why = "no answer changes with it in any pair that the model answers rightly"
+        return VariableFinding(**fields, status="not tested", why=why), None
+    # Answers that must change, that must stay, and that must stay with a source that has the same value.
+    answers = experiment.answers(hypothesis, spot, scoring)
+    accuracy = _agreement(experiment, hypothesis, answers, judged.changed)
+    stability = _agreement(experiment, hypothesis, answers, judged.unchanged)
+    placebo = experiment.placebo_answers(hypothesis, spot, scoring)
+    clean = experiment.setup.computations[algorithm][0].answers[scoring].expand_as(placebo.answers)
+    invariance = share_of(placebo.answers == clean, placebo.counted, clean, exact=experiment.pairs.exact)
+    # The same with the input at this place.
+    at_input = Spot("means" if spot.search == "means" else "whole", Site("resid", 0), spot.place)
+    input_answers = experiment.answers(hypothesis, at_input, scoring)
+    directions = judged.answers[:, scoring][judged.changed[:, scoring]].unique()
+    one_way = len(directions) == 1 and not (invariance.n or placebo.n_same)
+    status, why = finding_status(accuracy, stability, invariance, one_way=one_way)
     finding = VariableFinding(
         **fields,
-        site=str(experiment.sites[site]),
-        place=experiment.place_name(hypothesis, place),
+        site=str(spot.site),
+        place=experiment.place_name(hypothesis, spot.place),
+        search=spot.search,
         accuracy=accuracy,
         stability=stability,
-        forced=float(forced[place]),
+        invariance=invariance,
+        forced=float(forced_accuracies(experiment, hypothesis)[spot.place]),
         shared=_shared(experiment, hypothesis),
-        at_input=float(agreement(input_answers, judged, rows, judged.changed)),
-        random=random,
-        status=finding_status(accuracy, stability),
+        at_input=float(_agreement(experiment, hypothesis, input_answers, judged.changed)),
+        random=_random(experiment, hypothesis, located, spot, stage),
+        status=status,
+        why=why,
     )
     return finding, answers
 
 
-def _forced(experiment: Experiment, hypothesis: Hypothesis) -> Float[np.ndarray, " place"]:
-    """For each place, the accuracy that an interchange of the outputs there would have."""
-    pairs = experiment.pairs
-    computations = experiment.setup.computations[hypothesis.name[0]]
-    judged = hypothesis.judged
-    # A variable with a value at each position has its answers at all of them together, as its only place.
-    if hypothesis.per_position:
-        by_position = [answers_of_outputs(pairs, computations, position) for position in experiment.positions]
-        answers_by_place = [torch.stack(by_position)]
-    else:
-        answers_by_place = [answers_of_outputs(pairs, computations, place)[None] for place in experiment.places]
-    accuracies = [agreement(answers, judged, pairs.scoring, judged.changed) for answers in answers_by_place]
-    return np.array([float(accuracy) for accuracy in accuracies])
+def accuracy_of_best(experiment: Experiment, hypothesis: Hypothesis, located: Located) -> float:
+    """Accuracy on the pairs that score, at the spot that the others select."""
+    if located.spot is None:
+        return np.nan
+    answers = experiment.answers(hypothesis, located.spot, experiment.pairs.scoring)
+    return float(_agreement(experiment, hypothesis, answers, hypothesis.judged.changed))
+
+
+def _agreement(
+    experiment: Experiment,
+    hypothesis: Hypothesis,
+    answers: Int[Tensor, "at pair target"],
+    counted: Bool[Tensor, "at all_pair target"],
+) -> Interval:
+    """Share of the counted answers that are as predicted, in the pairs that score."""
+    scoring = experiment.pairs.scoring
+    predicted = hypothesis.judged.answers[:, scoring]
+    return share_of(answers == predicted, counted[:, scoring], predicted, exact=experiment.pairs.exact)
+
+
+def _random(experiment: Experiment, hypothesis: Hypothesis, located: Located, spot: Spot, stage: Stage) -> float:
+    """Accuracy at random sites, of a subspace learned from shuffled values, or of random coordinates."""
+    scoring, judged = experiment.pairs.scoring, hypothesis.judged
+    if spot.search == "learned":
+        (shuffled,) = experiment.learn(hypothesis, [replace(spot, search="whole", basis=None)], shuffled=True)
+        answers = experiment.answers(hypothesis, shuffled, scoring)
+        return float(_agreement(experiment, hypothesis, answers, judged.changed))
+    # Over all sites that were searched, on the pairs that select.
+    stated_site = experiment.setup.stated_sites.get(hypothesis.name[1])
+    if stated_site is None:
+        accuracies = dict(located.searched)[stage][:, :, CHANGED]
+        return float(np.nanmean(accuracies))
+    # At all sites of a stated site's kind, or at random coordinates there.
+    sites = sites_of(experiment.net, [stated_site.kind])
+    if stated_site.coordinates is not None:
+        sites = [experiment.random_coordinates(hypothesis, stated_site)]
+    predicted, changed = judged.answers[:, scoring], judged.changed[:, scoring]
+    shares = []
+    for site in sites:
+        answers = experiment.answers(hypothesis, replace(spot, site=site), scoring)
+        shares.append(share_value(answers == predicted, changed, predicted))
+    return float(np.mean(shares))
 
 
 def _shared(experiment: Experiment, hypothesis: Hypothesis) -> float:
@@ -118,30 +120,47 @@ def _shared(experiment: Experiment, hypothesis: Hypothesis) -> float:
 
     An answer about which the other one predicts nothing any more, after the interchange, is allowed.
     """
-    judged = hypothesis.judged
-    rows = experiment.pairs.scoring
+    judged, scoring = hypothesis.judged, experiment.pairs.scoring
+    expected, changed = judged.answers[:, scoring], judged.changed[:, scoring]
     largest = 0.0
     for rival in experiment.hypotheses:
         if rival.name[0] == hypothesis.name[0] or rival.per_position != hypothesis.per_position:
             continue
         base, _ = experiment.setup.computations[rival.name[0]]
-        answers = rival.prediction.answers
-        allowed = (answers == judged.answers) | ((answers < 0) & (base.answers >= 0))
-        largest = max(largest, float(share_of(allowed[:, rows], judged.changed[:, rows])))
+        answers = rival.prediction.answers[:, scoring]
+        allowed = (answers == expected) | ((answers < 0) & (base.answers[scoring] >= 0))
+        largest = max(largest, share_value(allowed, changed, expected))
     return largest
 
 
-def finding_status(accuracy: Interval, stability: Interval) -> FindingStatus:
-    """Whether a variable is at a site, from the shares of answers that change and that stay as predicted.
+def finding_status(
+    accuracy: Interval, stability: Interval, invariance: Interval, *, one_way: bool = False
+) -> tuple[FindingStatus, str]:
+    """Whether a variable is at a site, and why it is not certain that it is.
 
-    Without answers that stay, those that change decide.
+    Args:
+        accuracy: Share of the answers that must change which change as predicted.
+        stability: Share of the other answers of the same pairs that stay; NaN if there are none.
+        invariance: Share of the answers that stay with a source that has the same value; NaN if there is none.
+        one_way: Whether all answers that must change become the same one, and no source has the same value.
     """
     if np.isnan(accuracy):
-        return "not tested"
-    low, high = np.fmin(accuracy.low, stability.low), np.fmin(accuracy.high, stability.high)
-    if low >= BAR:
-        return "found"
-    return "not found" if high < BAR else "undecided"
+        return "not tested", "no answer changes with it in the pairs that score"
+    shares = {
+        "answers change as they must": accuracy,
+        "other answers stay": stability,
+        "answers stay with a source that has the same value": invariance,
+    }
+    shares = {text: share for text, share in shares.items() if not np.isnan(share)}
+    # One share below the bar is enough to refuse it.
+    if failing := [f"{text} in {share.text()}" for text, share in shares.items() if share.high < BAR]:
+        return "not found", ", ".join(failing)
+    if unclear := [f"{text} in {share.text()}" for text, share in shares.items() if share.low < BAR]:
+        return "undecided", ", ".join(unclear)
+    # Any damage can change answers in one direction.
+    if one_way:
+        return "undecided", "all answers change to the same one, and no other input has the same value"
+    return "found", ""
 
 
 def answers_as(experiment: Experiment, algorithm: Algorithm) -> AnswerAgreement:
@@ -154,7 +173,7 @@ def answers_as(experiment: Experiment, algorithm: Algorithm) -> AnswerAgreement:
     differ = (answers != tested_base.answers) & counted
     return AnswerAgreement(
         algorithm=algorithm.name,
-        accuracy=share_of((experiment.clean[0] == answers)[None], counted[None]),
+        accuracy=share_of((experiment.clean == answers)[None], counted[None], answers[None], exact=pairs.exact),
         differ=float(differ.sum() / counted.sum().clamp_min(1)),
     )
 
@@ -176,19 +195,21 @@ def contradiction_of(
     # The rival's prediction; without the variable it predicts that nothing changes.
     pairs = experiment.pairs
     computations = experiment.setup.computations[rival.name]
-    predicted = computations[0].answers.expand_as(answers)
+    predicted = computations[0].answers.expand_as(hypothesis.judged.answers)
     if has_variable:
         predicted = predict(rival, rival[variable], experiment.setup.task, pairs, computations).answers
     # Answers about which the two differ, without those at the place itself.
-    counted = hypothesis.judged.changed & (predicted >= 0) & (predicted != hypothesis.judged.answers)
+    expected = hypothesis.judged.answers
+    counted = hypothesis.judged.changed & (predicted >= 0) & (predicted != expected)
     for place in experiment.places:
         if place.name == finding.place:
             counted = counted & ~predicted_at(pairs, place)
-    rows = pairs.scoring
-    rival_accuracy = share_of((answers == predicted)[:, rows], counted[:, rows])
+    scoring = pairs.scoring
+    counted, expected, predicted = counted[:, scoring], expected[:, scoring], predicted[:, scoring]
+    rival_accuracy = share_of(answers == predicted, counted, expected, exact=pairs.exact)
     if not rival_accuracy.n:
         return None
-    accuracy = share_of((answers == hypothesis.judged.answers)[:, rows], counted[:, rows])
+    accuracy = share_of(answers == expected, counted, expected)
     return Contradiction(
         algorithm=algorithm,
         variable=variable,
@@ -196,122 +217,3 @@ def contradiction_of(
         accuracy=float(accuracy),
         rival_accuracy=rival_accuracy,
     )
-
-
-@dataclass(frozen=True)
-class AlgorithmEvidence:
-    """Everything that the verdict is about."""
-
-    findings: Sequence[VariableFinding]
-    answers: Sequence[AnswerAgreement]
-    contradictions: Sequence[Contradiction]
-
-    def answers_as(self, algorithm: str) -> Interval:
-        """Share of the model's answers that are as an algorithm predicts."""
-        (accuracy,) = (agreement.accuracy for agreement in self.answers if agreement.algorithm == algorithm)
-        return accuracy
-
-    def findings_of(self, algorithm: str) -> list[VariableFinding]:
-        """Findings about the variables of an algorithm."""
-        return [finding for finding in self.findings if finding.algorithm == algorithm]
-
-
-class Judgement(NamedTuple):
-    """The verdict, its reason, and the rival that the model implements, if any."""
-
-    verdict: AlgorithmVerdict
-    reason: str
-    rival: str | None = None
-
-
-def judge_algorithms(algorithm: str, rivals: Sequence[str], evidence: AlgorithmEvidence) -> Judgement:
-    """Decide whether the model implements an algorithm, a rival, or neither.
-
-    A rival that predicts nothing about the answers that are scored is no rival.
-    """
-    names = [algorithm] + [name for name in rivals if evidence.answers_as(name).n]
-    # Which algorithms pass their own tests, and which of these have support.
-    states = {name: state_of(name, evidence) for name in names}
-    passing = [name for name, (status, _) in states.items() if status == "found"]
-    proven = [name for name in passing if has_support(name, names, evidence)]
-    status, reason = states[algorithm]
-    # A verdict, if exactly one algorithm passes and is supported, or if none passes.
-    if proven == passing == [algorithm]:
-        return Judgement("implements", f"{reason[0].upper()}{reason[1:]}")
-    if status == "not found" and len(proven) == 1 and passing == proven:
-        (rival,) = proven
-        return Judgement("implements a rival", f"{rival}: {states[rival][1]}; {reason}", rival)
-    if all(status == "not found" for status, _ in states.values()):
-        return Judgement("neither", "; ".join(reason for _, reason in states.values()))
-    # Undecided, with the reasons.
-    if len(passing) > 1:
-        return Judgement("undecided", f"every variable of {_names(passing)} is found: nothing distinguishes them")
-    reasons = [reason for name, (status, reason) in states.items() if name == algorithm or status == "undecided"]
-    if passing and not proven:
-        reasons.append(f"any model that answers rightly has the variables of {passing[0]}")
-    return Judgement("undecided", "; ".join(dict.fromkeys(reasons)))
-
-
-def state_of(name: str, evidence: AlgorithmEvidence) -> tuple[FindingStatus, str]:
-    """Whether an algorithm passes its own tests, and the sentence that explains why.
-
-    It is found if the model answers as it predicts, each of its variables is found, and no variable of another
-    algorithm that is found shows that it is wrong. It is not found if one of these fails, and undecided otherwise.
-    """
-    accuracy, findings = evidence.answers_as(name), evidence.findings_of(name)
-    # What refutes it: wrong answers, a missing variable, or a variable of another algorithm.
-    reasons = []
-    if accuracy.high < BAR:
-        reasons.append(f"the model answers as {name} predicts in {float(accuracy):.1%} of the cases")
-    if missing := [finding.variable for finding in findings if finding.status == "not found"]:
-        reasons.append(f"{_names(missing)} of {name} {_are(missing)} at no site")
-    if reasons:
-        return "not found", ", and ".join(reasons)
-    for contradiction in evidence.contradictions:
-        if contradiction.rival == name and contradiction.rival_accuracy.high < BAR:
-            variable = f"{contradiction.variable} of {contradiction.algorithm}"
-            return "not found", f"{variable} is found, and answers then follow {contradiction.algorithm}, not {name}"
-    # What leaves it undecided.
-    if accuracy.low < BAR:
-        return "undecided", f"the share of answers that are as {name} predicts is not certain enough"
-    if undecided := [finding.variable for finding in findings if finding.status == "undecided"]:
-        return "undecided", f"it is not certain whether {_names(undecided)} of {name} {_are(undecided)} found"
-    if all(finding.status == "not tested" for finding in findings):
-        return "undecided", f"no pair of inputs is informative about {name}"
-    return "found", f"every variable of {name} is found"
-
-
-def has_support(name: str, names: Sequence[str], evidence: AlgorithmEvidence) -> bool:
-    """Whether there is evidence for an algorithm that not every model with right answers would give.
-
-    Either a variable is found that is neither an input nor an answer; or each other algorithm is wrong where this one
-    is right: about the model's answers, about an interchange of a variable that is found, or about a variable that both
-    have and that is found only as this one predicts.
-    """
-    findings = evidence.findings_of(name)
-    if any(finding.internal and finding.status == "found" for finding in findings):
-        return True
-    # The algorithms that are wrong about answers, about an interchange, or about a shared variable.
-    wrong = {agreement.algorithm for agreement in evidence.answers if agreement.accuracy.high < BAR}
-    for contradiction in evidence.contradictions:
-        if contradiction.algorithm == name and contradiction.rival_accuracy.high < BAR:
-            wrong.add(contradiction.rival)
-    decisive = {finding.variable for finding in findings if finding.status == "found" and finding.forced < BAR}
-    for finding in evidence.findings:
-        if finding.variable in decisive and finding.status == "not found":
-            wrong.add(finding.algorithm)
-    return len(names) > 1 and set(names) - {name} <= wrong
-
-
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
-def _names(names: Sequence[str]) -> str:
-    """Names in words, at most four of them."""
-    words = list(names[:4])
-    if len(names) > 4:
-        words.append(f"{len(names) - 4} more")
-    if len(words) == 1:
-        return words[0]
-    return ", ".join(words[:-1]) + " and " + words[-1]

@@ -1,33 +1,31 @@
 """Does a model compute this? Interchange interventions on every variable of a stated algorithm, and of its rivals."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
+from jaxtyping import Float
 
 from hooks import BridgeModel
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.algorithms.algorithm import Algorithm
-from interp.algorithms.experiment import CHANGED, SELECTED, Experiment, Setup
-from interp.algorithms.findings import (
-    AlgorithmEvidence,
-    accuracy_of_best,
-    answers_as,
-    contradiction_of,
-    finding_of,
-    judge_algorithms,
-)
-from interp.algorithms.predictions import choose_pairs, computations_on
+from interp.algorithms.experiment import Experiment, Search, Setup
+from interp.algorithms.findings import accuracy_of_best, answers_as, contradiction_of, finding_of
+from interp.algorithms.judgement import AlgorithmEvidence, judge_algorithms
+from interp.algorithms.placebo import candidates_for
+from interp.algorithms.predictions import FEWEST_PAIRS, choose_pairs, computations_on, pairs_of_all
 from interp.algorithms.result import BAR, ImplementsResult
+from interp.algorithms.search import CHANGED, Located, Stage, locate, search_again
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.interchange import SITE_KINDS, Site, SiteKind
+from interp.core.interchange import SITE_KINDS, Site, SiteKind, sites_of
 from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.tasks.base import Task
+from interp.tasks.splits import check_sample_size
 
-Search = Literal["whole", "means", "learned"]
-FEWEST_PAIRS = 32
+FINER: tuple[SiteKind, ...] = ("z", "attn_out", "mlp_out")
+"""Sites that are searched for what the residual stream does not have by itself."""
 
 
 @checks_types
@@ -38,21 +36,25 @@ def implements(
     algorithm: Algorithm,
     *,
     rivals: Sequence[Algorithm] = (),
-    sites: str | Sequence[str] | Mapping[str, Site] = "resid",
-    search: str = "whole",
-    n: int = 512,
+    sites: str | Sequence[str] | Mapping[str, Site] = "auto",
+    search: str = "auto",
+    n: int | str = 512,
     seed: int = 0,
 ) -> ImplementsResult:
     """Test whether a model computes an algorithm, by interchanging its variables between inputs.
 
     For each variable and each site, the activations in a source input replace those in a base input. If the variable is
     there, the answers become those of the algorithm with the source's value of the variable and the base's inputs
-    (interchange intervention accuracy). Half of the pairs select the site, the other half score it. The model
-    *implements* the algorithm if it answers as the algorithm does, each variable is found at some site, and no variable
-    of a rival that is found contradicts it; each of these with the whole 95 % interval at or above 0.9.
+    (interchange intervention accuracy); and they stay as they are with a placebo source, another input in which the
+    variable has the same value. In these shares no answer has more than half of the weight, so that neither a constant
+    answer nor damage that always leads to the same answer is a success. Half of the pairs select the site, the other
+    half score it. The model *implements* the algorithm if it answers as the algorithm does, each variable is found at
+    some site, and no variable of a rival that is found contradicts it; each of these with the whole 95 % interval at
+    or above 0.9.
 
     Only answers count that the model gives rightly without an interchange. `forced` is the accuracy of an interchange
-    of outputs: a variable that is an answer is always found at the read-out of this answer.
+    of outputs: a variable that is an answer is always found at the read-out of this answer. If a search is going to
+    take more than ten seconds, its expected time is printed before it starts.
 
     Args:
         model: Model to intervene on. It is not changed.
@@ -62,19 +64,23 @@ def implements(
             `algorithm` are.
         sites: Kinds of sites, one or several of: `resid`, the residual stream before each layer and after the last;
             `attn_out`; `mlp_out`; `z`, the output of one head. Or the site of each variable by name, to test a stated
-            alignment; places are searched.
+            alignment; places are searched. `auto`: `resid`, then the others for variables that are not there.
         search: What is interchanged: the `whole` activation; the subspace that the `means` of the variable's values
             span; or a subspace that is `learned` on the pairs that select, at the best sites of whole interchanges.
-        n: Number of pairs. With fewer than 72 no variable can be found, as the interval is too wide.
+            `auto`: whole activations, then the span of the means for variables that no whole one has by itself; whole
+            ones only at stated sites.
+        n: Number of pairs. With fewer than 72 no variable can be found, as the interval is too wide. Or `all`: pairs
+            of all inputs of the test split, in a task that can list them. There are no intervals then, all pairs both
+            select and score, and the seed has a part in `untrained` only.
         seed: Determines pairs, the untrained model and the start of learning.
 
     Returns:
         Findings about each variable, the verdict, and a map of sites and places.
 
     Raises:
-        ValueError: fewer than 32 pairs, an unknown kind of site or search, a site that the model does not have, a
-            variable without a site, two algorithms of one name, `learned` for variables with a value at each position,
-            or a model that does not fit.
+        ValueError: fewer than 32 pairs, inputs that cannot be listed, an unknown kind of site or search, a site that
+            the model does not have, a variable without a site, two algorithms of one name, `learned` for variables with
+            a value at each position, or a model that does not fit.
 
     Example:
         >>> import interp
@@ -89,30 +95,43 @@ def implements(
     """
     net = prepare_model(model, "implements", task)
     algorithms = (algorithm, *rivals)
-    stated_sites = sites if isinstance(sites, Mapping) else {}
-    kinds = _checked_kinds(net, algorithms, sites, search, n)
-    pairs = choose_pairs(task, algorithms, n, seed)
-    setup = Setup(task, algorithms, pairs, computations_on(pairs, algorithms), kinds, stated_sites, search, seed)
-    # Interchange every variable at every site and place, also in an untrained model.
+    stages = _stages(net, algorithms, sites, search, n)
+    pairs = pairs_of_all(task, algorithms) if isinstance(n, str) else choose_pairs(task, algorithms, n, seed)
+    candidates = candidates_for(task, pairs, seed)
+    setup = Setup(
+        task=task,
+        algorithms=algorithms,
+        pairs=pairs,
+        computations=computations_on(pairs, algorithms),
+        candidates=candidates,
+        candidate_computations={tested.name: tested.run(candidates.batch) for tested in algorithms},
+        stated_sites=sites if isinstance(sites, Mapping) else {},
+        seed=seed,
+    )
     trained = Experiment(net, setup)
+    agreements = [answers_as(trained, tested) for tested in algorithms]
+    # The best site of every variable; finer ones only for algorithms that the answers do not refute.
+    may_pass = {agreement.algorithm for agreement in agreements if agreement.accuracy.high >= BAR}
+    located = locate(
+        trained, stages, name="interchanges", is_open=lambda hypothesis: hypothesis.name[0] in may_pass, times=2
+    )
     untrained = Experiment(untrained_copy(net, derived_seed(seed, "untrained") % 2**31), setup, judge_all=True)
-    accuracies = trained.accuracies("interchanges")
-    controls = map(accuracy_of_best, untrained.accuracies("interchanges, untrained"))
-    # What is found at the best site of each variable, and where algorithms contradict each other there.
+    located_untrained = search_again(untrained, located, name="interchanges, untrained")
+    # What is found there, and where algorithms contradict each other.
     findings, contradictions = [], []
-    for hypothesis, by_site, control in zip(trained.hypotheses, accuracies, controls, strict=True):
-        finding, answers = finding_of(trained, hypothesis, by_site, control)
+    for index, hypothesis in enumerate(trained.hypotheses):
+        control = accuracy_of_best(untrained, untrained.hypotheses[index], located_untrained[index])
+        finding, answers = finding_of(trained, hypothesis, located[index], control)
         findings.append(finding)
         for rival in algorithms:
             contradiction = contradiction_of(trained, hypothesis, finding, answers, rival)
             if contradiction is not None:
                 contradictions.append(contradiction)
-    agreements = [answers_as(trained, tested) for tested in algorithms]
     names = [rival.name for rival in rivals]
     judgement = judge_algorithms(algorithm.name, names, AlgorithmEvidence(findings, agreements, contradictions))
-    # A variable with a value at each position has one accuracy for each site, repeated for all places.
-    shape = len(trained.sites), len(trained.places)
-    maps = [np.broadcast_to(by_site[:, :, SELECTED, CHANGED], shape) for by_site in accuracies]
+    all_sites = list(
+        dict.fromkeys(site for variable in located for stage, _ in variable.searched for site in stage.sites)
+    )
     return ImplementsResult(
         algorithm=algorithm.name,
         rivals=tuple(names),
@@ -124,18 +143,61 @@ def implements(
         findings=tuple(findings),
         answers=tuple(agreements),
         contradictions=tuple(contradictions),
-        sites=tuple(map(str, trained.sites)),
+        sites=tuple(map(str, all_sites)),
         places=tuple(place.name for place in trained.places),
-        map=np.stack(maps),
-        n=n,
+        map=np.stack([_map(variable, all_sites, len(trained.places)) for variable in located]),
+        n=len(pairs),
+        exact=pairs.exact,
+        n_inputs=len(pairs.base_inputs) if pairs.exact else 0,
+        every_pair=pairs.every_pair,
     )
 
 
+def _map(located: Located, sites: Sequence[Site], n_places: int) -> Float[np.ndarray, "site place"]:
+    """Accuracy of a variable at every site and place, as in the stage that found it where there are several.
+
+    A variable with a value at each position has one accuracy for each site, repeated for all places.
+    """
+    accuracies = np.full((len(sites), n_places), np.nan)
+    stages = sorted(located.searched, key=lambda searched: searched[0] == located.stage)  # the one that found it last
+    for stage, by_site in stages:
+        for index, site in enumerate(stage.sites):
+            row = accuracies[sites.index(site)]
+            row[:] = np.where(np.isnan(by_site[index, :, CHANGED]), row, by_site[index, :, CHANGED])
+    return accuracies
+
+
+def _stages(
+    net: Net,
+    algorithms: Sequence[Algorithm],
+    sites: str | Sequence[str] | Mapping[str, Site],
+    search: str,
+    n: int | str,
+) -> list[Stage]:
+    """Check the arguments, and return what is searched, in this order."""
+    kinds = _checked_kinds(net, algorithms, sites, search, n)
+    if isinstance(sites, Mapping):
+        stated_sites = tuple(dict.fromkeys(sites.values()))
+        return [Stage("whole" if search == "auto" else cast(Search, search), stated_sites)]
+    searched = tuple(sites_of(net, kinds))
+    if search != "auto":
+        return [Stage(cast(Search, search), searched)]
+    stages = [Stage("whole", searched), Stage("means", searched)]
+    if sites == "auto":
+        finer: list[SiteKind] = [kind for kind in FINER if _has_kind(kind, net)]
+        stages.append(Stage("whole", tuple(sites_of(net, finer))))
+    return stages
+
+
 def _checked_kinds(
-    net: Net, algorithms: Sequence[Algorithm], sites: str | Sequence[str] | Mapping[str, Site], search: str, n: int
+    net: Net,
+    algorithms: Sequence[Algorithm],
+    sites: str | Sequence[str] | Mapping[str, Site],
+    search: str,
+    n: int | str,
 ) -> tuple[SiteKind, ...]:
     """Check the arguments, and return the kinds of sites."""
-    check_number("n", n, integer=True, low=FEWEST_PAIRS)
+    check_sample_size("n", n, low=FEWEST_PAIRS)
     check_choice("search", search, Search)
     names: list[str] = []
     for algorithm in algorithms:
@@ -150,9 +212,11 @@ def _checked_kinds(
     if isinstance(sites, Mapping):
         _check_stated_sites(net, algorithms, sites, search)
         return tuple(dict.fromkeys(site.kind for site in sites.values()))
+    if sites == "auto":
+        return ("resid",)
     kinds: tuple[Any, ...] = (sites,) if isinstance(sites, str) else tuple(sites)
     if not kinds:
-        raise ValueError(f"sites is empty; give one or several of {', '.join(SITE_KINDS)}.")
+        raise ValueError(f"sites is empty; give one or several of {', '.join(SITE_KINDS)}, or 'auto'.")
     for kind in kinds:
         check_choice("sites", kind, SiteKind)
         _check_kind(kind, net)
@@ -162,7 +226,7 @@ def _checked_kinds(
 def _check_stated_sites(net: Net, algorithms: Sequence[Algorithm], sites: Mapping[str, Site], search: str) -> None:
     for name, site in sites.items():
         _check_site(name, site, net)
-        if site.coordinates is not None and search != "whole":
+        if site.coordinates is not None and search not in ("whole", "auto"):
             raise ValueError(f"sites[{name!r}] has coordinates and search is {search!r}; use search='whole'.")
     for algorithm in algorithms:
         if missing := [variable.name for variable in algorithm.variables if variable.name not in sites]:
@@ -187,11 +251,14 @@ def _check_site(name: str, site: Any, net: Net) -> None:
 
 def _check_kind(kind: SiteKind, net: Net) -> None:
     """Raise ValueError unless a model has hook points of a kind; `prepare_model` has checked the others."""
-    if kind != "mlp_out":
-        return
-    if isinstance(net, BridgeModel):
-        lacks = bool(net.capabilities.lacks({"hook_mlp_out": ("read", "edit")}))
-    else:
-        lacks = "blocks.0.hook_mlp_out" not in net.hook_dict
-    if lacks:
+    if not _has_kind(kind, net):
         raise ValueError("sites has 'mlp_out', but this model has no hook_mlp_out; use resid, attn_out or z.")
+
+
+def _has_kind(kind: SiteKind, net: Net) -> bool:
+    """Whether a model has hook points of a kind."""
+    if kind != "mlp_out":
+        return True
+    if isinstance(net, BridgeModel):
+        return not net.capabilities.lacks({"hook_mlp_out": ("read", "edit")})
+    return "blocks.0.hook_mlp_out" in net.hook_dict

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
 from interp.algorithms.predictions import Prediction
-from interp.core.interchange import Interchange, Place, Site
+from interp.core.interchange import Interchange, Place, Rows, Site
 
 Scores = Callable[[Float[Tensor, "pair target d_vocab_out"]], Float[Tensor, "pair target choice"]]
 """Scores of the possible answers, from logits."""
@@ -23,6 +23,7 @@ def learned_basis(
     engine: Interchange,
     site: Site,
     place: Place,
+    rows: Rows,
     prediction: Prediction,
     *,
     start: Float[Tensor, "width rank"],
@@ -32,9 +33,10 @@ def learned_basis(
     """Learn an orthonormal basis such that an interchange in its span gives the predicted answers.
 
     Args:
-        engine: The model on pairs of inputs, the first half of which are learned from.
+        engine: The model.
         site: Where to learn it.
         place: At which positions.
+        rows: The pairs of inputs to learn from, which are the first ones of the prediction.
         prediction: The answers to aim at, changed and unchanged, of a variable with one value for each example.
         start: Directions to begin with.
         scores: Scores of answers.
@@ -44,10 +46,9 @@ def learned_basis(
     and a start from the means of the variable's values.
     """
     # The answers to aim at: those of each pair, or of another one.
-    half = len(place.base) // 2
-    rows = torch.arange(half) if order is None else order
-    answers = prediction.answers[0][rows]
-    counted = (prediction.changed | prediction.unchanged)[0][rows]
+    aimed_at = torch.arange(len(rows)) if order is None else order
+    answers = prediction.answers[0][aimed_at]
+    counted = (prediction.changed | prediction.unchanged)[0][aimed_at]
     weights = start.clone().to(engine.logits.device).requires_grad_()
     optimiser = torch.optim.Adam([weights], lr=RATE)
     lowest_loss = float("inf")
@@ -60,13 +61,12 @@ def learned_basis(
 
     with torch.enable_grad():
         for _ in range(STEPS):
-            # Gradients of the loss over all pairs of the half, one chunk after the other.
+            # Gradients of the loss over all pairs, one chunk after the other.
             optimiser.zero_grad()
             total = 0.0
-            for first, logits in engine.logits_by_chunk(site, place, interchange, n_pairs=half):
-                pairs = slice(first, min(first + len(logits), half))
+            for pairs, logits in engine.logits_by_chunk(site, place, rows, interchange):
                 chunk_counted = counted[pairs]
-                chunk_scores = scores(logits[: len(chunk_counted)])[chunk_counted.to(logits.device)]
+                chunk_scores = scores(logits)[chunk_counted.to(logits.device)]
                 labels = answers[pairs][chunk_counted].to(chunk_scores.device)
                 loss = F.cross_entropy(chunk_scores, labels, reduction="sum")
                 loss.backward()

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.algorithms.algorithm import Algorithm, Computation, Variable, scored_targets
-from interp.core.interchange import Place
+from interp.core.interchange import Place, Rows
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.core.statistics import pooled_interval
+from interp.core.statistics import effective_trials, share_interval
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 
@@ -20,37 +22,64 @@ POOL = 8
 INFORMATIVE_PAIRS = 144
 """Pairs of the pool in which each variable changes an answer; a variable that changes fewer enlarges the pool."""
 LARGEST_POOL = 2**18
+PAIRS_OF_ALL = 2**17
+"""Pairs of all inputs that are looked at: every pair of up to 362 inputs."""
+MOST_PAIRS_OF_ALL = 2**13
+"""Pairs of all inputs that are interchanged."""
+FEWEST_PAIRS = 32
 POOL_CHUNK = 4096
 """Pairs of the pool about which predictions are made at once."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of inputs. The first half of them selects sites, the second half scores them."""
+    """Pairs of inputs. The first half of them selects sites, the second half scores them; all do both if `exact`."""
 
-    base: Batch
-    source: Batch
+    base_inputs: Batch
+    source_inputs: Batch
+    rows: Rows
+    """The pairs, as rows of these inputs."""
+    exact: bool = False
+    """Whether they are made of all inputs there are, so that there is no sampling error."""
+    every_pair: bool = False
+    """Whether they are all pairs of these inputs in which a variable changes an answer."""
 
     def __len__(self) -> int:
-        return len(self.base)
+        return len(self.rows)
 
-    def select(self, rows: slice | Int[Tensor, " row"]) -> "Pairs":
+    @cached_property
+    def base(self) -> Batch:
+        """The base input of each pair."""
+        return self.base_inputs.select(self.rows.base)
+
+    @cached_property
+    def source(self) -> Batch:
+        """The source input of each pair."""
+        return self.source_inputs.select(self.rows.source)
+
+    def select(self, pairs: slice | Int[Tensor, " some"]) -> "Pairs":
         """Some of the pairs."""
-        return Pairs(self.base.select(rows), self.source.select(rows))
+        return replace(self, rows=self.rows.select(pairs))
 
     @property
     def scoring(self) -> slice:
         """The pairs that score."""
-        return slice(len(self) // 2, None)
+        return slice(0 if self.exact else len(self) // 2, len(self))
 
     @property
     def selecting(self) -> slice:
         """The pairs on which sites are selected."""
-        return slice(0, len(self) // 2)
+        return slice(0, len(self) if self.exact else len(self) // 2)
+
+
+def paired(base: Batch, source: Batch) -> Pairs:
+    """Each base input with the source input of the same row."""
+    rows = torch.arange(len(base))
+    return Pairs(base, source, Rows(rows, rows))
 
 
 Computations = Mapping[str, tuple[Computation, Computation]]
-"""What each algorithm, by name, computes on the base and on the source inputs."""
+"""What each algorithm, by name, computes on the base and on the source inputs of the pairs."""
 
 
 def computations_on(pairs: Pairs, algorithms: Sequence[Algorithm]) -> Computations:
@@ -165,15 +194,16 @@ def answers_of_outputs(
 
 def predicted_at(pairs: Pairs, place: Place) -> Bool[Tensor, "pair target"]:
     """Whether a target is predicted at one of the positions of a place."""
-    return (pairs.base.target_positions[:, :, None] == place.base[:, None, :]).any(-1)
+    positions = place.base[pairs.rows.base]
+    return (pairs.base.target_positions[:, :, None] == positions[:, None, :]).any(-1)
 
 
 def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int) -> Pairs:
     """Pairs for which the algorithms predict changes, and different ones where they can; rare cases count more.
 
     Pairs are drawn from a pool without replacement, with a probability proportional to the sum, over the predictions
-    that change an answer of the pair, of 1 / (number of pairs in which the prediction changes one). If a variable
-    seldom changes an answer, the pool is enlarged.
+    that change an answer of the pair, of 1 / (number of pairs in which the prediction changes one in this direction).
+    If a variable seldom changes an answer, the pool is enlarged.
     """
     # A pool of pairs, larger if some variable changes an answer in few of them.
     pool, generator = _pool(task, POOL * n, seed)
@@ -184,42 +214,94 @@ def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int)
     if size > len(pool):
         pool, generator = _pool(task, size, seed)
         changes, differences = _informative(task, algorithms, pool)
-    # Draw from it; a prediction that is informative in few pairs gives each of these a larger weight.
+    chosen = pool.select(_drawn(torch.cat([changes, differences], 1), n, generator))
+    return paired(chosen.base, chosen.source)
+
+
+def pairs_of_all(task: Task, algorithms: Sequence[Algorithm]) -> Pairs:
+    """Pairs of all inputs of the test split in which some variable changes an answer; no seed has a part in them.
+
+    They are all such pairs where these are few. Else each input is the base of as many pairs as fit, with sources at
+    fixed distances in a fixed random order of the inputs, and if still too many have a change, some of them are drawn.
+
+    Raises:
+        ValueError: inputs that cannot be listed, or a task that pairs inputs by rules of its own.
+    """
+    if has_own_counterparts(task):
+        raise ValueError(
+            f"n is 'all', which pairs every input with every other; {type(task).__name__}.counterparts has rules of "
+            "its own for pairs. Give a number of pairs."
+        )
+    generator = torch.Generator().manual_seed(0)
+    inputs = sample_split(task, "all", generator=generator, split="test")
+    n = len(inputs)
+    if n < 2:
+        raise ValueError(f"n is 'all', and the test split has {n} input; pairs need at least two.")
+    # Each input with the next ones in a random order.
+    order = torch.randperm(n, generator=generator)
+    n_distances = min(n - 1, max(1, PAIRS_OF_ALL // n))
+    distances = torch.linspace(1, n - 1, n_distances).round().long()
+    base = order.repeat(n_distances)
+    source = torch.cat([order.roll(-int(distance)) for distance in distances])
+    pool = Pairs(inputs, inputs, Rows(base, source), exact=True)
+    # Those in which something changes.
+    changes, differences = _informative(task, algorithms, pool)
     informative = torch.cat([changes, differences], 1)
+    chosen = informative.any(1).nonzero()[:, 0]
+    every_pair = n_distances == n - 1 and len(chosen) <= MOST_PAIRS_OF_ALL
+    if len(chosen) > MOST_PAIRS_OF_ALL:
+        chosen = chosen[_drawn(informative[chosen], MOST_PAIRS_OF_ALL, generator).sort().values]
+    if not len(chosen):
+        chosen = torch.arange(min(len(pool), FEWEST_PAIRS))
+    return replace(pool.select(chosen), every_pair=every_pair)
+
+
+def has_own_counterparts(task: Task) -> bool:
+    """Whether a task pairs inputs by rules of its own, so that an input cannot be the source of any other."""
+    return type(task).counterparts is not Task.counterparts
+
+
+def _drawn(informative: Bool[Tensor, "pair column"], n: int, generator: torch.Generator) -> Int[Tensor, " n"]:
+    """Pairs drawn without replacement; a prediction that is informative in few gives each of these a larger weight."""
     weight = (informative.double() / informative.sum(0).clamp_min(1)).sum(1) + 1e-9
-    return pool.select(torch.multinomial(weight, n, generator=generator))
+    return torch.multinomial(weight, n, generator=generator)
 
 
 def _pool(task: Task, size: int, seed: int) -> tuple[Pairs, torch.Generator]:
     """Sampled pairs, and the generator in its state after them."""
     generator = derived_generator(seed, "implements")
     base = sample_split(task, size, generator=generator, split="test")
-    return Pairs(base, task.counterparts(base, generator=generator, split="test")), generator
+    return paired(base, task.counterparts(base, generator=generator, split="test")), generator
 
 
 def _informative(
     task: Task, algorithms: Sequence[Algorithm], pool: Pairs
-) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
-    """Whether each variable changes an answer, and whether two algorithms differ in something about a pair."""
+) -> tuple[Bool[Tensor, "pair change"], Bool[Tensor, "pair difference"]]:
+    """Whether each variable changes an answer, in each direction, and whether two algorithms differ about a pair."""
+    chunks = [pool.select(slice(start, start + POOL_CHUNK)) for start in range(0, len(pool), POOL_CHUNK)]
+    two_way = all(int(algorithms[0].run(chunk.base).answers.max()) <= 1 for chunk in chunks)
     changes, differences = [], []
-    for start in range(0, len(pool), POOL_CHUNK):
-        chunk = pool.select(slice(start, start + POOL_CHUNK))
-        chunk_changes, chunk_differences = _informative_chunk(task, algorithms, chunk)
+    for chunk in chunks:
+        chunk_changes, chunk_differences = _informative_chunk(task, algorithms, chunk, two_way=two_way)
         changes.append(chunk_changes)
         differences.append(chunk_differences)
     return torch.cat(changes), torch.cat(differences)
 
 
 def _informative_chunk(
-    task: Task, algorithms: Sequence[Algorithm], pairs: Pairs
-) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
+    task: Task, algorithms: Sequence[Algorithm], pairs: Pairs, *, two_way: bool
+) -> tuple[Bool[Tensor, "pair change"], Bool[Tensor, "pair difference"]]:
     computations = computations_on(pairs, algorithms)
     answers = {name: base.answers for name, (base, _) in computations.items()}
     changes, differences = [], []
     for algorithm in algorithms:
         for variable in algorithm.variables:
             prediction = predict(algorithm, variable, task, pairs, computations[algorithm.name])
-            changes.append(prediction.changed)
+            # Changes of a two-way answer to the one and to the other.
+            if two_way:
+                changes += [prediction.changed & (prediction.answers == answer) for answer in range(2)]
+            else:
+                changes.append(prediction.changed)
             # By an algorithm that does not have the variable its interchange changes nothing.
             for rival in algorithms:
                 has_variable = variable.name in {shared.name for shared in rival.variables}
@@ -239,26 +321,61 @@ def _any_answer(answers: Sequence[Bool[Tensor, "_ pair target"]], n: int) -> Boo
     return torch.stack(columns, 1) if columns else torch.zeros(n, 0, dtype=torch.bool)
 
 
-def share_of(right: Bool[Tensor, "at pair target"], counted: Bool[Tensor, "at pair target"]) -> Interval:
-    """Share of the counted answers that are right, with its 95 % interval over pairs; NaN without any."""
-    hits = (right & counted).sum((0, 2)).double().numpy()[:, None]
-    total = counted.sum((0, 2)).double().numpy()[:, None]
-    value, low, high = (ends[0] for ends in pooled_interval(hits, total))
-    return Interval(value=value, low=low, high=high, n=int((total > 0).sum()))
-
-
-def agreement(
-    answers: Int[Tensor, "at pair target"],
-    prediction: Prediction,
-    rows: slice,
+def share_of(
+    right: Bool[Tensor, "at pair target"],
     counted: Bool[Tensor, "at pair target"],
+    answers: Int[Tensor, "at pair target"],
+    *,
+    exact: bool = False,
 ) -> Interval:
-    """Share of the counted answers that are as predicted, over some of the pairs."""
-    return share_of((answers == prediction.answers)[:, rows], counted[:, rows])
+    """Share of the counted answers that are right, in which no answer has more than half of the weight.
+
+    Of two possible answers both have the same weight. A model that always says the same, or that says the same after
+    any damage, is right in at most half of the cases.
+
+    Args:
+        right: Whether each answer is right.
+        counted: Which answers count.
+        answers: The answer that is right, at each.
+        exact: Whether these are all answers that there are.
+
+    Returns:
+        The share with its 95 % interval over pairs; NaN without any. Its sample size is the number of pairs.
+    """
+    weights = _weights(counted, answers)
+    hits = (right * weights).sum((0, 2)).numpy()[:, None]
+    total = weights.sum((0, 2)).numpy()[:, None]
+    n = int((total > 0).sum())
+    if not n:
+        return Interval(value=np.array(np.nan), low=np.array(np.nan), high=np.array(np.nan), n=0)
+    share, effective = effective_trials(hits, total)
+    if exact:
+        return Interval(value=share[0], low=share[0], high=share[0], n=n, exact=True)
+    # Answers of unequal weight are worth fewer of equal weight (Kish 1965).
+    of_equal_weight = total.sum() ** 2 / (total**2).sum()
+    low, high = share_interval(share, np.minimum(effective, of_equal_weight))
+    return Interval(value=share[0], low=low[0], high=high[0], n=n)
 
 
-def mean_agreement(answers: Int[Tensor, "at pair target"], prediction: Prediction, rows: slice) -> tuple[float, float]:
-    """Share of changed and of unchanged answers that are as predicted, without intervals; NaN for none."""
-    same = (answers == prediction.answers)[:, rows]
-    changed, unchanged = prediction.changed[:, rows], prediction.unchanged[:, rows]
-    return float((same & changed).sum() / changed.sum()), float((same & unchanged).sum() / unchanged.sum())
+def share_value(
+    right: Bool[Tensor, "at pair target"], counted: Bool[Tensor, "at pair target"], answers: Int[Tensor, "..."]
+) -> float:
+    """The share alone, as `share_of`; NaN without any."""
+    weights = _weights(counted, answers)
+    return float((right * weights).sum() / weights.sum())
+
+
+def _weights(
+    counted: Bool[Tensor, "at pair target"], answers: Int[Tensor, "at pair target"]
+) -> Float[Tensor, "at pair target"]:
+    """Weights of the counted answers, of which none has more than half; their mean is 1."""
+    weights = counted.double()
+    possible, sizes = answers[counted].unique(return_counts=True)
+    n = int(sizes.sum())
+    if len(possible) < 2 or 2 * int(sizes.max()) <= n:
+        return weights
+    # The most frequent answer gets one half, all others together the other half.
+    is_most_frequent = counted & (answers == possible[sizes.argmax()])
+    weights[is_most_frequent] = n / 2 / int(sizes.max())
+    weights[counted & ~is_most_frequent] = n / 2 / (n - int(sizes.max()))
+    return weights

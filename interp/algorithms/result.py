@@ -1,7 +1,7 @@
 """The result of `implements`: where each variable is, how certain that is, and the verdict."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ BAR = 0.9
 """Lowest share of answers that counts as agreement with an algorithm, for answers and for interchanges."""
 OWN, NOWHERE = "own", "-"
 """Place of a variable with a value at each position, which is that position; and of one that was not tested."""
+MISSING = Interval(value=np.array(np.nan), low=np.array(np.nan), high=np.array(np.nan), n=0)
 FindingStatus = Literal["found", "not found", "undecided", "not tested"]
 AlgorithmVerdict = Literal["implements", "implements a rival", "neither", "undecided"]
 
@@ -36,9 +37,17 @@ class VariableFinding:
     """Place in the input, as `task.places` names it; `own` for a variable with a value at each position."""
     accuracy: Interval
     """Interchange intervention accuracy: share of the answers that must change, by the algorithm, which change so; with
-    its 95 % interval over pairs."""
+    its 95 % interval over pairs. In this and in all other shares no answer has more than half of the weight."""
     stability: Interval
-    """Share of the other answers that stay as the algorithm predicts."""
+    """Share of the other answers of the same pairs that stay as the algorithm predicts."""
+    invariance: Interval = field(default_factory=lambda: MISSING)
+    """Share of the answers that must change which stay, as they must, with a placebo source: another input in which the
+    variable has the same value, and, if there is one, whose own answer is another one. Inputs whose activations at the
+    site are the base's do not count."""
+    search: str = ""
+    """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` subspace."""
+    why: str = ""
+    """What is against it, or not certain; empty if it is found."""
     forced: float
     """Accuracy that an interchange of the outputs at this place would have in any model that answers rightly."""
     shared: float
@@ -105,7 +114,8 @@ class ImplementsResult(Result):
     bar: float
     """Lowest share of answers that counts as agreement: a 95 % interval must be on one side of it."""
     search: str
-    """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` one."""
+    """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` one; with
+    `auto` the first of these that finds the variable, which its finding names."""
     findings: tuple[VariableFinding, ...]
     """Every variable of the algorithm and its rivals."""
     answers: tuple[AnswerAgreement, ...]
@@ -116,6 +126,12 @@ class ImplementsResult(Result):
     """Accuracy of each finding's variable at every site and place, on the pairs that select; NaN where not tested."""
     n: int
     """Pairs of inputs; half of them select sites."""
+    exact: bool = False
+    """Whether all inputs were paired: no sampling error, and all pairs both select and score."""
+    n_inputs: int = 0
+    """With `exact`: inputs that there are."""
+    every_pair: bool = False
+    """With `exact`: whether these are all pairs in which a variable changes an answer, or a fixed part of them."""
 
     def finding(self, variable: str, algorithm: str | None = None) -> VariableFinding:
         """The finding about a variable, by default of the algorithm itself.
@@ -172,7 +188,7 @@ class ImplementsResult(Result):
             y=self.sites,
             x_title="place",
             y_title="site",
-            title=f"{title}, n = {self.n // 2} pairs",
+            title=f"{title}, n = {self.n if self.exact else self.n // 2} pairs",
             value="accuracy",
         )
 
@@ -180,7 +196,8 @@ class ImplementsResult(Result):
         width = max(len(finding.variable) for finding in self.findings)
         lines = [f"{self.algorithm}: {self.verdict}. {self.reason}", ""]
         lines.append(
-            f"{'variable':<{width}}  {'site':<10} {'place':<14} {'accuracy':<22} stable forced input  random untrained"
+            f"{'variable':<{width}}  {'site':<10} {'place':<14} {'accuracy':<22} stable same   forced input  random "
+            "untrained"
         )
         # The variables of the algorithm, then of its rivals.
         for name in (self.algorithm, *self.rivals):
@@ -195,7 +212,14 @@ class ImplementsResult(Result):
             question = f"{contradiction.variable} of {contradiction.algorithm}, where {contradiction.rival} differs"
             shares = f"{contradiction.accuracy:.3f} against {contradiction.rival_accuracy.text()}"
             lines.append(f"{question}: {shares}")
-        return "\n".join([*lines, f"{self.n} pairs, half to select sites; 95 % intervals over the other half"])
+        return "\n".join([*lines, self._sample()])
+
+    def _sample(self) -> str:
+        """The pairs, in words."""
+        if not self.exact:
+            return f"{self.n} pairs, half to select sites; 95 % intervals over the other half"
+        which = "all" if self.every_pair else "a fixed part of all"
+        return f"{self.n} pairs, {which} in which an answer changes, of all {self.n_inputs} inputs; exact"
 
     @classmethod
     def _restore(cls, name: str, value: Any) -> Any:
@@ -223,9 +247,18 @@ def _row(finding: VariableFinding) -> dict[str, Any]:
 def _line(finding: VariableFinding, width: int) -> str:
     """A line of the printed result."""
     accuracy = "not tested" if finding.status == "not tested" else finding.accuracy.text()
-    shares = (float(finding.stability), finding.forced, finding.at_input, finding.random, finding.untrained)
+    shares = (
+        float(finding.stability),
+        float(finding.invariance),
+        finding.forced,
+        finding.at_input,
+        finding.random,
+        finding.untrained,
+    )
     cells = "  ".join("  -  " if np.isnan(share) else f"{share:.3f}" for share in shares)
     suffix = " (input)" if finding.is_input else ""
+    if finding.search in ("means", "learned"):
+        suffix += f", in {'the span of its means' if finding.search == 'means' else 'a learned subspace'}"
     return (
         f"{finding.variable:<{width}}  {finding.site:<10} {finding.place:<14} {accuracy:<22} {cells}  "
         f"{finding.status}{suffix}"

@@ -7,11 +7,12 @@ Source: interchange interventions, Geiger et al. 2021 (arXiv:2106.02997).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import BridgeModel, TransformerStack
@@ -57,17 +58,27 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """Positions of both inputs of each pair."""
+    """Positions of every base and of every source input that have the same role."""
 
     name: str
-    base: Int[Tensor, "pair position"]
-    source: Int[Tensor, "pair position"]
-    """-1 where an input of the pair does not have the place."""
+    base: Int[Tensor, "base position"]
+    source: Int[Tensor, "source position"]
+    """-1 where an input does not have the place."""
 
-    @property
-    def exists(self) -> Bool[Tensor, " pair"]:
-        """Pairs in which both inputs have it."""
-        return ((self.base >= 0) & (self.source >= 0)).all(1)
+
+@dataclass(frozen=True)
+class Rows:
+    """Pairs of inputs, as rows among the base inputs and among the source inputs."""
+
+    base: Int[Tensor, " pair"]
+    source: Int[Tensor, " pair"]
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def select(self, pairs: slice | Int[Tensor, " some"]) -> "Rows":
+        """Some of the pairs."""
+        return Rows(self.base[pairs], self.source[pairs])
 
 
 def sites_of(net: Net, kinds: Sequence[SiteKind]) -> list[Site]:
@@ -169,79 +180,109 @@ def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> 
 
 
 class Interchange:
-    """Outputs of base inputs with activations of source inputs, from one clean pass on each.
+    """Outputs of base inputs with activations of source inputs, from one clean pass on each input.
 
     Args:
         net: Model to intervene on. It is not changed.
         base: Inputs to answer.
-        source: For each, the input whose activations it gets.
+        sources: Inputs whose activations they get. The rows of several batches are counted on from one to the next.
         kinds: Kinds of sites that will be interchanged.
     """
 
-    def __init__(self, net: Net, base: Batch, source: Batch, kinds: Sequence[SiteKind]):
-        size = max(1, TOKENS_PER_PASS // base.tokens.shape[1])
-        self._base = list(recordings(net, base, kinds, size))
-        self._source = list(recordings(net, source, kinds, size))
-        self.logits = torch.cat([recording.logits for recording in self._base])
-        self.source_logits = torch.cat([recording.logits for recording in self._source])
+    def __init__(self, net: Net, base: Batch, sources: Sequence[Batch], kinds: Sequence[SiteKind]):
+        self._size = max(1, TOKENS_PER_PASS // base.tokens.shape[1])
+        self._base = _joined(list(recordings(net, base, kinds, self._size)))
+        source_recordings = []
+        for source in sources:
+            source_recordings += recordings(net, source, kinds, max(1, TOKENS_PER_PASS // source.tokens.shape[1]))
+        self._sources = source_recordings
+        self._first_rows = np.cumsum([0] + [len(recording.batch) for recording in source_recordings])
+        self.logits = self._base.logits
+        """Logits at the targets of the base inputs."""
+        self.source_logits = torch.cat([recording.logits for recording in source_recordings])
 
-    def activations(self, site: Site, place: Place) -> tuple[Float[Tensor, "pair width"], Float[Tensor, "pair width"]]:
+    def activations(
+        self, site: Site, place: Place, rows: Rows
+    ) -> tuple[Float[Tensor, "pair width"], Float[Tensor, "pair width"]]:
         """Activations of base and source at a place, its positions side by side; zero where it is missing."""
-        base, source = [], []
-        for rows, base_recording, source_recording in self._chunks():
-            base.append(_at_place(base_recording, site, place.base[rows]))
-            source.append(_at_place(source_recording, site, place.source[rows]))
-        return torch.cat(base), torch.cat(source)
+        base = self._base.activations(site, place.base[rows.base].clamp_min(0), rows.base)
+        source = self._source_activations(site, place, rows.source)
+        base = base * (place.base[rows.base] >= 0)[..., None].to(base.device)
+        source = source * (place.source[rows.source] >= 0)[..., None].to(source.device)
+        return base.flatten(1).cpu(), source.flatten(1).cpu()
+
+    def _source_activations(
+        self, site: Site, place: Place, rows: Int[Tensor, " pair"]
+    ) -> Float[Tensor, "pair position width"]:
+        """Activations of source inputs at a place, each from the recording that it is in."""
+        positions = place.source[rows].clamp_min(0)
+        recording_of_row = np.searchsorted(self._first_rows, rows.numpy(), side="right") - 1
+        groups, values = [], []
+        for index in np.unique(recording_of_row).tolist():
+            group = torch.from_numpy(np.flatnonzero(recording_of_row == index))
+            row_in_recording = rows[group] - int(self._first_rows[index])
+            groups.append(group)
+            values.append(self._sources[index].activations(site, positions[group], row_in_recording))
+        if not groups:
+            return self.logits.new_empty(0, positions.shape[1], 0)
+        # Back to the order of the pairs.
+        return torch.cat(values)[torch.cat(groups).argsort().to(values[0].device)]
 
     def logits_by_chunk(
-        self, site: Site, place: Place, edit: Edit = swap_whole, *, n_pairs: int | None = None
-    ) -> Iterator[tuple[int, Float[Tensor, "chunk target d_vocab_out"]]]:
+        self, site: Site, place: Place, rows: Rows, edit: Edit = swap_whole
+    ) -> Iterator[tuple[slice, Float[Tensor, "chunk target d_vocab_out"]]]:
         """Logits at the targets with the source's activations at a site and place, for one chunk of pairs at a time.
 
         Args:
             site: What is interchanged.
             place: Where.
+            rows: The pairs.
             edit: New activations from those of base and source, the positions of the place side by side; default: the
                 source's. It is called for each chunk.
-            n_pairs: Only chunks that start before this pair; default: all.
 
         Yields:
-            Index of the first pair of a chunk, and its logits.
+            The pairs of a chunk, and their logits.
         """
-        for rows, base, source in self._chunks():
-            if n_pairs is not None and rows.start >= n_pairs:
-                return
+        for start in range(0, len(rows), self._size):
+            pairs = slice(start, min(start + self._size, len(rows)))
+            chunk = rows.select(pairs)
             # Edited activations of the base inputs.
-            positions = place.base[rows].clamp_min(0)
-            before = base.activations(site, positions)
-            source_values = source.activations(site, place.source[rows].clamp_min(0))
+            base_positions, source_positions = place.base[chunk.base], place.source[chunk.source]
+            before = self._base.activations(site, base_positions.clamp_min(0), chunk.base)
+            source_values = self._source_activations(site, place, chunk.source)
             new = edit(before.flatten(1), source_values.flatten(1)).view_as(before)
             # Use them only in pairs that have the place, and only at the coordinates of the site.
-            replaced = place.exists[rows, None, None].expand_as(before).to(before.device)
+            exists = ((base_positions >= 0) & (source_positions >= 0)).all(1)
+            replaced = exists[:, None, None].expand_as(before).to(before.device)
             if site.coordinates is not None:
                 coordinates = torch.tensor(site.coordinates, device=before.device)
                 replaced = replaced & torch.isin(torch.arange(before.shape[-1], device=before.device), coordinates)
-            yield rows.start, base.logits_with(site, positions, torch.where(replaced, new, before))
+            values = torch.where(replaced, new, before)
+            yield pairs, self._base.logits_with(site, base_positions.clamp_min(0), values, chunk.base)
 
     def answers(
-        self, site: Site, place: Place, read_answers: AnswersFromLogits, edit: Edit = swap_whole
+        self, site: Site, place: Place, rows: Rows, read_answers: AnswersFromLogits, edit: Edit = swap_whole
     ) -> Int[Tensor, "pair target"]:
-        """Answers at the targets of all pairs, with the source's activations at a site and place."""
+        """Answers at the targets of pairs, with the source's activations at a site and place."""
         with torch.no_grad():
-            answers = [read_answers(logits).cpu() for _, logits in self.logits_by_chunk(site, place, edit)]
-        return torch.cat(answers)
-
-    def _chunks(self) -> Iterator[tuple[slice, Recording, Recording]]:
-        """Rows of each chunk of pairs, and the recordings of its base and source inputs."""
-        start = 0
-        for base, source in zip(self._base, self._source, strict=True):
-            stop = start + len(base.batch)
-            yield slice(start, stop), base, source
-            start = stop
+            answers = [read_answers(logits).cpu() for _, logits in self.logits_by_chunk(site, place, rows, edit)]
+        n_targets = self.logits.shape[1]
+        return torch.cat(answers) if answers else torch.zeros(0, n_targets, dtype=torch.long)
 
 
-def _at_place(recording: Recording, site: Site, positions: Int[Tensor, "pair position"]) -> Float[Tensor, "pair width"]:
-    """Activations at a place, its positions side by side; zero where the place is missing."""
-    values = recording.activations(site, positions.clamp_min(0))
-    exists = (positions >= 0)[..., None].to(values.device)
-    return (values * exists).flatten(1).cpu()
+def _joined(several: Sequence[Recording]) -> Recording:
+    """One recording of all inputs of several."""
+    first = several[0]
+    if len(several) == 1:
+        return first
+    tensors = {
+        name: torch.cat([recording.batch.tensors()[name] for recording in several]) for name in _by_row(first.batch)
+    }
+    cache = {name: torch.cat([recording.cache[name] for recording in several]) for name in first.cache}
+    logits = torch.cat([recording.logits for recording in several])
+    return Recording(first.net, replace(first.batch, **tensors), cache, logits)
+
+
+def _by_row(batch: Batch) -> list[str]:
+    """Fields with a row for each input."""
+    return [name for name in batch.tensors() if name != "supervised"]

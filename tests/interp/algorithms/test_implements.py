@@ -42,7 +42,7 @@ SAME = Template(templates=("aba -> +1", "abb -> -1", "abc -> 0"))
 COPY = Template(templates=("abc -> b", "abb -> b", "aba -> b"))
 KNOWN = {
     "loop": (lego_loop, LEGO, chain_loop, (sign_count, nearest_clause), 160),
-    "count": (lego_shortcut, LEGO, sign_count, (chain_loop, nearest_clause), 128),
+    "count": (lego_shortcut, LEGO, sign_count, (chain_loop, nearest_clause), 192),
     "stack": (stack_dyck, DYCK, bracket_stack, (depth_counter,), 256),
     "uniform": (uniform_dyck, DYCK, depth_counter, (bracket_stack,), 512),
     "balanced": (balanced_dyck, DYCK, depth_counter, (bracket_stack,), 512),
@@ -212,7 +212,7 @@ def test_a_shortcut_of_ones_own():
         ),
         answers=lambda batch, sign, answer: torch.cat([torch.full_like(batch.labels[:, 1:], -1), answer[:, None]], 1),
     )
-    result = interp.implements(lego_loop(SHORT), SHORT, shortcut, rivals=[chain_loop(SHORT)], n=128)
+    result = interp.implements(lego_loop(SHORT), SHORT, shortcut, rivals=[chain_loop(SHORT)], n=192)
     assert (result.verdict, result.rival) == ("implements a rival", "chain loop")
 
 

@@ -1,0 +1,209 @@
+"""Algorithms of tasks with a single yes or no: what is there is found, and what cannot be there is not."""
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.algorithms import Algorithm, Variable, chain_loop
+from interp.algorithms.findings import finding_status
+from interp.algorithms.predictions import MOST_PAIRS_OF_ALL, pairs_of_all, share_of
+from interp.core.intervals import Interval
+from interp.known_answers.lego.loop import lego_loop
+from interp.tasks import Lego
+from tests.support.conjunctions import (
+    NO,
+    TASKS,
+    Brackets,
+    conjunction,
+    depth_algorithm,
+    flags_algorithm,
+    hand_written,
+    mirrored,
+    nonsense_algorithm,
+    running_algorithm,
+    trained,
+)
+from tests.support.digit_and_mode import DigitAndMode, digit_and_mode_model, digit_plus_mode
+
+PALINDROME = TASKS["palindrome"]
+OTHERS = [name for name in TASKS if name != "palindrome"]
+
+
+def statuses(result):
+    return {finding.status for finding in result.findings}
+
+
+@pytest.mark.parametrize("name", ["palindrome", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+def test_the_flags_of_a_conjunction_are_found(name):
+    task = TASKS[name]
+    result = interp.implements(hand_written(task), task, flags_algorithm(task))
+    assert result.verdict == "implements", result.reason
+    for index, finding in enumerate(result.findings):
+        assert (finding.site, finding.place) == ("resid 1", str(task.pairs[index][0]))
+        assert (finding.accuracy, finding.invariance) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["palindrome", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+def test_what_is_not_there_is_not_found(name):
+    """Running flags, which a loop would have, and parities without a meaning, which change answers both ways or one."""
+    task = TASKS[name]
+    model = hand_written(task)
+    absent = [nonsense_algorithm(task, 0, both_ways=True), nonsense_algorithm(task, 1, both_ways=False)]
+    if len(task.pairs) > 2:
+        absent.append(running_algorithm(task))
+    for algorithm in absent:
+        result = interp.implements(model, task, algorithm)
+        assert result.verdict == "neither"
+        assert statuses(result) == {"not found"}
+        assert all(finding.why for finding in result.findings)
+
+
+def test_any_damage_is_a_no_and_shows_nothing():
+    """The last state has the answer: swapped in, it makes a yes a no, as predicted, whatever the flag is."""
+    result = interp.implements(hand_written(PALINDROME), PALINDROME, running_algorithm(PALINDROME), sites="resid")
+    finding = result.finding("first 3")
+    assert (finding.site, finding.place) == ("resid 2", "8")
+    assert finding.accuracy > 0.85  # of a yes that becomes a no, and of a no that becomes a yes
+    assert finding.invariance < 0.6
+    assert "answers stay with a source that has the same value in 0.5" in finding.why
+
+
+def test_a_constant_answer_is_no_success():
+    task = PALINDROME
+    model = hand_written(task)
+    with torch.no_grad():
+        model.unembed.weight.zero_()
+        model.unembed.bias[NO] = 1
+    result = interp.implements(model, task, flags_algorithm(task), n=256)
+    assert result.verdict == "neither"
+    assert result.answers[0].accuracy == 0.5  # right about every no, which has half of the weight
+    assert all(finding.untrained < 0.7 for finding in result.findings if finding.status != "not tested")
+
+
+def test_all_inputs_are_exact_and_the_same_for_every_seed():
+    task = conjunction("palindrome of six", length=6, symbols=2, pairs=mirrored(6), bad=lambda a, b: a != b)
+    results = [
+        interp.implements(hand_written(task), task, flags_algorithm(task), n="all", seed=seed) for seed in (0, 1)
+    ]
+    for result in results:
+        assert result.verdict == "implements"
+        assert (result.exact, result.every_pair, result.n_inputs) == (True, True, 64)
+        assert "all in which an answer changes, of all 64 inputs; exact" in str(result)
+        for finding in result.findings:
+            assert finding.accuracy.exact
+            assert finding.accuracy.low == finding.accuracy == finding.accuracy.high == 1
+    first, second = (
+        [(finding.site, finding.place, finding.accuracy) for finding in result.findings] for result in results
+    )
+    assert first == second
+    np.testing.assert_array_equal(results[0].map, results[1].map)
+
+
+def test_of_many_pairs_a_fixed_part_is_taken():
+    pairs = pairs_of_all(PALINDROME, [flags_algorithm(PALINDROME)])
+    again = pairs_of_all(PALINDROME, [flags_algorithm(PALINDROME)])
+    assert (len(pairs), pairs.every_pair) == (MOST_PAIRS_OF_ALL, False)
+    assert torch.equal(pairs.rows.base, again.rows.base)
+    assert torch.equal(pairs.rows.source, again.rows.source)
+
+
+def test_every_pair_of_few_inputs():
+    task = DigitAndMode()
+    pairs = pairs_of_all(task, [digit_plus_mode()])
+    assert pairs.every_pair
+    assert len(pairs) == 15 * 14  # in each pair the digit or the mode differs
+    result = interp.implements(digit_and_mode_model(), task, digit_plus_mode(), n="all")
+    assert result.verdict == "implements"
+    assert "210 pairs, all in which an answer changes, of all 15 inputs; exact" in str(result)
+
+
+def test_two_variables_of_one_activation_are_found_at_finer_sites():
+    """A whole interchange moves both. In the input each has a direction, which shows nothing; each has a head, too."""
+    task, model = DigitAndMode(), digit_and_mode_model()
+    result = interp.implements(model, task, digit_plus_mode())
+    assert result.verdict == "implements"
+    assert result.alignment == {"digit": ("z 0.0", "1"), "mode": ("z 0.1", "1")}
+    whole = interp.implements(model, task, digit_plus_mode(), sites="resid", search="whole")
+    assert whole.verdict == "neither"
+    assert "digit and mode of digit plus mode are at no site that was searched" in whole.reason
+    means = interp.implements(model, task, digit_plus_mode(), sites="resid")
+    assert means.verdict == "undecided"
+    assert {finding.search for finding in means.findings} == {"means"}
+    assert "in the span of its means" in str(means)
+
+
+def test_the_expected_time_is_said_before_a_search(monkeypatch):
+    said = []
+    monkeypatch.setattr("interp.algorithms.search.say", said.append)
+    monkeypatch.setattr("interp.algorithms.search.WORTH_SAYING", 0)
+    interp.implements(digit_and_mode_model(), DigitAndMode(), digit_plus_mode(), n=64)
+    assert "interchanges: 2 variables at 4 sites and places, about" in said[0]
+    assert "2 variables at spans of means of resid, as no site before has them, about" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "status"), [(0.95, 1.0, "found"), (0.8, 1.0, "undecided"), (0.2, 0.4, "not found")]
+)
+def test_a_source_with_the_same_value_decides(low, high, status):
+    right = Interval(value=np.array(1.0), low=np.array(0.95), high=np.array(1.0), n=90)
+    missing = Interval(value=np.array(np.nan), low=np.array(np.nan), high=np.array(np.nan), n=0)
+    invariance = Interval(value=np.array((low + high) / 2), low=np.array(low), high=np.array(high), n=90)
+    decided, why = finding_status(right, missing, invariance)
+    assert decided == status
+    assert ("same value" in why) == (status != "found")
+
+
+def test_one_direction_without_a_source_of_the_same_value_is_undecided():
+    right = Interval(value=np.array(1.0), low=np.array(0.95), high=np.array(1.0), n=90)
+    missing = Interval(value=np.array(np.nan), low=np.array(np.nan), high=np.array(np.nan), n=0)
+    assert finding_status(right, missing, missing)[0] == "found"
+    assert finding_status(right, missing, missing, one_way=True)[0] == "undecided"
+
+
+def test_no_answer_has_more_than_half_of_the_weight():
+    answers = torch.tensor([0] * 90 + [1] * 10)[None, :, None]
+    counted = torch.ones_like(answers, dtype=torch.bool)
+    always_no = share_of(answers == 0, counted, answers)
+    assert always_no == pytest.approx(0.5)
+    # Ten answers with half of the weight are worth less than a hundred equal ones: 1 / (0.25 / 90 + 0.25 / 10) = 36
+    all_right = share_of(counted, counted, answers)
+    assert all_right == 1
+    assert all_right.low == pytest.approx(0.025 ** (1 / 36))
+    assert all_right.n == 100
+
+
+def test_all_inputs_of_tasks_that_cannot_list_or_pair_them(as_a_user):
+    task = Lego(n_vars=2)
+    with pytest.raises(ValueError, match=r"Lego.counterparts has rules of its own for pairs. Give a number"):
+        interp.implements(lego_loop(task), task, chain_loop(task), n="all")
+    with pytest.raises(ValueError, match="n is 'every'"):
+        interp.implements(lego_loop(task), task, chain_loop(task), n="every")
+
+
+@pytest.mark.slow
+def test_a_depth_that_forgets_what_was_wrong_is_not_found_in_a_trained_model():
+    """() and )( have the same depth, but only one can go on to a yes."""
+    task = Brackets(length=6)
+    model = trained(task, 0, steps=500)
+    batch = task.every_input()
+    assert (model(batch.tokens)[:, -1].argmax(-1) == batch.labels[:, 0]).all()
+    result = interp.implements(model, task, depth_algorithm(task, 2), n=1024)
+    assert result.finding("depth after 2").status == "not found"
+    exact = [interp.implements(model, task, depth_algorithm(task, 2), n="all", seed=seed) for seed in range(2)]
+    assert [result.finding("depth after 2").status for result in exact] == ["not found"] * 2
+
+
+def test_a_variable_of_which_every_value_is_one_input_needs_both_directions():
+    """No other input has the same value, so that only answers that change to a yes and to a no show anything."""
+    task = PALINDROME
+    powers = 2 ** torch.arange(task.length)
+    number = Variable(name="number", compute=lambda batch: batch.tokens[:, :-1] @ powers)
+    only_no = Algorithm(
+        name="any change is a no",
+        variables=(number,),
+        answers=lambda batch, value: (batch.labels[:, 0] * (value == batch.tokens[:, :-1] @ powers).long())[:, None],
+    )
+    result = interp.implements(hand_written(task), task, only_no, n=256)
+    assert result.finding("number").status != "found"
+    assert result.verdict != "implements"
