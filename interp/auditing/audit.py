@@ -20,6 +20,7 @@ from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, o
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
@@ -28,7 +29,7 @@ from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, sample_split
 
 SEARCHED = 4
 """Sets of heads are searched for on a separate batch, smaller by this factor."""
@@ -36,6 +37,10 @@ CONFIRMED = 128
 """Number of further sequences on which the sets that were found must cost accuracy too."""
 SEQUENCES_OF_LABELS = 256
 """Least number of sequences behind the labels, with `n="enough"`."""
+MOST_SEARCHED = 1024
+"""Number of inputs on which sets of heads are searched for, with `n="all"`, if there are more: of a loss of half the
+threshold there, a tenth of the accuracy above chance, the standard error is at most a sixth. Sets that are found are
+removed on every input."""
 LEAST_SEARCHED = 64
 """Least number of sequences of that batch: a loss of half the threshold is then above its noise."""
 
@@ -46,7 +51,7 @@ def audit(
     model: AnyModel,
     task: Task,
     *,
-    n: int | Literal["enough"] = "enough",
+    n: int | Literal["enough", "all"] = "enough",
     limit: int = 4096,
     seconds: float | None = 60.0,
     alpha: float = 0.01,
@@ -70,7 +75,11 @@ def audit(
         n: Number of held-out sequences, the independent units of every interval and p value. In a task with few inputs
             sequences repeat, and verdicts hold for these inputs only. "enough": look after 128 sequences, then double
             the number for the undecided heads until all are decided, or `limit` or `seconds` are reached; the level is
-            that of all looks together.
+            that of all looks together. "all": every input of the test split once, for tasks that list them
+            (`Task.every_input`). Costs are then exact, each head is decided, and a loss that equals the threshold does
+            not count. Means are over all inputs. An intervention that takes something from another sequence, or at
+            random, is averaged over a fixed family of pairings of inputs: 1,024 pairs or more, of up to 32 inputs all
+            pairs (`interp.core.inputs`).
         limit: Largest number of sequences with `n="enough"`.
         seconds: Wall time with `n="enough"`: a look that would end later is not begun, and a warning says so. The
             number of sequences then depends on the machine. If None, time is no limit.
@@ -78,7 +87,7 @@ def audit(
         outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
             model is far enough above chance for n sequences.
         at_chance: Accept a model that is not above chance, for which few verdicts are possible.
-        seed: Determines sequences, references and random rows.
+        seed: Determines sequences, references and random rows. Without effect with `n="all"`.
 
     Raises:
         ValueError: an inconsistent task, a model that does not fit it, a task without relations visible to the model,
@@ -93,23 +102,31 @@ def audit(
 
     Source: rules on growing samples: see `GrowingEvidence`.
     """
-    check_task(task, splits=("validation", "test"))
+    planned_looks(n, limit)  # raises an error before the task is run
+    check_task(task, splits=("test",) if n == ALL else ("validation", "test"))
     model = prepare_model(model, "audit", task)
     check_level(alpha)
     if seconds is not None:
         check_number("seconds", seconds, above=0)
-    looks = planned_looks(n, limit)
+    # With n="all" nothing is drawn, but for the untrained models of the labels: these are the same for every seed
+    inputs = None
+    if n == ALL:
+        seed = 0
+        inputs = inputs_or_sample(task, n, generator=derived_generator(seed, "audit"))
+    looks = planned_looks(n, limit, 0 if inputs is None else len(inputs))
     started = perf_counter()
     with Count("auditing heads", 2 + len(looks)) as count:
         # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
-        experiments, judged = choose_outcomes(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
+        experiments, judged = choose_outcomes(
+            model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed, inputs=inputs
+        )
         heads = experiments.heads
         n_first = len(experiments.batch)
         runs = [experiments]
         count.advance()
 
         # 2. Labels: what each head looks like
-        n_labels = max(n_first, SEQUENCES_OF_LABELS) if n == "enough" else n_first
+        n_labels = max(n_first, SEQUENCES_OF_LABELS) if n == "enough" else n
         patterns = classify_heads(model, task, n=n_labels, alpha=alpha, seed=seed)
         labels = _kinds_of_labelled_heads(patterns)
         count.advance()
@@ -124,9 +141,18 @@ def audit(
 
         # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
-        search = _experiments_for_search(model, task, max(LEAST_SEARCHED, n_first // SEARCHED), seed)
-        further = _experiments_for_search(model, task, CONFIRMED, seed)
-        sets = find_sets(search, needed, judged.indices, judged.threshold, further=further)
+        if inputs is None:
+            search = _experiments_for_search(model, task, max(LEAST_SEARCHED, n_first // SEARCHED), seed)
+            further = _experiments_for_search(model, task, CONFIRMED, seed)
+        else:
+            # Every input has no chance findings to confirm; of many inputs the first ones, in a random order, do
+            search, further = experiments, None
+            if len(inputs) > MOST_SEARCHED:
+                first_inputs = inputs.select(slice(0, MOST_SEARCHED))
+                search, further = HeadExperiments(model, task, first_inputs, seed, inputs=inputs), experiments
+        sets = find_sets(
+            search, needed, judged.indices, judged.threshold, further=further, every_input=inputs is not None
+        )
         on_sets = effects_of_sets(
             experiments, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling
         )
@@ -207,11 +233,12 @@ def audit(
         n=evidence.n,
         n_distinct=len({key for run in runs for key in run.batch.input_keys()}),
         n_looks=len(looks),
+        every_input=inputs is not None,
     )
 
 
 def _why_undecided(
-    heads: Sequence[HeadVerdict], evidence: GrowingEvidence, n: int | Literal["enough"], limit: int
+    heads: Sequence[HeadVerdict], evidence: GrowingEvidence, n: int | str, limit: int
 ) -> tuple[str, ...]:
     """Why an audit that could have grown stopped before every head was decided."""
     undecided = [head for head in heads if head.is_open]

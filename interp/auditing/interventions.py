@@ -14,12 +14,16 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net
 from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
+from interp.core.inputs import partners
 from interp.core.randomness import derived_generator
 from interp.heads.ablation_methods import REMOVALS, normalised, random_weights
 from interp.tasks.base import Batch
 
 ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")
 """Interventions that are tried on every head."""
+PAIRED_INTERVENTIONS = ("resample", "random_rows", "wrong_key", "resampled_pattern", "resampled_values")
+"""Interventions that draw something for each sequence. On every input of a task, their effect is averaged over a fixed
+family of pairings of inputs (`interp.core.inputs`)."""
 ON_UNDECIDED_HEADS = ("mean", "resample", "uniform")
 """Those of them that a verdict depends on: further sequences are spent on these."""
 READINGS = ("ideal", "label_only_pattern")
@@ -36,7 +40,8 @@ MOST_POOLED_KEYS = 512
 """Largest number of related keys of other sequences to draw values from."""
 POOLED_PATTERNS = 32
 """Number of other sequences to draw patterns from; fewer of sequences so long that these patterns of all labelled heads
-would have more entries than `POOLED_CELLS`."""
+would have more entries than `POOLED_CELLS`. On every input of a task, the number of other inputs that are tried for a
+query until its related keys differ."""
 POOLED_CELLS = 2**27
 
 NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor, "batch query key"]]
@@ -228,17 +233,79 @@ def resampled_values(
         random: Random numbers, at least 0 and below 1, that determine which value each key gets.
     """
 
+    def values_from_pool(layer: int, head: int, label: str) -> Float[Tensor, "batch key width"]:
+        values = pool[label, layer][:, head]
+        return values[(random * len(values)).long()]
+
+    return _replaced_values(values_from_pool, related, labels)
+
+
+def _replaced_values(
+    new_values: Callable[[int, int, str], Float[Tensor, "batch key width"]],
+    related: Mapping[str, Bool[Tensor, "batch query key"]],
+    labels: Mapping[Head, str],
+) -> Replacement:
+    """Replace the values at related keys; keep the attention pattern.
+
+    Args:
+        new_values: Values at every key, for a layer, a head of it, and the head's label.
+        related: Related keys of each query, for every kind that is a label.
+        labels: Kind that each head is labelled with.
+    """
+
     def new_outputs(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
         outputs = clean.z.clone()
         # Only z changes: the attention to related keys times the change of their values
         label_by_index = {index: label for (label_layer, index), label in labels.items() if label_layer == layer}
         for index, label in label_by_index.items():
-            values = pool[label, layer][:, index].to(clean.v)
-            change = values[(random * len(values)).long()] - clean.v[:, :, index]
+            change = new_values(layer, index, label).to(clean.v) - clean.v[:, :, index]
             outputs[:, :, index] += (clean.pattern[:, index] * related[label]) @ change
         return outputs
 
     return new_outputs
+
+
+def values_of_partners(
+    engine_of: Callable[[Int[Tensor, " batch"]], AblationEngine],
+    has_related: Mapping[str, Bool[Tensor, "input key"]],
+    related: Mapping[str, Bool[Tensor, "batch query key"]],
+    labels: Mapping[Head, str],
+    random: Float[Tensor, "batch key"],
+    *,
+    rows: slice,
+    pairing: int,
+) -> Replacement:
+    """Replace the values at related keys by those at random related keys of the input that a pairing gives.
+
+    Of each kind, the inputs that have related keys are paired among themselves, in their order.
+
+    Args:
+        engine_of: Clean run on some inputs, by their indices.
+        has_related: Keys of each input that are related to some query, for every kind that is a label; two inputs or
+            more have some.
+        related: Related keys of each query of the sequences, for every kind that is a label.
+        labels: Kind that each head is labelled with.
+        random: Random numbers, at least 0 and below 1, that determine which related key replaces each key.
+        rows: Indices of the sequences among all inputs.
+        pairing: Number of the pairing.
+    """
+    # Of each kind: the values at one related key of the partner for every key of a sequence
+    values: dict[tuple[str, int], Float[Tensor, "batch key head width"]] = {}
+    for kind in sorted(set(labels.values())):
+        with_keys = has_related[kind].any(1)
+        inputs = with_keys.nonzero()[:, 0]
+        # The place of each sequence among these inputs; one without related keys may have any partner
+        place = (with_keys.cumsum(0) - 1).clamp_min(0)[rows]
+        sources = inputs[partners(slice(None), len(inputs), pairing)[place]]
+        # Related keys of the source first, in order, of which the random number chooses one
+        keys = has_related[kind][sources]
+        in_order = keys.int().argsort(dim=1, descending=True, stable=True)
+        chosen_key = in_order.gather(1, (random * keys.sum(1, keepdim=True)).long())
+        engine = engine_of(sources)
+        for layer in {layer for (layer, _), label in labels.items() if label == kind}:
+            v = engine.heads(layer).v
+            values[kind, layer] = v.gather(1, chosen_key[..., None, None].expand(-1, -1, *v.shape[2:]))
+    return _replaced_values(lambda layer, head, label: values[label, layer][:, :, head], related, labels)
 
 
 @dataclass(frozen=True)
@@ -318,21 +385,86 @@ def resampled_pattern(
             source = torch.where(is_open & differs, drawn[:, None], source)
         sources[kind] = source
 
+    def rows_from_pool(place: Head, label: str) -> tuple[Tensor, Tensor]:
+        source = sources[label]
+        query = torch.arange(source.shape[1])
+        return pool.patterns[place][source.clamp_min(0), query], source >= 0
+
+    return _replaced_rows(rows_from_pool, visible, labels)
+
+
+def _replaced_rows(
+    new_rows: Callable[[Head, str], tuple[Float[Tensor, "batch query key"], Bool[Tensor, "batch query"]]],
+    visible: Bool[Tensor, "batch query key"],
+    labels: Mapping[Head, str],
+) -> Replacement:
+    """Replace rows of patterns by those of other sequences.
+
+    Args:
+        new_rows: New rows of a head with a label, and which of them replace the clean ones.
+        visible: Visible keys of each query.
+        labels: Kind that each labelled head is labelled with.
+    """
+
     def new_pattern(layer: int, clean: Float[Tensor, "batch head query key"]) -> Tensor:
         new = clean.clone()
-        for (label_layer, head), label in labels.items():
+        for place, label in labels.items():
+            label_layer, head = place
             if label_layer != layer:
                 continue
             # Attention to keys that this sequence does not show is spread over the others, in proportion
-            source = sources[label]
-            query = torch.arange(source.shape[1])
-            rows = pool.patterns[layer, head][source.clamp_min(0), query].to(clean) * visible
+            rows, is_new = new_rows(place, label)
+            rows = rows.to(clean) * visible
             weight = rows.sum(-1, keepdim=True)
-            replaced = (source >= 0)[..., None] & (weight > 0)
+            replaced = is_new[..., None] & (weight > 0)
             new[:, head] = torch.where(replaced, rows / weight.clamp_min(1e-30), clean[:, head])
         return new
 
     return Pattern(new_pattern)
+
+
+def pattern_of_partners(
+    engine_of: Callable[[Int[Tensor, " batch"]], AblationEngine],
+    related_of: Callable[[Int[Tensor, " batch"]], Mapping[str, Bool[Tensor, "batch query key"]]],
+    visible: Bool[Tensor, "batch query key"],
+    labels: Mapping[Head, str],
+    *,
+    rows: slice,
+    n_inputs: int,
+    pairing: int,
+) -> Replacement:
+    """Replace the rows that a label describes by those of the input that a pairing gives, if other keys are related
+    there; else by those of the next pairing for which this is so.
+
+    Args:
+        engine_of: Clean run on some inputs, by their indices.
+        related_of: Visible related keys of each query of some inputs, for every kind that is a label; all keys for
+            queries that are padding.
+        visible: Visible keys of each query of the sequences.
+        labels: Kind that each labelled head is labelled with.
+        rows: Indices of the sequences among all inputs.
+        n_inputs: Number of all inputs.
+        pairing: Number of the first pairing.
+    """
+    own = related_of(torch.arange(n_inputs)[rows])
+    new_rows = {head: torch.zeros(visible.shape) for head in labels}
+    is_new = {kind: torch.zeros(visible.shape[:2], dtype=torch.bool) for kind in set(labels.values())}
+    for attempt in range(min(POOLED_PATTERNS, n_inputs - 1)):
+        is_open = {kind: own[kind].any(-1) & ~done for kind, done in is_new.items()}
+        if not any(queries.any() for queries in is_open.values()):
+            break
+        # Queries whose related keys are others in this partner, or none
+        sources = partners(rows, n_inputs, pairing + attempt)
+        related = related_of(sources)
+        differs = {kind: is_open[kind] & ~(related[kind] & own[kind]).any(-1) for kind in is_open}
+        if any(queries.any() for queries in differs.values()):
+            engine = engine_of(sources)
+            for (layer, head), kind in labels.items():
+                pattern = engine.heads(layer).pattern[:, head].to(new_rows[layer, head])
+                new_rows[layer, head][differs[kind]] = pattern[differs[kind]]
+        for kind, queries in differs.items():
+            is_new[kind] |= queries
+    return _replaced_rows(lambda place, label: (new_rows[place], is_new[label]), visible, labels)
 
 
 def random_orders(n_draws: int, batch: Batch, seed: int, first: int) -> Int[Tensor, "batch draw"]:

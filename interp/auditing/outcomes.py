@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net
 from interp.auditing.experiments import HeadExperiments, check_relations
 from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
 from interp.core.randomness import derived_generator
-from interp.tasks.base import Score, Task
+from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import sample_split
 
+MOST_CONSTANTS = 64
+"""Number of constant answers that are tried: the most frequent ones. Each of the others is right in less than 2 %."""
+CERTAIN = 20.0
+"""Logit of the answer of a constant model, whose other logits are 0: its probability is 1 to eight digits."""
 SHARE_THAT_COUNTS = 0.2
 """A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
 
@@ -45,6 +51,7 @@ def choose_outcomes(
     alpha: float,
     at_chance: bool,
     seed: int,
+    inputs: Batch | None = None,
 ) -> tuple[HeadExperiments, JudgedOutcomes]:
     """The outcomes that count, and experiments on the smallest planned number of sequences that is enough for them.
 
@@ -56,15 +63,18 @@ def choose_outcomes(
         alpha: Level of the audit.
         at_chance: Accept a model that is not above chance on any outcome.
         seed: Determines the sequences.
+        inputs: Every input of the task, if the audit is about all of them; the only look is at these.
 
     Raises:
         ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
     """
     for size in looks:
         # Sample anew with each number, until it is enough
-        batch = sample_split(task, size, generator=derived_generator(seed, "audit"), split="test")
+        batch = inputs
+        if batch is None:
+            batch = sample_split(task, size, generator=derived_generator(seed, "audit"), split="test")
         check_relations(model, task, batch)
-        experiments = HeadExperiments(model, task, batch, seed)
+        experiments = HeadExperiments(model, task, batch, seed, inputs=inputs)
         is_last = size == looks[-1]
         judged = judged_outcomes(
             experiments.score,
@@ -73,6 +83,7 @@ def choose_outcomes(
             factor=correction_of_needed(len(experiments.heads)) * len(task.outcomes if names is None else names),
             alpha=alpha * share_of_look(size, looks),
             at_chance=at_chance or not is_last,
+            least=None if inputs is None else accuracy_of_constant_answers(task, inputs, experiments.logits),
         )
         if is_last or not (judged.too_few or judged.at_chance):
             return experiments, judged
@@ -80,9 +91,20 @@ def choose_outcomes(
 
 
 def judged_outcomes(
-    score: Score, task: Task, names: Sequence[str] | None, *, factor: float, alpha: float, at_chance: bool
+    score: Score,
+    task: Task,
+    names: Sequence[str] | None,
+    *,
+    factor: float,
+    alpha: float,
+    at_chance: bool,
+    least: Float[np.ndarray, " outcome"] | None = None,
 ) -> JudgedOutcomes:
     """Select the outcomes on which the model is above chance by enough to detect a loss of a fifth of it.
+
+    Of every input any loss is detected, and chance is at least what a constant answer achieves, which is known there.
+    Whether the model is above it is tested there too, against one that guesses: of few inputs it may get more right by
+    luck.
 
     Args:
         score: Score of the model on each sequence.
@@ -91,6 +113,7 @@ def judged_outcomes(
         factor: Factor of the p values that decide whether a head is needed.
         alpha: Level of the family.
         at_chance: Accept a model that is not above chance on any outcome.
+        least: If the scores are those of every input: accuracy of constant answers on each of the task's outcomes.
 
     Raises:
         ValueError: an unknown outcome, a model at chance, or too few sequences (says how many are needed).
@@ -103,6 +126,9 @@ def judged_outcomes(
     right = score.right.double().numpy()[:, chosen]
     total = score.total.double().numpy()[:, chosen]
     chance = np.array(task.chances)[chosen]
+    every_input = least is not None
+    if least is not None:
+        chance = np.maximum(chance, least[chosen])
     clean = right.sum(0) / np.maximum(total.sum(0), 1e-300)
 
     # Above chance, and by enough to detect the loss that counts with this number of sequences
@@ -111,7 +137,7 @@ def judged_outcomes(
     n, n_scored = len(right), (total > 0).sum(0)
     n_answers = np.array([sequences_needed(factor, alpha, float(loss)) for loss in threshold])
     n_needed = np.ceil(n_answers * n / np.maximum(n_scored, 1)).astype(int)  # not every sequence has the outcome
-    enough = above_chance & (n >= n_needed)
+    enough = above_chance & (every_input | (n >= n_needed))
 
     # The outcomes on which it is enough, and why the others are left out
     outcome_names = np.array(task.outcomes)[chosen]
@@ -143,6 +169,43 @@ def judged_outcomes(
         too_few={chosen[index]: float(threshold[index]) for index in np.flatnonzero(above_chance & ~enough)},
         warnings=tuple(warnings),
     )
+
+
+def accuracy_of_constant_answers(
+    task: Task, batch: Batch, target_logits: Float[Tensor, "batch target d_vocab_out"]
+) -> Float[np.ndarray, " outcome"]:
+    """Largest accuracy of a model that gives every input the same answer, for each outcome.
+
+    Inputs that each count once may nearly all have the same answer, which then is no success. The answers that are
+    tried are the most frequent one of each target, and each answer at all targets, up to `MOST_CONSTANTS`. If an answer
+    has no logit, as a number, it is given by the model's median output for inputs with that answer.
+
+    Args:
+        task: Scores the answers.
+        batch: Inputs with their right answers.
+        target_logits: Outputs of the model.
+    """
+    # How often each answer is right at each target
+    n_answers = len(task.answer_names)
+    counts = torch.zeros(len(task.targets), n_answers, dtype=torch.long)
+    counts.scatter_add_(1, batch.labels.T, batch.present.T.long())
+    n_frequent = min(MOST_CONSTANTS, int((counts.sum(0) > 0).sum()))
+    frequent = counts.sum(0).argsort(descending=True, stable=True)[:n_frequent]
+    constants = [counts.argmax(1), *frequent[:, None].expand(-1, len(task.targets))]
+    # The outputs that stand for each answer
+    if task.d_vocab_out == n_answers > 1:
+        outputs = torch.eye(n_answers) * CERTAIN
+    else:
+        outputs = torch.zeros(n_answers, task.d_vocab_out)
+        for answer in frequent.tolist():
+            outputs[answer] = target_logits[(batch.labels == answer) & batch.present].float().median(0).values
+    # Accuracy of each of these models on each outcome, of which the largest counts
+    accuracies = []
+    for answers in constants:
+        score = task.score(outputs[answers].expand(len(batch), -1, -1), batch)
+        total = score.total.double().sum(0).numpy()
+        accuracies.append(score.right.double().sum(0).numpy() / np.maximum(total, 1e-300))
+    return np.stack(accuracies).max(0)
 
 
 def _too_weak(

@@ -31,6 +31,8 @@ class InterventionCost:
     """p value (Bonferroni) of "some outcome loses more than its threshold"."""
     n: int
     """Number of sequences."""
+    exact: bool = False
+    """These are all inputs of the task: the bounds are the drop, and p values are 0 or 1."""
 
     def worst(self, threshold: Float[np.ndarray, " outcome"]) -> int:
         """Index of the outcome with the largest drop relative to its threshold."""
@@ -184,7 +186,8 @@ def _costs(evidence: GrowingEvidence) -> list[dict[str, InterventionCost]]:
                 # It costs accuracy on some outcome, or is harmless on all of them
                 p_matters, p_harmless = p.matters[name][index].min(), p.harmless[name][index].max()
                 tests = {"p_matters": float(p_matters), "p_harmless": float(p_harmless)}
-            costs[index][name] = _cost(intervals[:, index], int(sizes[index]), **tests)
+            exact = evidence.effects.every_input
+            costs[index][name] = _cost(intervals[:, index], int(sizes[index]), exact=exact, **tests)
     return costs
 
 
@@ -198,7 +201,8 @@ def _costliest_set(
         return (), None
     costliest = max(pairs, key=lambda pair: intervals[0, pair, outcome])
     other_heads = heads_without(head, sets.needed_pairs[costliest][1])
-    return other_heads, _cost(intervals[:, costliest], int(sizes[costliest]))
+    cost = _cost(intervals[:, costliest], int(sizes[costliest]), exact=evidence.effects.every_input)
+    return other_heads, cost
 
 
 def set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
@@ -207,10 +211,11 @@ def set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
     records = []
     for index, heads in enumerate((*sets.costly, *sets.cancelling)):
         kind = "costly" if index < len(sets.costly) else "cancelling"
-        records.append(SetCost(heads=heads, kind=kind, cost=_cost(intervals[:, index], int(sizes[index]))))
+        cost = _cost(intervals[:, index], int(sizes[index]), exact=evidence.effects.every_input)
+        records.append(SetCost(heads=heads, kind=kind, cost=cost))
     return tuple(records)
 
 
-def _cost(interval: Float[np.ndarray, "3 outcome"], n: int, **tests: float) -> InterventionCost:
+def _cost(interval: Float[np.ndarray, "3 outcome"], n: int, *, exact: bool, **tests: float) -> InterventionCost:
     drop, low, high = (tuple(ends.tolist()) for ends in interval)
-    return InterventionCost(drop=drop, low=low, high=high, n=n, **tests)
+    return InterventionCost(drop=drop, low=low, high=high, n=n, exact=exact, **tests)

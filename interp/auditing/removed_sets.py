@@ -75,6 +75,8 @@ class RemovedSets:
     """Indices of the outcomes that count."""
     threshold: Float[np.ndarray, " outcome"]
     """Loss of accuracy that counts on each of them."""
+    every_input: bool = False
+    """Whether the sequences are every input of the task: then no set is suspected to cost accuracy that does not."""
     by_heads: dict[frozenset[Head], RemovedSet] = field(init=False, default_factory=dict)
 
     def __post_init__(self):
@@ -98,8 +100,8 @@ class RemovedSets:
     def _record(self, sets: Sequence[frozenset[Head]], drop: Float[np.ndarray, "sample set outcome"]) -> None:
         # A set is costly if it costs accuracy, and more than its heads do one at a time
         drop_alone = np.stack([sum(self._drop_of_head[head] for head in heads) for heads in sets], 1)
-        costs_accuracy = is_suspected(drop, self._total, self.threshold)
-        costs_beyond_heads = is_suspected(drop - drop_alone, self._total, self.threshold)
+        costs_accuracy = is_suspected(drop, self._total, self.threshold, every_input=self.every_input)
+        costs_beyond_heads = is_suspected(drop - drop_alone, self._total, self.threshold, every_input=self.every_input)
         losses = self._losses(drop)
         for index, heads in enumerate(sets):
             self.by_heads[heads] = RemovedSet(

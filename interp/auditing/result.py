@@ -14,7 +14,7 @@ from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
 from interp.auditing.sentences import name_of, sentence, verdict_summary
 from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS
-from interp.core.inputs import repeats_text
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.results import Result, count_range
 from interp.heads.ablation_methods import REMOVALS
 
@@ -61,7 +61,7 @@ class AuditResult(Result):
     alpha: float
     """Level of all verdicts together."""
     n: int
-    """Number of sequences; with `n="enough"`, the largest number behind any verdict."""
+    """Number of sequences; with `n="enough"`, the largest number behind any verdict; with `n="all"`, all inputs."""
     n_distinct: int
     """Number of distinct inputs among them, fewer in a finite task; verdicts and intervals are about these inputs."""
     n_looks: int = 1
@@ -70,6 +70,9 @@ class AuditResult(Result):
     """Number of models of other seeds behind `seeds_agree`."""
     strata: tuple[StratumCost, ...] = ()
     """Accuracy lost within strata of the sequences (`Task.strata`), for each head and for `largest_harmless`."""
+    every_input: bool = False
+    """Whether the sequences are every input of the task: costs, scores and accuracies are then exact, all bounds of
+    intervals are the values, and p values of costs are 0 or 1."""
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +81,7 @@ class AuditResult(Result):
         if "smallest_harmful" in values:
             values["smallest_costly"] = values.pop("smallest_harmful")
         values.setdefault("strata", ())
+        values.setdefault("every_input", False)
         return values
 
     @classmethod
@@ -169,12 +173,18 @@ class AuditResult(Result):
         """Score against the cost of removing the head, and the verdict of each head by layer."""
         from interp.view.verdicts import verdict_chart
 
-        return verdict_chart(self.to_dataframe(), sentences=self.sentences(), n=self.counted())
+        return verdict_chart(self.to_dataframe(), sentences=self.sentences(), counted=self._counted_with_intervals())
 
     def counted(self) -> str:
-        """Number of sequences behind the verdicts, as text."""
+        """Number of sequences behind the verdicts, as text: "128 to 256 sequences", or "all 1,024 inputs, exact"."""
+        if self.every_input:
+            return all_inputs_text(self.n)
         n = count_range(np.array([head.n for head in self.heads]))
-        return n + repeats_text(self.n, self.n_distinct, counted=False)
+        return f"{n}{repeats_text(self.n, self.n_distinct, counted=False)} sequences"
+
+    def _counted_with_intervals(self) -> str:
+        """The number of sequences, and how intervals are to be read."""
+        return self.counted() if self.every_input else f"{self.counted()}, 95 % intervals"
 
     def with_other_seeds(self, audits: Sequence["AuditResult"]) -> "AuditResult":
         """This result, with the fraction of other models that have a head like each one of its heads.
@@ -219,7 +229,8 @@ class AuditResult(Result):
         looks = f", {self.n_looks} looks" if self.n_looks > 1 else ""
         accuracies = [f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True)]
         losses = dict.fromkeys(f"{loss:.2f}" for loss in self.threshold)
-        lines.append(f"{verdicts}; {self.counted()} sequences, level {self.alpha:g} (Bonferroni{looks})")
+        level = f"labels at level {self.alpha:g}" if self.every_input else f"level {self.alpha:g} (Bonferroni{looks})"
+        lines.append(f"{verdicts}; {self.counted()}, {level}")
         lines.append(
             f"judged by accuracy on {', '.join(accuracies)}; needed means a loss of more than {', '.join(losses)}"
         )

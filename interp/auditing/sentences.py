@@ -9,6 +9,7 @@ from hooks.interventions.ablation_engine import Head
 from interp.auditing.interventions import READINGS
 from interp.auditing.records import HeadVerdict
 from interp.auditing.significance import LITTLE
+from interp.core.inputs import all_inputs_text
 from interp.core.page_identity import quantity
 
 REASONS = {
@@ -121,7 +122,8 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     costs: dict[str, str] = {}
     for name, cost in {**head.costs, "beyond": head.beyond_others}.items():
         if cost is not None:
-            costs[name] = cost_in_words(outcomes[outcome], cost.drop[outcome], cost.low[outcome], cost.high[outcome])
+            ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
+            costs[name] = cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
             costs[f"{name}_bar"] = f"{threshold[outcome]:.2f}"
             costs[f"{name}_little"] = f"{LITTLE * threshold[outcome]:.2f}"
     # A faithful head: which of the two patterns of its label is harmless
@@ -146,7 +148,9 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
         **costs,
     )
     appearance = look_in_words(head.label, head.kind, head.score)
-    return f"{name_of(head.place)} {appearance}{effect}{_other_removals(head, costs)}{_sequences_to_decide(head)}."
+    exact = f" ({all_inputs_text(head.n)})" if head.costs["mean"].exact else ""
+    addition = f"{_other_removals(head, costs)}{_sequences_to_decide(head)}{exact}"
+    return f"{name_of(head.place)} {appearance}{effect}{addition}."
 
 
 def verdict_summary(verdicts: Sequence[str]) -> str:
@@ -173,6 +177,8 @@ def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:
 def _sequences_to_decide(head: HeadVerdict) -> str:
     """How many sequences would decide an undecided head."""
     if not head.is_open:
+        return ""
+    if head.costs["mean"].exact:
         return ""
     if head.n_to_decide is None:
         return "; many more sequences would not decide it"
@@ -201,6 +207,7 @@ def look_in_words(label: str, kind: str, score: float) -> str:
     return f"looks like {label} ({score:.2f})"
 
 
-def cost_in_words(outcome: str, drop: float, low: float, high: float) -> str:
-    """Accuracy lost on an outcome, with its interval."""
-    return f"{drop:.2f} [{low:.2f}, {high:.2f}] on {outcome}"
+def cost_in_words(outcome: str, drop: float, ends: tuple[float, float] | None) -> str:
+    """Accuracy lost on an outcome, with the ends of its interval; None of every input."""
+    interval = "" if ends is None else f" [{ends[0]:.2f}, {ends[1]:.2f}]"
+    return f"{drop:.2f}{interval} on {outcome}"

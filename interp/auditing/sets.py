@@ -80,7 +80,8 @@ def find_sets(
     outcomes: Sequence[int],
     threshold: Float[np.ndarray, " outcome"],
     *,
-    further: Removals,
+    further: Removals | None,
+    every_input: bool = False,
     most_exact: int = MOST_HEADS_EXHAUSTIVE,
 ) -> HeadSets:
     """Find sets of heads that share their work, and sets that cancel needed heads.
@@ -101,13 +102,15 @@ def find_sets(
         outcomes: Indices of the outcomes that count.
         threshold: Loss of accuracy that counts on each of them.
         further: Removals on more sequences, also other than those of the tests. Of so many sets some seem to cost
-            accuracy by chance: only those that do so here as well are tested.
+            accuracy by chance: only those that do so here as well are tested. None: nothing is due to chance, since
+            the search has every input.
+        every_input: Whether the search, or `further` if there are some, has every input of the task.
         most_exact: Number of heads up to which all subsets are tried.
 
     Source: Zeller & Hildebrandt 2002 (ddmin). Differs: run from many starting sets, with a swap of single heads.
     """
     # Remove all sets, or search among them
-    removed = RemovedSets(experiments, outcomes, threshold)
+    removed = RemovedSets(experiments, outcomes, threshold, every_input)
     needed_alone = [head for head in experiments.heads if head in needed]
     not_needed_alone = [head for head in experiments.heads if head not in needed]
     exact = len(experiments.heads) <= most_exact
@@ -118,8 +121,9 @@ def find_sets(
     # What the losses show about heads, and the extremes
     may_cancel = {*needed_alone, *removed.may_be_needed()}
     harmless = {head: removed.smallest_harmless(head, may_cancel) for head in needed_alone}
+    further_removed = removed if further is None else RemovedSets(further, outcomes, threshold, every_input)
     return HeadSets(
-        needed_in=RemovedSets(further, outcomes, threshold).confirmed(removed.may_share()),
+        needed_in=further_removed.confirmed(removed.may_share()),
         harmless={head: tuple(sorted(heads)) for head, heads in harmless.items() if heads},
         largest_harmless=tuple(sorted(removed.largest_harmless())),
         smallest_costly=tuple(sorted(removed.smallest_costing(needed_alone))),

@@ -3,10 +3,14 @@
 `alpha` is the level of all verdicts of an audit together. Questions get a share of it each (`SHARE_OF_QUESTION`), and
 the interventions that answer a question share equally (Bonferroni, `corrections`). With a growing number of sequences,
 looks share the level once more (`share_of_look`). The audit of probes is corrected for all its tests together (Holm).
+
+Of every input of a task nothing is estimated: a "p value" is 0 if what it speaks against is false, and 1 if it is true
+(`exact_p_values`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, LABEL_TESTS, MOSTLY_SHARED, NEEDED_IN, TESTED
 from interp.core.statistics import drop_interval, drop_tests, holm
+from interp.tasks.splits import ALL
 
 SHARE_OF_QUESTION = {"needed": 0.5, "pattern": 0.25, "sets": 0.25}
 """Share of the level that each question gets: whether a head is needed, which decides every verdict; what its other
@@ -29,6 +34,9 @@ level alpha is false, and two that are nested share their error, so these claims
 SUSPECTED = 0.05
 """p value at which the search suspects that a set costs accuracy. Its sets are tested again, on other sequences and at
 the audit's level."""
+EQUAL = 1e-12
+"""Losses of every input this close to a threshold are equal to it. Both are ratios of sums of a few hundred thousand
+answers, with relative rounding errors below 1e-14; two that differ, do so by more than 1e-11."""
 FACTORS_OF_N = tuple(1.25**power for power in range(1, 26))
 """Factors, up to about 260, by which the number of sequences is multiplied to find how many would decide a head."""
 
@@ -83,12 +91,13 @@ def uncorrected_p_values(effects: Effects, threshold: Float[np.ndarray, " outcom
         tried = np.isfinite(drop).all(0)
         filled, total = np.nan_to_num(drop), effects.total[:, None]
         bar = np.zeros_like(threshold) if name == MOSTLY_SHARED else threshold
-        p_larger, p_smaller = drop_tests(filled, total, bar, times=times)
-        if name == MOSTLY_SHARED:
+        tests_of = exact_p_values if effects.every_input else partial(drop_tests, times=times)
+        p_larger, p_smaller = tests_of(filled, total, bar)
+        if name == MOSTLY_SHARED and not effects.every_input:
             # A comparison of two costs, of which either may be larger, and not of a cost with the threshold
-            p_smaller, _ = drop_tests(-filled, total, bar, times=times)
-        p_more_than_little, _ = drop_tests(filled, total, LITTLE * bar, times=times)
-        _, p_limited = drop_tests(filled, total, MUCH * bar, times=times)
+            p_smaller, _ = tests_of(-filled, total, bar)
+        p_more_than_little, _ = tests_of(filled, total, LITTLE * bar)
+        _, p_limited = tests_of(filled, total, MUCH * bar)
         tests = (
             (matters, p_larger),
             (harmless, p_smaller),
@@ -98,6 +107,30 @@ def uncorrected_p_values(effects: Effects, threshold: Float[np.ndarray, " outcom
         for p_values, p in tests:
             p_values[name] = np.where(tried, np.minimum(p * n_outcomes, 1), np.nan)
     return PValues(matters, harmless, more_than_little, limited)
+
+
+def exact_p_values(
+    drop: Float[np.ndarray, "sample *cells"],
+    total: Float[np.ndarray, "sample *#cells"],
+    threshold: Float[np.ndarray, "*#cells"],
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Whether a drop of accuracy over every input is larger than a threshold, and whether it is not, as p values.
+
+    A loss counts if it is more than the threshold: one that equals it does not.
+
+    Args:
+        drop: Correct answers in each input before the intervention minus those after.
+        total: Answers scored in each input.
+        threshold: One fraction per cell; broadcast.
+
+    Returns:
+        p values of "the drop is at most the threshold" and of "the drop is more than the threshold": 0 or 1. Both are 1
+        in cells without answers.
+    """
+    answers = total.sum(0)
+    is_larger = drop.sum(0) / np.where(answers == 0, 1, answers) > threshold + EQUAL
+    is_empty = np.broadcast_to(answers == 0, is_larger.shape)
+    return np.where(is_larger & ~is_empty, 0.0, 1.0), np.where(is_larger | is_empty, 1.0, 0.0)
 
 
 def on_some_outcome(p: Float[np.ndarray, "head outcome"], alpha: float) -> list[bool]:
@@ -132,9 +165,12 @@ def is_suspected(
     drop: Float[np.ndarray, "sample set outcome"],
     total: Float[np.ndarray, "sample #set outcome"],
     threshold: Float[np.ndarray, " outcome"],
+    *,
+    every_input: bool = False,
 ) -> Bool[np.ndarray, " set"]:
-    """Whether each set may cost accuracy: at `SUSPECTED`, over all outcomes together (Bonferroni)."""
-    p, _ = drop_tests(drop, total, threshold)
+    """Whether each set may cost accuracy: at `SUSPECTED`, over all outcomes together (Bonferroni); of every input,
+    whether it does."""
+    p, _ = (exact_p_values if every_input else drop_tests)(drop, total, threshold)
     return p.min(-1) * len(threshold) <= SUSPECTED
 
 
@@ -215,17 +251,27 @@ def corrected_together(
     return holm(np.stack(p))
 
 
-def planned_looks(n: int | str, limit: int) -> list[int]:
+def planned_looks(n: int | str, limit: int, n_inputs: int = 0) -> list[int]:
     """Numbers of sequences at which an audit may stop: n, or with "enough" doublings from `FIRST_LOOK` to the limit.
 
+    Args:
+        n: Number of sequences, "enough", or "all" for all inputs.
+        limit: Largest number with "enough".
+        n_inputs: Number of all inputs.
+
     Raises:
-        ValueError: n is neither a number nor "enough", or too small a number.
+        ValueError: n is neither a number nor "enough" or "all", or too small a number.
     """
     if limit < 8:
         raise ValueError(f"limit is {limit}; at least 8 sequences are needed for an interval.")
+    if n == ALL:
+        return [n_inputs]
     if isinstance(n, str):
         if n != "enough":
-            raise ValueError(f'n is {n!r}; give a number of sequences or "enough".')
+            raise ValueError(
+                f"n is {n!r}; give a number of sequences, 'enough' for as many as the verdicts need, or 'all' for "
+                f"every input of the task."
+            )
         # Doubling: all looks together cost at most twice the last one
         looks = [min(FIRST_LOOK, limit)]
         while looks[-1] < limit:
@@ -313,6 +359,10 @@ class GrowingEvidence:
         # Heads that were decided early have fewer sequences
         drop, sizes = self.effects.drop[name], self.effects.n(name)
         intervals = np.full((3, *drop.shape[1:]), np.nan)
+        if self.effects.every_input:
+            # Nothing was estimated: the ends are the value
+            value = drop.sum(0) / np.maximum(self.effects.total.sum(0), 1e-300)
+            return np.broadcast_to(value, intervals.shape).copy()
         for size in set(sizes.tolist()) - {0}:
             heads = sizes == size
             intervals[:, heads] = drop_interval(drop[:size, heads], self.effects.total[:size, None])
@@ -331,6 +381,8 @@ class GrowingEvidence:
         # Try larger and larger numbers until every head is decided
         n_heads = self.effects.drop["mean"].shape[1]
         numbers: list[int | None] = [None] * n_heads
+        if self.effects.every_input:
+            return numbers
         undecided = [index for index, decided in enumerate(is_decided(self.p)) if not decided]
         for times in FACTORS_OF_N:
             if not undecided:

@@ -22,6 +22,7 @@ from interp.auditing.significance import (
     FACTORS_OF_N,
     SUSPECTED,
     GrowingEvidence,
+    exact_p_values,
     on_every_outcome,
     on_some_outcome,
     sequences_needed,
@@ -54,7 +55,8 @@ class StratumCost:
     high: float
     """Bounds of its 95 % interval."""
     p_matters: float
-    """p value of "the loss is at most the threshold", Bonferroni over heads, strata, outcomes and looks."""
+    """p value of "the loss is at most the threshold", Bonferroni over heads, strata, outcomes and looks; 0 or 1 if
+    every input was run."""
     suspected: bool
     """Whether the loss is above the threshold at a level of 0.05 that is not corrected."""
     n_to_decide: int | None = None
@@ -204,7 +206,16 @@ def stratum_costs(
     for members, drop_of_removal, size in removals:
         corrected = factor / share_of_look(size, evidence.looks)
         for stratum in range(len(strata.names)):
-            records = _costs_by_outcome(members, drop_of_removal, size, strata, stratum, corrected, alpha)
+            records = _costs_by_outcome(
+                members,
+                drop_of_removal,
+                size,
+                strata,
+                stratum,
+                corrected,
+                alpha,
+                every_input=evidence.effects.every_input,
+            )
             costs += sorted(records, key=lambda cost: (cost.p_matters, -cost.drop / cost.threshold))[:1]
     return tuple(costs)
 
@@ -217,6 +228,8 @@ def _costs_by_outcome(
     stratum: int,
     factor: float,
     alpha: float,
+    *,
+    every_input: bool,
 ) -> Iterator[StratumCost]:
     """The cost of a removal within a stratum on each outcome on which the model is above chance there."""
     for outcome, outcome_name in enumerate(strata.outcomes):
@@ -233,9 +246,13 @@ def _costs_by_outcome(
         if clean <= chance[0] or p_chance[0] > SUSPECTED:
             continue
         threshold = SHARE_THAT_COUNTS * (clean - chance)
-        p_uncorrected = drop_tests(lost, total, threshold)[0].item()
+        if every_input:
+            p_uncorrected = exact_p_values(lost, total, threshold)[0].item()
+            value = low = high = float(lost.sum() / total.sum())
+        else:
+            p_uncorrected = drop_tests(lost, total, threshold)[0].item()
+            value, low, high = (ends.item() for ends in drop_interval(lost, total))
         p = min(1.0, p_uncorrected * factor)
-        value, low, high = (ends.item() for ends in drop_interval(lost, total))
         suspected = p_uncorrected <= SUSPECTED
 
         def p_after(times: float, lost=lost, total=total, threshold=threshold) -> float:
@@ -310,20 +327,21 @@ def stratum_warnings(
         worst = min(costs_of_removal, key=lambda cost: cost.p_matters)
         is_shown = worst.p_matters <= alpha
         if is_shown or (worst.suspected and (is_set or is_harmless[first_head])):
-            warnings.append(_warning(worst, is_shown=is_shown))
-    if strata.named_by_task and costs:
+            warnings.append(_warning(worst, is_shown=is_shown, every_input=evidence.effects.every_input))
+    if strata.named_by_task and costs and not evidence.effects.every_input:
         warnings += _too_rare(strata, len(heads), alpha)
     return tuple(warnings)
 
 
-def _warning(cost: StratumCost, *, is_shown: bool) -> str:
+def _warning(cost: StratumCost, *, is_shown: bool, every_input: bool) -> str:
     """A warning of a loss within a stratum."""
     named = [name_of(head) for head in cost.heads]
     removal = f"Removing head {named[0]}"
     if len(named) > 1:
         removal = f"Removing {', '.join(named[:-1])} and {named[-1]} together"
+    loss = f"{cost.drop:.2f}" if every_input else f"{cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}]"
     text = (
-        f"{removal} costs {cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}] on the stratum {cost.stratum!r} "
+        f"{removal} costs {loss} on the stratum {cost.stratum!r} "
         f"({_percent(cost.share)} of the sequences, n = {cost.n}), of an accuracy of {cost.clean:.2f}"
     )
     if is_shown:

@@ -11,7 +11,11 @@ from interp.cli.output import Json, Output, RunFolder, Seed, output_of
 def audit(
     run: RunFolder,
     n: Annotated[
-        str, typer.Option(help="Held-out sequences, or `enough`: what the verdicts need, up to --limit and --seconds.")
+        str,
+        typer.Option(
+            help="Held-out sequences, or `enough`: what the verdicts need, up to --limit and --seconds. `all`: every "
+            "input of a task that has few, without sampling error."
+        ),
     ] = "enough",
     limit: Annotated[int, typer.Option(help="With `--n enough`: largest number of sequences.")] = 4096,
     seconds: Annotated[

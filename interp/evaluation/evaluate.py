@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from hooks import BridgeModel
-from hooks.checks import check_number, checks_types
+from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, check_sizes, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,7 +41,7 @@ class EvaluationResult(Result):
     """Names of the task's outcomes, in the order of the other fields."""
     accuracy: Interval
     """Per target: fraction of answers that are correct, 0 to 1, with its 95 % interval (Clopper-Pearson), whose
-    independent units are distinct examples, not answers."""
+    independent units are distinct examples, not answers; exact if every input was counted."""
     chance: float
     """Accuracy of uniform guessing."""
     n: int
@@ -51,7 +51,10 @@ class EvaluationResult(Result):
 
     def __str__(self) -> str:
         repeats = repeats_text(self.n, int(self.accuracy.n))
-        title = f"accuracy on {self.n} {self.split} examples{repeats}, chance {short_chance(self.chance)}"
+        examples = f"{self.n} {self.split} examples{repeats}"
+        if self.accuracy.exact:
+            examples = f"{all_inputs_text(self.n)}, split {self.split}"
+        title = f"accuracy on {examples}, chance {short_chance(self.chance)}"
         return lines_with_intervals(title, self.targets, self.accuracy, digits=4)
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -76,7 +79,7 @@ def evaluate(
     model: AnyModel | Baseline,
     task: Task,
     *,
-    n: int = 10_000,
+    n: int | EveryInput = 10_000,
     split: Split = "test",
     depth: int | None = None,
     seed: int = 0,
@@ -86,7 +89,7 @@ def evaluate(
     Args:
         model: The model to test.
         task: Task that samples and scores the examples.
-        n: Number of examples.
+        n: Number of examples; "all" for every input of the split, without sampling error.
         split: Split of the examples.
         depth: Number of layers to apply; default: all. A wrapped model always applies all.
         seed: Seed of the examples.
@@ -100,8 +103,10 @@ def evaluate(
     >>> model = interp.known_answers.lego_loop(task)
     >>> interp.evaluate(model, task, n=100).accuracy[1].text()
     '1.000 [0.960, 1.000]'
+    >>> interp.evaluate(model, task, n="all").accuracy[1].text()
+    '1.000 (exact)'
     """
-    check_number("n", n, low=1)
+    check_sample_size("n", n, low=1)
     # the model, which a baseline network already is
     if isinstance(model, Baseline):
         check_sizes(model, task, answers=True)
@@ -117,12 +122,13 @@ def evaluate(
     inputs = distinct_inputs(batch)
     right = sum_by_input(score.right.double().numpy(), inputs)
     total = sum_by_input(score.total.double().numpy(), inputs)
-    accuracy, low, high = pooled_interval(right, total)
+    value, low, high = pooled_interval(right, total)
+    accuracy = Interval(value=value, low=low, high=high, n=len(right))
     return EvaluationResult(
         targets=task.outcomes,
-        accuracy=Interval(value=accuracy, low=low, high=high, n=len(right)),
+        accuracy=accuracy.as_exact() if n == ALL else accuracy,
         chance=task.chance,
-        n=n,
+        n=len(batch),
         split=split,
     )
 

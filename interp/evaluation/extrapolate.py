@@ -1,7 +1,7 @@
 """Accuracy by number of layers, on supervised and unsupervised targets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from hooks import TransformerStack
 from hooks.checks import check_number, checks_types
 from interp.core.activations import activations_at_targets
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import distinct_inputs, repeats_text
+from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
@@ -21,7 +21,7 @@ from interp.core.statistics import share_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import chunks_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -112,6 +112,8 @@ class ExtrapolationResult(Result):
         repeats = repeats_text(self.n_scored, self.accuracy.n)
         examples = f"{count_range(self.n_scored)} {self.split} examples{repeats}"
         foot = f"accuracy on {examples} (95 % within {self.accuracy.half_width:.3f})"
+        if self.accuracy.exact:
+            foot = f"accuracy on {all_inputs_text(self.n)}, split {self.split}"
         return "\n".join([*lines, f"{foot}, chance {short_chance(self.chance)}; * not supervised"])
 
 
@@ -122,7 +124,7 @@ def extrapolate(
     task: Task,
     *,
     depths: Sequence[int] | None = None,
-    n: int = 2000,
+    n: int | EveryInput = 2000,
     split: Split = "test",
     seed: int = 0,
 ) -> ExtrapolationResult:
@@ -137,7 +139,7 @@ def extrapolate(
         task: A task some of whose targets are not supervised.
         depths: Numbers of layers to apply, in any order. Default: 1 to `n_layers`, for a tied model to three times
             `n_layers`.
-        n: Number of examples.
+        n: Number of examples; "all" for every input of the split, without sampling error.
         split: Split of the examples.
         seed: Seed of the examples.
 
@@ -163,7 +165,7 @@ def extrapolate(
         depths = range(1, model.cfg.n_layers * factor + 1)
     _check_depths(model, depths)
     depths = sorted(int(depth) for depth in depths)
-    check_number("n", n, low=1)
+    check_sample_size("n", n, low=1)
     # the examples of `evaluate`
     batch = sample_split(task, n, generator=derived_generator(seed, "evaluate", split), split=split)
     if batch.supervised.all():
@@ -171,7 +173,8 @@ def extrapolate(
             f"all {len(task.targets)} targets of this task are supervised, which leaves nothing to extrapolate to; "
             f"give a task that supervises some of its targets (Lego: n_supervised), or use evaluate with depth=..."
         )
-    return accuracy_by_depth(model, task, batch, depths, split=split)
+    result = accuracy_by_depth(model, task, batch, depths, split=split)
+    return replace(result, accuracy=result.accuracy.as_exact()) if n == ALL else result
 
 
 def accuracy_by_depth(

@@ -16,16 +16,16 @@ from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every
 from hooks.interventions.replacements import Replacement
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import check_heads, check_method, replacements
+from interp.heads.ablation_methods import check_heads, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Score, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
 if TYPE_CHECKING:
     import altair as alt
@@ -39,7 +39,8 @@ MOST_LINES = 48
 class AblationResult(Result):
     """Drop in accuracy and rise in loss for every set of heads and every target.
 
-    The independent units of every interval are distinct inputs, fewer than sequences in a finite task.
+    The independent units of every interval are distinct inputs, fewer than sequences in a finite task. With every
+    input of the task (`n="all"`) the intervals are exact.
     """
 
     former_fields: ClassVar = {
@@ -87,7 +88,8 @@ class AblationResult(Result):
         single_heads = all(len(members) == 1 for members in self.heads)
         if single_heads and len(self.heads) == n_layers * n_heads:
             panels = {name: self.drop.value[:, index].reshape(self.shape) for index, name in enumerate(self.targets)}
-            return head_maps(panels, title=f"{title} (95 % within ±{self.drop.half_width:.3f})", value="drop")
+            accuracy = "exact" if self.drop.exact else f"95 % within ±{self.drop.half_width:.3f}"
+            return head_maps(panels, title=f"{title} ({accuracy})", value="drop")
         return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0.0)
 
     def __str__(self) -> str:
@@ -105,8 +107,10 @@ class AblationResult(Result):
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)
                 lines.append(f"{'  random, same size':<{width}}" + "".join(f"{value:>21.3f}" for value in random))
-        repeats = repeats_text(self.n, self.drop.n)
-        lines.append(f"accuracy with heads set to {self.method}; {self.n} sequences{repeats}, 95 % intervals")
+        sequences = f"{self.n} sequences{repeats_text(self.n, self.drop.n)}, 95 % intervals"
+        if self.drop.exact:
+            sequences = all_inputs_text(self.n)
+        lines.append(f"accuracy with heads set to {self.method}; {sequences}")
         return "\n".join(lines)
 
 
@@ -118,7 +122,7 @@ def ablate_heads(
     *,
     heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
     method: str = "zero",
-    n: int = 1000,
+    n: int | EveryInput = 1000,
     n_random: int = 0,
     seed: int = 0,
 ) -> AblationResult:
@@ -132,7 +136,9 @@ def ablate_heads(
             by position; the output on another sequence, `resample`; or the same values under another pattern:
             `uniform`, `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as
             `association`.
-        n: Number of held-out sequences; distinct ones are the independent units of every interval.
+        n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
+            of the test split once, without sampling error. Means are then over these inputs, and `resample` and
+            `random_rows` are averaged over a fixed family of pairings of inputs (`interp.core.inputs`).
         n_random: Number of random sets of the same size to ablate for each set, drawn from the heads in no set.
         seed: Determines sequences, references and random sets.
 
@@ -150,50 +156,63 @@ def ablate_heads(
     """
     model = prepare_model(model, "ablate_heads", task)
     check_method(method, task)
-    if n < 8:
+    check_sample_size("n", n)
+    if n != ALL and n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_number("n_random", n_random, integer=True, low=0)
     # The sets, and what replaces their heads.
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
-    batch = sample_split(task, n, generator=derived_generator(seed, "ablate"), split="test")
-    replacement = replacements(method, model, task, batch, seed=seed)
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "ablate"))
+    if n == ALL:
+        replacements_of = replacements_on_all(method, model, task, batch)
+    else:
+        replacements_of = [replacements(method, model, task, batch, seed=seed)]
     # Right answers and loss of every sequence, lost by the ablation of each set.
     clean, lost, scored = [], [], []
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     with Count("ablating heads", -(-len(batch) // size)) as count:
         for start, chunk, engine in engines_on(model, batch, size):
-            replace = replacement(slice(start, start + size))
             score = task.score(engine.logits, chunk)
             before = _measures(score)
             clean.append(before)
             scored.append(score.total.double())
-            ablated = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
-            after = [_measures(task.score(logits, chunk)) for logits in ablated]
-            lost.append(torch.stack([before - measures for measures in after], 1))
+            # The mean over replacements, of which there are several only on every input.
+            lost_by_replacement = []
+            for replacement in replacements_of:
+                replace = replacement(slice(start, start + size))
+                ablated = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
+                after = [_measures(task.score(logits, chunk)) for logits in ablated]
+                lost_by_replacement.append(torch.stack([before - measures for measures in after], 1))
+            lost.append(torch.stack(lost_by_replacement).mean(0))
             count.advance()
     # Shares of the scored answers; an outcome without any has no accuracy.
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(scored).numpy()
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
     random_drop = (drop[:, len(sets) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
-    # Intervals, whose units are distinct inputs.
-    inputs = distinct_inputs(batch)
-    by_input = sum_by_input(drop[:, : len(sets)], inputs)
-    mean, low, high = bootstrap_mean(by_input, seed=seed, weight=sum_by_input(weight, inputs))
-    n_inputs = len(by_input)
+    # Intervals, whose units are distinct inputs; none of every input.
+    if n == ALL:
+        mean = low = high = drop[:, : len(sets)].sum(0) / total
+        n_inputs = len(batch)
+    else:
+        inputs = distinct_inputs(batch)
+        by_input = sum_by_input(drop[:, : len(sets)], inputs)
+        mean, low, high = bootstrap_mean(by_input, seed=seed, weight=sum_by_input(weight, inputs))
+        n_inputs = len(by_input)
+    is_exact = n == ALL
     return AblationResult(
         method=method,
         names=tuple(sets),
         heads=tuple(tuple((int(layer), int(head)) for layer, head in members) for members in sets.values()),
         targets=task.outcomes,
         clean=torch.cat(clean)[:, 0].sum(0).numpy() / total,
-        drop=Interval(value=mean[:, 0], low=low[:, 0], high=high[:, 0], n=n_inputs),
-        loss_rise=Interval(value=mean[:, 1], low=low[:, 1], high=high[:, 1], n=n_inputs),
+        drop=Interval(value=mean[:, 0], low=low[:, 0], high=high[:, 0], n=n_inputs, exact=is_exact),
+        loss_rise=Interval(value=mean[:, 1], low=low[:, 1], high=high[:, 1], n=n_inputs, exact=is_exact),
         random_drop=random_drop if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
-        n=n,
+        n=len(batch),
     )
 
 

@@ -1,6 +1,8 @@
 """Ablation methods by name: zero, mean, resample, uniform, random_rows, and the ideal map of each registered kind.
 
-Random draws are made per sequence, so results do not depend on how a batch is split.
+Random draws are made per sequence, so results do not depend on how a batch is split. On every input of a task, means
+are those of these inputs, and `resample` and `random_rows` have one replacement for each pairing of a fixed family
+(`interp.core.inputs`), over which their effect is averaged.
 """
 
 import operator
@@ -17,7 +19,8 @@ from hooks.interventions.ablation_engine import Head, Net, every_head, head_outp
 from hooks.interventions.replacements import Mean, Pattern, Replacement, Resample, Zero
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
-from interp.core.randomness import derived_generator
+from interp.core.inputs import number_of_pairings, partners
+from interp.core.randomness import derived_generator, derived_seed
 from interp.heads.kinds import PackedRelations, kinds_of, known_kinds, sequences_at_once
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
@@ -25,6 +28,8 @@ from interp.tasks.splits import sample_split
 REMOVALS = ("zero", "mean", "resample")
 METHODS = (*REMOVALS, "uniform", "random_rows")
 """The registered kinds are methods too: the pattern becomes the ideal map of that relation."""
+PAIRED = ("resample", "random_rows")
+"""Methods that draw something for each sequence."""
 N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
@@ -113,15 +118,50 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
     return pattern_of
 
 
+def replacements_on_all(method: str, model: Net, task: Task, batch: Batch) -> list[ReplacementOf]:
+    """Replacements of heads where a batch has every input of a task: one, or one for each pairing of inputs.
+
+    Args:
+        method: One of `METHODS`, or a registered kind.
+        model: The model whose heads are replaced.
+        task: Task of the batch.
+        batch: Every input, in the order of `inputs_or_sample`.
+
+    Raises:
+        ValueError: an unknown method, or a kind that this task does not have.
+    """
+    pairings = range(number_of_pairings(len(batch)) if method in PAIRED else 1)
+    if method == "mean":
+        mean = Mean(_outputs(model, batch, average=True))
+        return [lambda rows: mean]
+    if method == "resample":
+        return [_output_of_partner(model, batch, pairing) for pairing in pairings]
+    return [replacements(method, model, task, batch, seed=derived_seed(0, "pairing", pairing)) for pairing in pairings]
+
+
+def _output_of_partner(model: Net, batch: Batch, pairing: int) -> ReplacementOf:
+    """The outputs of heads on the input that a pairing gives."""
+
+    def resample(rows: slice) -> Replacement:
+        sources = batch.select(partners(rows, len(batch), pairing))
+        return Resample(_outputs(model, sources, average=False), torch.arange(len(sources)))
+
+    return resample
+
+
 def reference_batch(task: Task, seed: int) -> Batch:
     """The sequences that references are computed on."""
     return sample_split(task, N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
 
 
-@torch.no_grad()
 def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
     """Head outputs of each layer on reference sequences, or their mean over the real tokens at each position."""
-    batch = reference_batch(task, seed)
+    return _outputs(model, reference_batch(task, seed), average=method == "mean")
+
+
+@torch.no_grad()
+def _outputs(model: Net, batch: Batch, *, average: bool) -> list[Float[Tensor, "sample pos head width"]]:
+    """Head outputs of each layer on some sequences, or their average over the real tokens at each position."""
     names = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
     # The weight of each sequence in the mean at a position.
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
@@ -132,12 +172,12 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
     for chunk, weight in zip(chunks(batch, size), share.split(size), strict=True):
         inputs: dict[str, Any] = chunk.model_inputs()
         _, cache = model.run_with_cache(chunk.tokens, **inputs, names_filter=names)
-        if method == "mean":
+        if average:
             blocks.append([(cache[name] * weight.to(cache[name])).sum(0, keepdim=True) for name in names])
         else:
             blocks.append([cache[name] for name in names])
     outputs = [torch.cat(layer) for layer in zip(*blocks, strict=True)]
-    if method == "mean":
+    if average:
         return [output.sum(0, keepdim=True) for output in outputs]
     return outputs
 

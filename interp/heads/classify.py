@@ -12,6 +12,7 @@ from scipy import stats
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import all_inputs_text, inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
@@ -31,7 +32,7 @@ from interp.heads.untrained import (
     untrained_models,
 )
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
 if TYPE_CHECKING:
     import altair as alt
@@ -146,7 +147,7 @@ class HeadPatterns(Result):
         from interp.view.charts import head_maps
 
         panels = {name: self.score.value[:, :, kind] for kind, name in enumerate(self.kinds)}
-        accuracy = f"95 % within ±{self.score.half_width:.3f}"
+        accuracy = "exact" if self.score.exact else f"95 % within ±{self.score.half_width:.3f}"
         title = f"attention score on each kind, n = {self.n} sequences ({accuracy}); 0 is chance"
         return head_maps(panels, title=title, value="score")
 
@@ -165,7 +166,8 @@ class HeadPatterns(Result):
                     if self.queries[layer][head] == "scored":
                         note += " at the scored positions"
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
-        lines.append(f"{self.n} sequences, Holm at {self.alpha}")
+        sequences = all_inputs_text(self.n) if self.score.exact else f"{self.n} sequences"
+        lines.append(f"{sequences}, Holm at {self.alpha}")
         if (self.read_share < 1).any():
             shares = ", ".join(f"{share:.0%}" for share in self.read_share)
             lines.append(f"queries that are read, by layer: {shares}")
@@ -184,7 +186,7 @@ def classify_heads(
     *,
     kinds: Sequence[str] | None = None,
     queries: Queries = "read",
-    n: int = 256,
+    n: int | EveryInput = 256,
     alpha: float = 0.01,
     untrained: Untrained = None,
     seed: int = 0,
@@ -217,7 +219,8 @@ def classify_heads(
         task: Source of sequences and relations.
         kinds: Names of kinds, default: all that the task has.
         queries: `read`, or `all` that are no padding.
-        n: Number of sequences, the independent units of every interval.
+        n: Number of sequences, the independent units of every interval. "all": every input of the test split once, so
+            that scores are exact; p values are about permuted keys and untrained models, not about a sample.
         alpha: Level of the Holm correction and of the comparison with untrained models, strictly between 0 and 1.
         untrained: Untrained models to compare with, or their number. Default: the number that the level needs (99; at
             most 19 of a wrapped model, and fewer above 10 million parameters), with fresh weights of the same config in
@@ -239,10 +242,11 @@ def classify_heads(
     each query; its variance is that of sampling without replacement, its tail is normal.
     """
     model = prepare_model(model, "classify_heads", task)
-    if n < 8:
+    check_sample_size("n", n)
+    if n != ALL and n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
-    batch = sample_split(task, n, generator=derived_generator(seed, "classify"), split="test")
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "classify"))
     names = kinds_of(task, batch, kinds)
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
@@ -251,7 +255,7 @@ def classify_heads(
         count.advance()
         # Mean scores, and their p values if the keys of each query are permuted.
         mean = mean_over_sequences(measures.score)
-        half_width = _half_width(measures.score)
+        half_width = np.zeros_like(mean) if n == ALL else _half_width(measures.score)
         spread = np.sqrt(measures.null_variance.sum(0)) / np.isfinite(measures.score).sum(0).clip(1)
         p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
         p_holm = holm(p)
@@ -310,7 +314,9 @@ def classify_heads(
         ),
         queries=_by_layer(uniform.shape, lambda place: measures.query_sets[query_set[place]]),
         read_share=measures.read_share,
-        score=Interval(value=described.score, low=described.low, high=chosen(mean + half_width), n=n),
+        score=Interval(
+            value=described.score, low=described.low, high=chosen(mean + half_width), n=len(batch), exact=n == ALL
+        ),
         p=chosen(p),
         p_holm=described.p_holm,
         untrained=described.untrained,
@@ -321,7 +327,7 @@ def classify_heads(
         moved=measures.moved.mean(0),
         alpha=alpha,
         level=comparison.level,
-        n=n,
+        n=len(batch),
         n_untrained=len(comparison.highest),
     )
 

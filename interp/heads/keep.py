@@ -1,7 +1,7 @@
 """Which heads suffice? Accuracy, and agreement with the whole model, of a model with only k of its heads."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count, counted
 from interp.core.randomness import derived_generator
@@ -21,9 +21,9 @@ from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablate import engines_on
-from interp.heads.ablation_methods import check_method, replacements
+from interp.heads.ablation_methods import ReplacementOf, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
 if TYPE_CHECKING:
     import altair as alt
@@ -42,7 +42,8 @@ class KeepResult(Result):
     """Accuracy of a model with only k of its heads, the others replaced, for each k and each way to choose them.
 
     Heads are chosen on one half of the sequences; all figures are from the other half. The independent units of every
-    interval are its distinct inputs.
+    interval are its distinct inputs. With every input of the task (`n="all"`) heads are chosen and measured on all of
+    them, and the intervals are exact.
     """
 
     former_fields: ClassVar = {
@@ -69,9 +70,14 @@ class KeepResult(Result):
     """The fewest heads of any order that keep 95 % of the accuracy above chance, on each audited outcome that is above
     chance, on the sequences on which they are chosen. All heads if no fewer do."""
     sufficient_performs: Float[np.ndarray, " outcome"]
-    """Their accuracy on the other sequences."""
+    """Their accuracy on the other sequences, or on every input."""
     n: int
-    """Sequences, of which half choose heads."""
+    """Sequences, of which half choose heads; or the number of all inputs."""
+
+    @property
+    def n_measured(self) -> int:
+        """Sequences behind each figure."""
+        return self.n if self.performs.exact else self.n // 2
 
     @property
     def clean(self) -> Float[np.ndarray, " outcome"]:
@@ -82,7 +88,7 @@ class KeepResult(Result):
         """One row per order, number of heads and outcome."""
         axes = {"order": self.orders, "k": range(self.performs.shape[1]), "outcome": self.outcomes}
         columns = self.performs.columns("performs") | {"replicates": self.replicates.value, "area": self.area}
-        return self._table(axes, **columns, n=self.n // 2)
+        return self._table(axes, **columns, n=self.n_measured)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Accuracy, mean over outcomes, and agreement with the whole model over the number of heads kept."""
@@ -104,14 +110,15 @@ class KeepResult(Result):
                     rows.append((f"{len(random)} random orders", k, panel, values.mean(), values.min(), values.max()))
         table = pd.DataFrame(rows, columns=["order", "heads kept", "panel", "share", "low", "high"])
         title = (
-            f"only k heads, the others set to {self.method}, n = {self.n // 2}; band of random orders: least to most"
+            f"only k heads, the others set to {self.method}, n = {self.n_measured}; band of random orders: least to "
+            "most"
         )
         return curves(table, x="heads kept", y="share", series="order", panel="panel", title=title)
 
     def _performs_over_outcomes(self) -> Interval:
         """`performs`, mean over outcomes."""
         value, low, high = (ends.mean(-1) for ends in (self.performs.value, self.performs.low, self.performs.high))
-        return Interval(value=value, low=low, high=high, n=self.performs.n)
+        return Interval(value=value, low=low, high=high, n=self.performs.n, exact=self.performs.exact)
 
     def __str__(self) -> str:
         width = max(map(len, self.orders))
@@ -133,8 +140,10 @@ class KeepResult(Result):
         for index, outcome in enumerate(self.outcomes):
             lines.append(f"  {outcome}: {self.performs[(*cell, index)].text()} of {self.clean[index]:.3f}")
         half = self.n // 2
-        repeats = repeats_text(half, self.performs.n)
-        lines.append(f"other heads set to {self.method}; chosen on {half} sequences, measured on {half}{repeats}")
+        sequences = f"chosen on {half} sequences, measured on {half}{repeats_text(half, self.performs.n)}"
+        if self.performs.exact:
+            sequences = f"chosen and measured on {all_inputs_text(self.n)}"
+        lines.append(f"other heads set to {self.method}; {sequences}")
         return "\n".join(lines)
 
     @classmethod
@@ -152,7 +161,7 @@ def keep_heads(
     *,
     orders: Sequence[str] = ("ablation", "greedy"),
     method: str = "mean",
-    n: int = 512,
+    n: int | EveryInput = 512,
     n_random: int = 8,
     seed: int = 0,
 ) -> KeepResult:
@@ -168,7 +177,9 @@ def keep_heads(
             again and again the one whose removal costs least is removed. `exact`: the best of all sets of k heads, for
             models of at most 10 heads. The cost is the loss, mean over audited outcomes.
         method: What replaces the heads that are not kept, as in `ablate_heads`.
-        n: Number of held-out sequences. Half of them choose heads, the other half measure.
+        n: Number of held-out sequences. Half of them choose heads, the other half measure. "all": every input of the
+            test split once, on which heads are both chosen and measured, without sampling error; replacements are
+            those of `ablate_heads`.
         n_random: Number of random orders, the baseline.
         seed: Determines sequences, references and random orders.
 
@@ -187,7 +198,7 @@ def keep_heads(
     """
     net = prepare_model(model, "keep_heads", task)
     check_method(method, task)
-    check_number("n", n, integer=True, low=16)
+    check_sample_size("n", n, low=16)
     check_number("n_random", n_random, integer=True, low=0)
     heads = every_head(net)
     if not orders:
@@ -199,10 +210,14 @@ def keep_heads(
             f"orders has 'exact', but the model has {len(heads)} heads, of which all {2 ** len(heads):,} sets would be "
             f"tried; it is for at most {MOST_EXACT}. Use 'greedy'."
         )
-    batch = sample_split(task, n, generator=derived_generator(seed, "keep heads"), split="test")
-    choosing, measuring = batch.select(slice(0, n // 2)), batch.select(slice(n // 2, None))
-    # Choose sets of heads on one half of the sequences.
-    chooser = _HeadSets(net, task, choosing, method, seed, first=0)
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "keep heads"))
+    # Choose sets of heads on one half of the sequences, or on every input.
+    half = len(batch) // 2
+    if n == ALL:
+        chooser = _HeadSets(net, task, batch, replacements_on_all(method, net, task, batch))
+    else:
+        choosing = batch.select(slice(0, half))
+        chooser = _HeadSets(net, task, choosing, [replacements(method, net, task, choosing, seed=seed)])
     sets: dict[str, list[HeadSet]] = {}
     for order in orders:
         if order == "exact":
@@ -213,18 +228,26 @@ def keep_heads(
     for index in range(n_random):
         order = torch.randperm(len(heads), generator=derived_generator(seed, "random order", index)).tolist()
         sets[f"random {index}"] = _nested(heads, [heads[position] for position in order])
-    # Measure them on the other half.
-    measurer = _HeadSets(net, task, measuring, method, seed, first=len(choosing))
+    # Measure them on the other half, or on every input again.
+    measurer = chooser
+    if n != ALL:
+        measuring = batch.select(slice(half, None))
+        replacement = replacements(method, net, task, measuring, seed=seed, first=half)
+        measurer = _HeadSets(net, task, measuring, [replacement])
     measurer.measure({members for of_order in sets.values() for members in of_order}, "measuring sets of heads")
-    return _result(measurer, sets, sufficient, method=method, n=n)
+    result = _result(measurer, sets, sufficient, method=method, n=len(batch))
+    if n != ALL:
+        return result
+    return replace(result, performs=result.performs.as_exact(), replicates=result.replicates.as_exact())
 
 
 class _HeadSets:
     """Scores of a model with only some of its heads, on some sequences."""
 
-    def __init__(self, net: Net, task: Task, batch: Batch, method: str, seed: int, *, first: int):
+    def __init__(self, net: Net, task: Task, batch: Batch, replacements_of: Sequence[ReplacementOf]):
         self.net, self.task, self.batch = net, task, batch
-        self.replacement = replacements(method, net, task, batch, seed=seed, first=first)
+        self.replacements_of = replacements_of
+        """Replacements of heads, over which scores are averaged; several only on every input."""
         self.audited = [task.outcomes.index(name) for name in task.audited_outcomes]
         self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
         self.engines = list(engines_on(net, batch, self.size))
@@ -247,14 +270,20 @@ class _HeadSets:
         blocks: dict[HeadSet, list[tuple[np.ndarray, np.ndarray]]] = {members: [] for members in new_sets.values()}
         engines = counted(name, self.engines, total=len(self.engines)) if name else self.engines
         for start, chunk, engine in engines:
-            replace = self.replacement(slice(start, start + self.size))
             answers = self.task.answers(engine.logits)
-            for removed, logits in engine.each_set(new_sets, replace):
-                score = self.task.score(logits, chunk)
-                same = ((self.task.answers(logits) == answers) & chunk.present).sum(1)
-                values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
-                agree = torch.stack([same, chunk.present.sum(1)], 1).double().cpu().numpy()
-                blocks[new_sets[removed]].append((values, agree))
+            sums: dict[HeadSet, tuple[np.ndarray, np.ndarray]] = {}
+            for replacement in self.replacements_of:
+                new_outputs = replacement(slice(start, start + self.size))
+                for removed, logits in engine.each_set(new_sets, new_outputs):
+                    score = self.task.score(logits, chunk)
+                    same = ((self.task.answers(logits) == answers) & chunk.present).sum(1)
+                    values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
+                    agree = torch.stack([same, chunk.present.sum(1)], 1).double().cpu().numpy()
+                    values_so_far, agree_so_far = sums.get(removed, (0, 0))
+                    sums[removed] = values_so_far + values, agree_so_far + agree
+            n_replacements = len(self.replacements_of)
+            for removed, (values, agree) in sums.items():
+                blocks[new_sets[removed]].append((values / n_replacements, agree / n_replacements))
         # Join the scores of all sequences.
         for members, scores in blocks.items():
             values, agree = zip(*scores, strict=True)

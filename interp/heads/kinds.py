@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from hooks.checks import checks_types
@@ -208,7 +208,7 @@ class PackedRelations:
             bits.append(np.packbits(related_keys(task, chunk, kinds).numpy(), axis=-1))
         return PackedRelations(np.concatenate(bits), batch.tokens.shape[1])
 
-    def on(self, rows: slice) -> Bool[Tensor, "batch kind query key"]:
+    def on(self, rows: slice | Int[np.ndarray, " batch"]) -> Bool[Tensor, "batch kind query key"]:
         """The relations on some of the sequences."""
         return torch.from_numpy(np.unpackbits(self.bits[rows], axis=-1, count=self.n_keys).view(bool))
 

@@ -182,13 +182,17 @@ def attention_section(page: AttentionPage) -> Section:
     )
 
 
+ABLATION_INTERVALS = "Intervals are 95 %, paired bootstrap over sequences."
+
+
 def ablation_section(result: AblationResult) -> Section:
     """Accuracy with single heads ablated, or with named sets of heads and random sets of the same size."""
     single = all(len(heads) == 1 for heads in result.heads)
     text = (
         f"The outputs of heads are set to {result.method} on {result.n} held-out sequences, and everything downstream "
-        "is recomputed. Intervals are 95 %, paired bootstrap over sequences."
+        "is recomputed. "
     )
+    text += "These are all inputs: figures are exact." if result.drop.exact else ABLATION_INTERVALS
     if single:
         text += " Heads are ablated one at a time; a function that two heads share may show no effect."
         return Section(title="Ablation of single heads", text=text, chart=result.plot())
@@ -270,9 +274,13 @@ def audit_section(result: AuditResult) -> Section:
         "pattern. Misleading: it has a clear pattern, but is not needed or acts through something else. Hidden: it is "
         "needed, but has no clear pattern. Idle: neither. Redundant: not needed alone, but needed together with its "
         "partners. Undecided: the intervals do not separate these cases. Needed means that accuracy falls by more than "
-        f"{thresholds} when the output of the head is replaced by its mean over other sequences. {result.counted()} "
-        f"sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Bonferroni)."
+        f"{thresholds} when the output of the head is replaced by its mean over other sequences. "
     )
+    counted = result.counted()
+    if result.every_input:
+        text += f"{counted[:1].upper()}{counted[1:]}; labels at level {result.alpha:g}."
+    else:
+        text += f"{counted}, 95 % intervals, all verdicts at level {result.alpha:g} (Bonferroni)."
     if result.warnings:
         text += "\n\n" + " ".join(result.warnings)
     return Section(title="Audit of heads", text=text, chart=result.plot(), table=rows)

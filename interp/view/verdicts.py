@@ -21,14 +21,14 @@ WIDTH, HEIGHT = 330, 260
 SCORE, COST = "pattern: score on its kind", "effect: accuracy lost when ablated"
 
 
-def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], n: str) -> alt.TopLevelMixin:
+def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], counted: str) -> alt.TopLevelMixin:
     """Score against cost of every head, coloured by verdict, above a layer x head map of verdicts.
 
     Args:
         table: One row per head: `layer`, `head`, `verdict`, `label`, `kind`, and `score` and `mean` with the ends of
             their intervals.
         sentences: The finding on each head, shown in its tooltip.
-        n: Number of sequences behind the figures, as text.
+        counted: Number of sequences behind the figures, and which intervals they have, as text.
     """
     # the cost is that of replacing the head's output by its mean
     table = table[["layer", "head", "verdict", "label", "kind", "score", "score_low", "score_high"]].assign(
@@ -54,7 +54,7 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], n: str) -> a
             x, y, colour, tooltip=tooltip
         ),
     ]
-    scatter = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=f"every head, n = {n} (95 % intervals)")
+    scatter = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=f"every head: {counted}")
     return alt.vconcat(scatter, _verdict_map(base, table, colour, tooltip)).resolve_scale(color="shared")
 
 

@@ -39,7 +39,8 @@ def test_planned_looks():
     assert planned_looks("enough", 1024) == [128, 256, 512, 1024]
     assert planned_looks("enough", 700) == [128, 256, 512, 700]
     assert planned_looks("enough", 100) == [100]
-    for n, limit, words in ((7, 9, "n is 7; at least 8"), ("all", 9, "n is 'all'; give a number of sequences or"),
+    assert planned_looks("all", 100, 64) == [64]
+    for n, limit, words in ((7, 9, "n is 7; at least 8"), ("every", 9, "n is 'every'; give a number of sequences, 'en"),
                             ("enough", 7, "limit is 7; at least 8")):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             planned_looks(n, limit)

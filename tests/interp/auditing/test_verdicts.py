@@ -963,7 +963,7 @@ def test_words_for_heads_labels_and_costs():
     assert list_of_heads([(0, 1)]) == "0.1"
     assert list_of_heads([(0, 1), (2, 3), (4, 5)]) == "0.1, 2.3 and 4.5"
     assert look_in_words("unclassified", "self", 0.125) == "looks like no known kind (nearest: self, 0.12)"
-    assert cost_in_words("#1", 0.5, -0.25, 0.75) == "0.50 [-0.25, 0.75] on #1"
+    assert cost_in_words("#1", 0.5, (-0.25, 0.75)) == "0.50 [-0.25, 0.75] on #1"
     assert 0 < SHARE_THAT_COUNTS < 1
 
 

@@ -82,7 +82,9 @@ def test_verdicts_in_cells_keep_their_colours():
     head = {"layer": 0, "head": 0, "verdict": "faithful", "label": "a", "kind": "a", "score": 0.5, "mean": 0.1}
     ends = {"score_low": 0.4, "score_high": 0.6, "mean_low": 0.0, "mean_high": 0.2}
     table = pd.DataFrame([head | ends])
-    assert '<figure class="chart inked"' in chart_figure(verdict_chart(table, sentences=["fine"], n="8"))
+    assert '<figure class="chart inked"' in chart_figure(
+        verdict_chart(table, sentences=["fine"], counted="8 sequences")
+    )
 
 
 def test_notebook_html_has_one_image_and_no_script():
