@@ -193,20 +193,26 @@ class RemovedSets:
     def confirmed(self, sets_of_head: Mapping[Head, Sequence[frozenset[Head]]]) -> dict[Head, tuple[Heads, ...]]:
         """Those of the sets that a search has found in which a head costs accuracy on these sequences too.
 
-        Whoever is in one of them is tested in it, so that partners are judged by the same sets.
+        Whoever is in one of them is tested in it, so that partners are judged by the same sets. On every input a head
+        that costs less than the threshold there does so for certain; and one is not tested beyond others that leave too
+        little accuracy, where the least loss would be shown.
         """
+        least = 1.0 if self.every_input else LIKELY_TO_COUNT
         every_set = dict.fromkeys(heads for sets in sets_of_head.values() for heads in sets)
         self.remove(every_set)
         self.remove(heads - {head} for heads in every_set for head in sorted(heads))
         confirmed: dict[frozenset[Head], None] = {}
         for head, sets in sets_of_head.items():
-            costs = self.costs_beyond(head, sets, least=LIKELY_TO_COUNT)
+            costs = self.costs_beyond(head, sets, least=least)
             confirmed |= dict.fromkeys(smallest_sets(costs))
             if costs:
                 confirmed[max(costs, key=lambda heads: (costs[heads], sorted(heads)))] = None
         tested: dict[Head, list[Heads]] = {}
         for heads in confirmed:
             for head in heads:
+                lost_before = self.by_heads[heads - {head}].losses
+                if self.every_input and (lost_before > MOST_LOST_BEFORE).all():
+                    continue
                 tested.setdefault(head, []).append(tuple(sorted(heads)))
         return {head: tuple(tested[head]) for head in sorted(tested)}
 

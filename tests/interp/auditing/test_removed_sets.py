@@ -239,3 +239,16 @@ def test_whoever_is_in_a_set_that_is_tested_is_tested_in_it_too():
         sets_of_head = sets_to_test(drawn_losses(seed), (0, 1))
         for sets in sets_of_head.values():
             assert all(members in sets_of_head[member] for members in sets for member in members)
+
+
+def test_of_every_input_a_set_costs_accuracy_or_does_not():
+    # the threshold is 6.4 of 64 answers
+    lost = {(A, B): (6, 0), (A, C): (7, 0), (B, C): (64, 0)}
+    sets = RemovedSets(Removals(lost), [0], np.array([0.1]), every_input=True)
+    sets.remove([frozenset(heads) for heads in lost])
+    assert [sets.is_costly(frozenset(heads)) for heads in lost] == [False, True, True]
+    assert not removed_sets(lost).is_costly(frozenset((A, C)))  # of a sample that would not be suspected
+    # and one that costs less than the threshold need not be tested
+    assert sets.confirmed(sets.may_share()) == {head: ((A, C),) for head in (A, C)} | {
+        head: tuple(tuple(heads) for heads in lost if head in heads and heads != (A, B)) for head in (A, B, C)
+    }
