@@ -83,7 +83,7 @@ def choose_outcomes(
             factor=correction_of_needed(len(experiments.heads)) * len(task.outcomes if names is None else names),
             alpha=alpha * share_of_look(size, looks),
             at_chance=at_chance or not is_last,
-            least=None if inputs is None else accuracy_of_constant_answers(task, inputs, experiments.logits),
+            of_constants=None if inputs is None else accuracy_of_constant_answers(task, inputs, experiments.logits),
         )
         if is_last or not (judged.too_few or judged.at_chance):
             return experiments, judged
@@ -98,7 +98,7 @@ def judged_outcomes(
     factor: float,
     alpha: float,
     at_chance: bool,
-    least: Float[np.ndarray, " outcome"] | None = None,
+    of_constants: Float[np.ndarray, " outcome"] | None = None,
 ) -> JudgedOutcomes:
     """Select the outcomes on which the model is above chance by enough to detect a loss of a fifth of it.
 
@@ -113,7 +113,7 @@ def judged_outcomes(
         factor: Factor of the p values that decide whether a head is needed.
         alpha: Level of the family.
         at_chance: Accept a model that is not above chance on any outcome.
-        least: If the scores are those of every input: accuracy of constant answers on each of the task's outcomes.
+        of_constants: If the scores are those of every input: accuracy of constant answers on each of the task's outcomes.
 
     Raises:
         ValueError: an unknown outcome, a model at chance, or too few sequences (says how many are needed).
@@ -126,9 +126,9 @@ def judged_outcomes(
     right = score.right.double().numpy()[:, chosen]
     total = score.total.double().numpy()[:, chosen]
     chance = np.array(task.chances)[chosen]
-    every_input = least is not None
-    if least is not None:
-        chance = np.maximum(chance, least[chosen])
+    every_input = of_constants is not None
+    if of_constants is not None:
+        chance = np.maximum(chance, of_constants[chosen])
     clean = right.sum(0) / np.maximum(total.sum(0), 1e-300)
 
     # Above chance, and by enough to detect the loss that counts with this number of sequences

@@ -80,7 +80,11 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert second_process.returncode == 0
     assert "value: " not in second_process.stdout
     # every input, of which the best constant answer gets more right than chance, and a word that is no choice
-    for n, words in (("all", "the model is not above chance (0.50, 0.54)"), ("every", "n is 'every'; give a number")):
+    refusals = {
+        "all": "not above chance (0.50, 0.54)",
+        "every": "n is 'every'; it must be an integer or 'enough' or 'all'",
+    }
+    for n, words in refusals.items():
         refused = interp("audit", "run", "--n", n)
         assert (refused.returncode, words in refused.stderr) == (2, True), refused.stderr
     assert json.loads((tmp_path / "other.json").read_text()) != saved
