@@ -113,7 +113,7 @@ def judged_outcomes(
         factor: Factor of the p values that decide whether a head is needed.
         alpha: Level of the family.
         at_chance: Accept a model that is not above chance on any outcome.
-        of_constants: If the scores are those of every input: accuracy of constant answers on each of the task's outcomes.
+        of_constants: If the scores are those of every input: accuracy of constant answers on each outcome of the task.
 
     Raises:
         ValueError: an unknown outcome, a model at chance, or too few sequences (says how many are needed).
