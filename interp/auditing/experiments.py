@@ -407,11 +407,11 @@ class HeadExperiments:
     def _differs_in_some_partner(self, kind: str, rows: slice) -> Bool[Tensor, "batch query"]:
         """Queries whose related keys are others, or none, in one of the inputs that they are paired with."""
         n_inputs = len(self._inputs)
-        own = self._related_in_inputs([kind], torch.arange(n_inputs)[rows])[kind]
-        differs = torch.zeros(own.shape[:2], dtype=torch.bool)
+        related_here = self._related_in_inputs([kind], torch.arange(n_inputs)[rows])[kind]
+        differs = torch.zeros(related_here.shape[:2], dtype=torch.bool)
         for pairing in range(min(POOLED_PATTERNS, n_inputs - 1)):
             related = self._related_in_inputs([kind], partners(rows, n_inputs, pairing))[kind]
-            differs |= ~(related & own).any(-1)
+            differs |= ~(related & related_here).any(-1)
         return differs
 
     def _usual_tokens(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "query token"]]:

@@ -446,17 +446,17 @@ def pattern_of_partners(
         n_inputs: Number of all inputs.
         pairing: Number of the first pairing.
     """
-    own = related_of(torch.arange(n_inputs)[rows])
+    related_here = related_of(torch.arange(n_inputs)[rows])
     new_rows = {head: torch.zeros(visible.shape) for head in labels}
     is_new = {kind: torch.zeros(visible.shape[:2], dtype=torch.bool) for kind in set(labels.values())}
     for attempt in range(min(POOLED_PATTERNS, n_inputs - 1)):
-        is_open = {kind: own[kind].any(-1) & ~done for kind, done in is_new.items()}
+        is_open = {kind: related_here[kind].any(-1) & ~done for kind, done in is_new.items()}
         if not any(queries.any() for queries in is_open.values()):
             break
         # Queries whose related keys are others in this partner, or none
         sources = partners(rows, n_inputs, pairing + attempt)
         related = related_of(sources)
-        differs = {kind: is_open[kind] & ~(related[kind] & own[kind]).any(-1) for kind in is_open}
+        differs = {kind: is_open[kind] & ~(related[kind] & related_here[kind]).any(-1) for kind in is_open}
         if any(queries.any() for queries in differs.values()):
             engine = engine_of(sources)
             for (layer, head), kind in labels.items():
