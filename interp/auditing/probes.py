@@ -25,7 +25,7 @@ from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
 from interp.probing.probe import ProbeResult, omitted_text, probe
-from interp.probing.ties import Isolation, isolate
+from interp.probing.ties import Isolation, isolate_targets
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 
@@ -227,7 +227,16 @@ def _audited(
     fit_present, test_present = fitting.present[:, columns], testing.present[:, columns]
     n_classes = int(torch.cat([fit_labels[fit_present], test_labels[test_present]]).max()) + 1
     n_needed = sequences_needed(4 * p_readable.size, alpha, SHARE_THAT_COUNTS)
-    isolations = _isolations(task, (fitting, testing), columns, probes.label, n_classes=n_classes, n_needed=n_needed)
+    labels = [task.probe_labels(batch) for batch in (fitting, testing)]
+    isolations = isolate_targets(
+        probes.label,
+        labels,
+        [batch.present for batch in (fitting, testing)],
+        columns,
+        n_classes=n_classes,
+        n_needed=n_needed,
+        most_uncovered=SHARE_THAT_COUNTS,
+    )
     # Directions of the cells in which its use is tested, and the answers that edits along them change
     may_be_used = p_not_readable > alpha
     sums = DirectionSums(fit_labels, fit_present, n_classes, isolations)
@@ -272,33 +281,6 @@ def _audited(
         held={probes.targets[index]: isolation.held for index, isolation in isolations.items() if isolation.held},
         confounders={probes.targets[index]: names for index, names in confounders.items()},
     )
-
-
-def _isolations(
-    task: Task, batches: tuple[Batch, Batch], columns: list[int], label: str, *, n_classes: int, n_needed: int
-) -> dict[int, Isolation]:
-    """How the label is told apart from the task's other labels, by index of the target; empty if there is no other."""
-    labels_of_batches = [task.probe_labels(batch) for batch in batches]
-    isolations = {}
-    for index, target in enumerate(columns):
-        labels = {}
-        for name in labels_of_batches[0]:
-            values = [
-                of_batch[name][batch.present[:, target], target]
-                for of_batch, batch in zip(labels_of_batches, batches, strict=True)
-            ]
-            labels[name] = torch.cat(values)
-        other_labels = {name: values for name, values in labels.items() if name != label}
-        if other_labels:
-            isolations[index] = isolate(
-                labels[label],
-                other_labels,
-                n_fitting=int(batches[0].present[:, target].sum()),
-                n_classes=n_classes,
-                n_needed=n_needed,
-                most_uncovered=SHARE_THAT_COUNTS,
-            )
-    return isolations
 
 
 def _is_testable(isolation: Isolation | None, directions: Directions) -> bool:

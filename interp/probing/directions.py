@@ -125,7 +125,15 @@ class DirectionSums:
             self.means.append(torch.zeros(n_layers, *counts.shape, width, dtype=dtype))
 
     def directions(self) -> dict[tuple[int, int], Directions]:
-        """The directions, by layer and index of the target."""
+        """The directions, by layer and index of the target; with other labels held fixed where there are isolations."""
+        directions = self.plain_directions()
+        for target, sums in self.isolated.items():
+            for layer in range(len(sums.sums)):
+                directions[layer, target] = sums.directions(layer, directions[layer, target])
+        return directions
+
+    def plain_directions(self) -> dict[tuple[int, int], Directions]:
+        """The directions, with no label held fixed."""
         directions = {}
         for (targets, _), layers, means, counts in zip(self.groups, self.moments, self.means, self.counts, strict=True):
             target_indices = torch.arange(self.labels.shape[1])[targets].tolist()
@@ -138,9 +146,6 @@ class DirectionSums:
                     directions[layer, target] = Directions(
                         means=layer_means[index], weights=weights[index], centre=centre[index]
                     )
-        for target, sums in self.isolated.items():
-            for layer in range(len(sums.sums)):
-                directions[layer, target] = sums.directions(layer, directions[layer, target])
         return directions
 
 
@@ -362,10 +367,8 @@ def interchange_map(
     """
     # Pair the examples that have each target, and use the pairs with different answers.
     batch = batch.select(slice(0, 2 * MAX_PAIRS))
-    targets = sorted({target for _, target in directions})
-    column = {target: index for index, target in enumerate(targets)}
     pairs = {}
-    for target in targets:
+    for target in sorted({target for _, target in directions}):
         rows = batch.present[:, target].nonzero()[:, 0]
         n_pairs = len(rows) // 2
         base, source = rows[: 2 * n_pairs].view(-1, 2).T
@@ -373,7 +376,8 @@ def interchange_map(
         pairs[target] = Pairs(bases=base[different], sources=source[different])
     # Count the answers that become the source's.
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
-    counts = {name: np.zeros((model.cfg.n_layers + 1, len(targets)), dtype=int) for name in (*edits, "n")}
+    column = {target: index for index, target in enumerate(pairs)}
+    counts = {name: np.zeros((model.cfg.n_layers + 1, len(column)), dtype=int) for name in (*edits, "n")}
     answers = edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed)
     n_chunks = -(-len(batch) // CHUNK)
     for edited in counted("interchanges", answers, total=n_chunks * len(directions)):
@@ -388,3 +392,48 @@ def interchange_map(
     shares["low"], shares["high"] = proportion_interval(counts["follows"], totals)
     causal = {name: np.where(counts["n"] > 0, share, np.nan) for name, share in shares.items()}
     return causal | {"n": counts["n"].astype(float)}
+
+
+def isolated_interchanges(
+    model: Net,
+    task: Task,
+    batch: Batch,
+    isolations: Mapping[int, Isolation],
+    directions: Mapping[tuple[int, int], Directions],
+    *,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Share of pairs in which the answer becomes the source's with the labels held fixed that it is tied to.
+
+    A pair whose base has the source's answer without an edit does not count, such as where the model answers from a
+    label that is held fixed.
+
+    Args:
+        model: Model to intervene on. It is not changed.
+        task: Turns logits into answers.
+        batch: The examples that the isolations are of.
+        isolations: For each target, in the order of the arrays.
+        directions: For each layer and target, with other labels held fixed.
+        seed: Determines nothing that is returned.
+
+    Returns:
+        Arrays (layer, target): `alone` with `alone_low` and `alone_high`, NaN where the labels cannot be told apart,
+        and `alone_n`, the number of pairs.
+    """
+    pairs = {}
+    for target, isolation in isolations.items():
+        if isolation.held and isolation.testable:
+            pairs[target] = Pairs.isolated(isolation, batch.present[:, target].nonzero()[:, 0])
+    tested = {cell: along for cell, along in directions.items() if cell[1] in pairs and along.has_effect}
+    column = {target: index for index, target in enumerate(isolations)}
+    follow, n = (np.zeros((model.cfg.n_layers + 1, len(column)), dtype=int) for _ in range(2))
+    for edited in edited_answers(model, task, batch, pairs, tested, edits=("interchange",), seed=seed):
+        labels = batch.labels[edited.sources, edited.target]
+        counts = edited.before[:, edited.target] != labels
+        cell = edited.layer, column[edited.target]
+        n[cell] += int(counts.sum())
+        follow[cell] += int((counts & (edited.after["interchange"][:, edited.target] == labels)).sum())
+    low, high = proportion_interval(follow, np.maximum(n, 1))
+    shares = {"alone": follow / np.maximum(n, 1), "alone_low": low, "alone_high": high}
+    alone = {name: np.where(n > 0, share, np.nan) for name, share in shares.items()}
+    return alone | {"alone_n": n.astype(float)}

@@ -1,9 +1,9 @@
 """Linear probes of the residual stream, with a control task, shuffled labels and an untrained model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result, count_range
 from interp.core.statistics import CONFIDENCE, share_interval
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
-from interp.probing.directions import DirectionSums, interchange_map
+from interp.probing.directions import MAX_PAIRS, DirectionSums, interchange_map, isolated_interchanges
 from interp.probing.scoring import Blocks, control_labels, score_logistic, score_ridge, shuffled_labels
+from interp.probing.ties import isolate_targets
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 
@@ -36,6 +37,10 @@ LOGISTIC_CONTROLS = 1
 """Draws of each control; fits with scikit-learn take long."""
 EXAMPLES_PER_CLASS = 10
 """Fewest examples to fit on, per class."""
+FEWEST_PAIRS = 14
+"""Fewest pairs with other labels held fixed: if none of 14 answers follows, at most a fifth do, at 95 %."""
+MOST_WITHOUT_PARTNER = 0.2
+"""Share of the examples, a fifth likewise, that may agree with none of another class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +79,16 @@ class ProbeResult(Result):
     n_controls: int
     """Draws of control labels and of shuffled labels."""
     causal: dict[str, np.ndarray] | None = None
-    """With `verify`: the result of `interchange_map`."""
+    """With `verify`: the result of `interchange_map`. If answers are tied to another label, also `alone`: the share
+    that follows among pairs that agree in it, along the effects of the answer with it held fixed, with `alone_low`,
+    `alone_high` and `alone_n`; NaN at other targets, and where they cannot be told apart."""
+    tied: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """With `verify`: by target, other labels that the answer is tied to, which an interchange moves too."""
+
+    @classmethod
+    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Earlier versions did not look for ties."""
+        return {"tied": {}} | super()._combine_former_fields(values)
 
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:
@@ -117,10 +131,21 @@ class ProbeResult(Result):
             n = count_range(self.causal["n"].astype(int))
             placebo = np.nan_to_num(self.causal["placebo"]).max()
             footer += f"; interchange: share of answers that follow, {n} pairs per cell, placebo at most {placebo:.3f}"
+            footer += self._tied_text()
             header += "  interchange" + header.removeprefix("layer")
             gap = " " * len("  interchange")
             rows = [f"{row}{gap}  {_row(follows)}" for row, follows in zip(rows, self.causal["follows"], strict=True)]
         return "\n".join([header, *rows, footer + omitted_text(self.omitted)])
+
+    def _tied_text(self) -> str:
+        """The labels that the answer is tied to, and the share that follows with these fixed; empty without any."""
+        texts = []
+        for target, names in self.tied.items():
+            assert self.causal is not None
+            alone = self.causal["alone"][:, self.targets.index(target)]
+            follow = f"at most {np.nanmax(alone):.3f} follow" if np.isfinite(alone).any() else "cannot be told apart"
+            texts.append(f"{' and '.join(names)} at {target} (held fixed: {follow})")
+        return f"; answers are tied to {', '.join(texts)}" if texts else ""
 
 
 def _row(values: Float[np.ndarray, " target"]) -> str:
@@ -199,7 +224,19 @@ def probe(
     # Fit and score all sets on the model's activations, and the true labels on those of an untrained model.
     model.eval()
     n_blocks = 2 * sum(-(-len(batch) // EXAMPLES_PER_BLOCK) for batch in batches)
-    sums = DirectionSums(labels[0], present[0], n_classes) if verify else None
+    isolations = {}
+    paired = testing.select(slice(0, 2 * MAX_PAIRS))
+    if verify:
+        isolations = isolate_targets(
+            label,
+            [task.probe_labels(batch) for batch in (fitting, paired)],
+            [fitting.present, paired.present],
+            targets,
+            n_classes=n_classes,
+            n_needed=FEWEST_PAIRS,
+            most_uncovered=MOST_WITHOUT_PARTNER,
+        )
+    sums = DirectionSums(labels[0], present[0], n_classes, isolations) if verify else None
     causal = None
     with Count(f"probing {label}", n_blocks + verify, work=n_blocks * (1 + 1.2 * verify)) as count:
 
@@ -220,8 +257,12 @@ def probe(
         (untrained_scores,) = score([streams(untrained, fitting), streams(untrained, testing)], [true])
         # Interchange the directions that the probes read; their targets are indices among the probed ones.
         if sums is not None:
-            directions = {(layer, targets[index]): cell for (layer, index), cell in sums.directions().items()}
+            directions = {(layer, targets[index]): cell for (layer, index), cell in sums.plain_directions().items()}
             causal = interchange_map(model, task, testing, directions, seed=seed)
+            if any(isolation.tied for isolation in isolations.values()):
+                isolated = {(layer, targets[index]): cell for (layer, index), cell in sums.directions().items()}
+                by_target = {targets[index]: isolation for index, isolation in isolations.items()}
+                causal |= isolated_interchanges(model, task, paired, by_target, isolated, seed=seed)
             count.advance(work=1.2 * n_blocks)
     # Intervals, whose trials are the distinct inputs that have the target.
     accuracy = true_scores[..., 0]
@@ -245,6 +286,7 @@ def probe(
         omitted=omitted,
         n_controls=n_draws,
         causal=causal,
+        tied={task.targets[targets[index]]: ties.tied for index, ties in isolations.items() if ties.tied},
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 from torch import Tensor
 
@@ -121,6 +121,45 @@ class _Labels:
         """Whether enough examples differ in the label and agree in these labels, to fit on and to edit."""
         n_pairs = len(self.pairs(names)[0])
         return min(self.n_effective(self.residual(names)), n_pairs) >= self.n_needed
+
+
+def isolate_targets(
+    name: str,
+    labels: Sequence[Mapping[str, Int[Tensor, "_ target"]]],
+    present: Sequence[Bool[Tensor, "_ target"]],
+    targets: Sequence[int],
+    *,
+    n_classes: int,
+    n_needed: int,
+    most_uncovered: float,
+) -> dict[int, Isolation]:
+    """How a label is told apart from the others at several targets, by index in `targets`; empty if it is the only one.
+
+    Args:
+        name: Name of the label.
+        labels: All labels by name, of the examples to fit on and of those to edit.
+        present: Which of them have each target.
+        targets: The targets.
+        n_classes, n_needed, most_uncovered: As for `isolate`.
+    """
+    isolations = {}
+    for index, target in enumerate(targets):
+        exists = [of_batch[:, target] for of_batch in present]
+        label_by_name = {}
+        for label_name in labels[0]:
+            values = [of_batch[label_name][rows, target] for of_batch, rows in zip(labels, exists, strict=True)]
+            label_by_name[label_name] = torch.cat(values)
+        label = label_by_name.pop(name)
+        if label_by_name:
+            isolations[index] = isolate(
+                label,
+                label_by_name,
+                n_fitting=int(exists[0].sum()),
+                n_classes=n_classes,
+                n_needed=n_needed,
+                most_uncovered=most_uncovered,
+            )
+    return isolations
 
 
 def isolate(

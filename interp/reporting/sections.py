@@ -116,6 +116,9 @@ def probe_section(probes: ProbeResult) -> Section:
             f"has this effect in {np.nanmean(causal['placebo']):.1%} of pairs, and an interchange along the weights of "
             f"the probe in {np.nanmean(causal['weights']):.1%}."
         )
+    # what an interchange moves besides the answer
+    for target, names in probes.tied.items():
+        text += f" At {target} answers are tied to {' and '.join(names)}, which an interchange moves too."
     return Section(title="Linear probes by layer and target", text=text, chart=probes.plot())
 
 

@@ -13,6 +13,7 @@ import interp
 from interp.auditing import ProbeAudit
 from interp.auditing.significance import used_p_values
 from interp.known_answers import lego_loop
+from interp.probing import ProbeResult
 from interp.probing.directions import Directions, Pairs, edited_answers
 
 FEW = ("cosine 0.9", "nuisance times 5", "3 and 3 classes", "and")
@@ -142,6 +143,46 @@ def test_results_of_earlier_versions_load(tmp_path):
     loaded = ProbeAudit.load(tmp_path / "earlier.json")
     assert loaded.verdict == audit.verdict
     assert loaded.held == loaded.confounders == {}
+
+
+def verified(task, *, read="read 1"):
+    """Probes of the answer of a model that reads it from the register of this label."""
+    model = linear(task, SIGNS, SIGNS)
+    if read == "nuisance":
+        codes = model.codes
+        model.codes = codes | {"read 1": codes["nuisance"], "nuisance": codes["read 1"]}
+    return interp.probe(model, task, label="read 1", n_train=400, n_test=400, verify=True)
+
+
+def test_an_answer_that_follows_through_another_label():
+    """The register of the answer is not read; the model answers from a label that is tied to it."""
+    for read, follows in (("nuisance", 0.0), ("read 1", 1.0)):
+        result = verified(Tied(tie=0.8), read=read)
+        assert result.tied == {"last": ("nuisance",)}
+        assert (result.causal["follows"] > 0.6).all()
+        assert (result.causal["alone"] == follows).all()
+        assert (result.causal["alone_n"] > 30).all()
+        assert (result.causal["alone_low"] <= follows).all()
+        assert (result.causal["alone_high"] >= follows).all()
+        end = f"; answers are tied to nuisance at last (held fixed: at most {follows:.3f} follow)"
+        assert str(result).endswith(end)
+        assert "interchange_alone" in result.to_dataframe()
+
+
+def test_answers_that_are_tied_to_nothing_or_cannot_be_told_apart(tmp_path):
+    independent = verified(Tied())
+    assert independent.tied == {}
+    assert "alone" not in independent.causal
+    assert "tied" not in str(independent)
+    close = verified(Tied(tie=0.98))
+    assert np.isnan(close.causal["alone"]).all()
+    assert str(close).endswith("; answers are tied to nuisance at last (held fixed: cannot be told apart)")
+    close.save(tmp_path / "probes.json")
+    assert ProbeResult.load(tmp_path / "probes.json").tied == close.tied
+    saved = close.to_dict()
+    del saved["values"]["tied"]
+    (tmp_path / "earlier.json").write_text(json.dumps(saved))
+    assert ProbeResult.load(tmp_path / "earlier.json").tied == {}
 
 
 @dataclass(frozen=True, kw_only=True)
