@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
+from interp.core.inputs import all_inputs_text
 from interp.core.page_identity import model_line
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
@@ -85,6 +86,8 @@ def accuracy_section(evaluations: dict[str, EvaluationResult], task: Task) -> Se
     for index, target in enumerate(first.targets):
         rows.append((target, *(result.accuracy[index].text(4) for result in evaluations.values())))
     text = f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals. "
+    if first.accuracy.exact:
+        text = f"Accuracy on {all_inputs_text(first.n)}, of the {first.split} split. "
     if len(evaluations) > 1:
         text += "The control is a model for comparison; its settings are at the end of the page. "
     return Section(
@@ -153,11 +156,14 @@ def heads_section(patterns: HeadPatterns) -> Section:
             ]
             numbers = [f"{value:.2f}" for value in measures]
             rows.append((f"{layer}.{head}", label + nearest, score, p, *numbers, patterns.why_not[layer][head]))
+    condition = f"its 95 % interval over {patterns.n} sequences is above 0.3"
+    if patterns.score.exact:
+        condition = f"its score ({all_inputs_text(patterns.n)}) is at least 0.3"
     text = (
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
         "its attention, at the queries that are read: those whose output can reach a scored position, or all in older "
         "results. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
-        f"at most {patterns.alpha:g}, if its 95 % interval over {patterns.n} sequences is above 0.3, and if it passes "
+        f"at most {patterns.alpha:g}, if {condition}, and if it passes "
         f"a comparison with {patterns.n_untrained} untrained models (column untrained: their highest score) that at "
         f"most {patterns.level:.0%} of untrained models pass. Value-weighted: the score with attention weighted by the "
         "norm of what each key writes. Entropy: mean row entropy as a fraction of its maximum. Moved: mean norm of "

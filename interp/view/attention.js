@@ -204,14 +204,17 @@ function drawFinding() {
   // a table of costs, with bars of one scale for all heads
   const greatest = Math.max(.3, ...meta.findings.flatMap(({ costs }) => costs.map((cost) => cost[3])));
   const header = (...names) => element("tr", "", ...names.map((name) => element("th", name)));
+  // intervals of samples have a width, those of every input have none
+  const exact = finding.costs.length > 0 && finding.costs.every(([, , low, high]) => low === high);
   const costRow = (cost) => {
     const [name, drop, low, high] = cost, bar = costBar(cost, finding.threshold, greatest);
-    const numbers = `${drop.toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]`;
+    const interval = exact ? "" : ` [${low.toFixed(2)}, ${high.toFixed(2)}]`, numbers = drop.toFixed(2) + interval;
     return element("tr", "", element("td", name), element("td", "", bar), element("td", numbers));
   };
   const names = header("its output or pattern becomes", "accuracy lost", "");
   const costs = element("table", "", names, ...finding.costs.map(costRow));
-  const note = element("p", `95 % intervals; the red line is the loss that counts, ${finding.threshold.toFixed(2)}.`);
+  const figures = exact ? "Every input, exact" : "95 % intervals";
+  const note = element("p", `${figures}; the red line is the loss that counts, ${finding.threshold.toFixed(2)}.`);
   note.className = "command";
   byId("finding").replaceChildren(element("h3", "What each ablation costs"), costs, note);
   // a table of probes, if there are any

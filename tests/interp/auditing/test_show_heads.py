@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser import faults
+from few_inputs import Balanced, model_of_balanced
 
 import interp
 from hooks import Transformer
@@ -59,6 +60,19 @@ def test_the_verdicts_in_one_sentence(found):
     assert found[0].summary().startswith("4 heads: ")
 
 
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_page_of_every_input_has_no_intervals(browser, tmp_path):
+    audited = interp.audit(model_of_balanced(), Balanced(), n="all")
+    page = interp.auditing.show_heads(model_of_balanced(), Balanced(), audited)
+    opened = browser.open(page.save(tmp_path / "page.html"), width=1280)
+    opened.until("document.body.dataset.drawn")
+    assert opened.run("document.querySelector('#finding p').textContent").startswith("Every input, exact; the red line")
+    assert "[" not in opened.run("document.querySelector('#finding table').textContent")
+    assert "(all 64 inputs, exact)" in opened.run("document.getElementById('sentence').textContent")
+    opened.close()
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [400, pytest.param(1280, marks=pytest.mark.slow)])
 def test_a_click_shows_the_finding(browser, tmp_path, found, width):
@@ -72,6 +86,7 @@ def test_a_click_shows_the_finding(browser, tmp_path, found, width):
     assert opened.run("document.getElementById('name').textContent") == f"head 1.0 · {audited.heads[2].verdict}"
     rows = opened.run("document.querySelectorAll('#finding table')[0].rows.length - 1")
     assert rows == len(page.findings[2].costs)
+    assert opened.run("document.querySelector('#finding p').textContent").startswith("95 % intervals; the red line")
     rows = opened.run("document.querySelectorAll('#probes table')[0].rows.length - 1")
     assert rows == len(page.findings[2].probes)
     box = "document.getElementById('name').getBoundingClientRect()"

@@ -117,6 +117,7 @@ def test_labels_are_exact(model):
     assert first.n == 64
     assert "all 64 inputs, exact, Holm at 0.01" in str(first)
     assert "exact" in str(first.plot().to_dict())
+    assert "its score (all 64 inputs, exact) is at least 0.3" in (sections.heads_section(first).text or "")
     # the score on closers by hand: attention on them, scaled to 0 at chance, mean over queries and then inputs
     batch = every_input()
     pattern = model.run_with_cache(batch.tokens)[1]["blocks.0.attn.hook_pattern"][:, 0, -1].double()
@@ -134,6 +135,8 @@ def test_evaluation(model):
     result = interp.evaluate(model, Balanced(), n="all")
     assert result.accuracy[0].text() == "1.000 (exact)"
     assert str(result).startswith("accuracy on all 64 inputs, exact, split test")
+    section = sections.accuracy_section({"model": result}, Balanced())
+    assert "Accuracy on all 64 inputs, exact, of the test split." in (section.text or "")
     task = Lego(n_vars=2, n_supervised=1)
     chain = interp.known_answers.lego_loop(task)
     accuracies = interp.extrapolate(chain, task, n="all", split="validation")
