@@ -60,7 +60,7 @@ class ProbeAudit(Result):
     """Per layer and target: held-out accuracy of the probe, with its 95 % interval, whose trials are distinct inputs,
     fewer than examples in a finite task; verdicts hold for these inputs only."""
     baseline: Float[np.ndarray, "layer target"]
-    """Accuracy of the best control: shuffled labels, control task, untrained model."""
+    """Accuracy of the best control: shuffled labels, control task, untrained model, position and length."""
     interchange: Interval
     """Per layer and target: fraction of examples in which an answer changes when the component along the class means is
     set to another example's, minus that of a placebo; NaN where that is not tested, because the label is not readable
@@ -167,7 +167,8 @@ def audit_probe(
     """Decide for every layer and target whether a label is readable and whether the answers depend on it.
 
     Readable: the accuracy of a linear probe exceeds that of its best control (shuffled labels, a control task, an
-    untrained model) by more than a fifth of the difference between that control and 1. Used: setting the component
+    untrained model, what the target's position and the number of tokens alone predict) by more than a fifth of the
+    difference between that control and 1; never where all activations are equal. Used: setting the component
     along the class means to that of an example with another label, or to its mean over all examples, changes an answer
     in more than a fifth of the examples beyond those changed by a placebo, which moves the activation by the same
     distance in a random direction.
@@ -218,15 +219,10 @@ def _audited(
     testing = sample_split(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
     fit_labels = task.probe_labels(fitting)[probes.label][:, columns]
     test_labels = task.probe_labels(testing)[probes.label][:, columns]
-    # Which cells are readable
-    baseline = np.maximum(np.maximum(probes.shuffled, probes.control), probes.untrained)
-    n_correct = np.rint(probes.accuracy.value * probes.n_scored)
-    bar = baseline + SHARE_THAT_COUNTS * (1 - baseline)
-    p_readable, p_not_readable = readable_p_values(n_correct, bar, probes.n_scored)
     # How the label is told apart from the others, so that every cell could still be decided if all were
     fit_present, test_present = fitting.present[:, columns], testing.present[:, columns]
     n_classes = int(torch.cat([fit_labels[fit_present], test_labels[test_present]]).max()) + 1
-    n_needed = sequences_needed(4 * p_readable.size, alpha, SHARE_THAT_COUNTS)
+    n_needed = sequences_needed(4 * probes.accuracy.value.size, alpha, SHARE_THAT_COUNTS)
     labels = [task.probe_labels(batch) for batch in (fitting, testing)]
     isolations = isolate_targets(
         probes.label,
@@ -237,13 +233,24 @@ def _audited(
         n_needed=n_needed,
         most_uncovered=SHARE_THAT_COUNTS,
     )
-    # Directions of the cells in which its use is tested, and the answers that edits along them change
-    may_be_used = p_not_readable > alpha
     sums = DirectionSums(fit_labels, fit_present, n_classes, isolations)
     for rows, streams in residual_blocks(model, fitting, columns):
         sums.add(rows, streams)
+    directions_by_index = sums.directions()
+    # Which cells are readable; nothing is where all activations are equal
+    baseline = np.maximum.reduce(
+        [probes.shuffled, probes.control, probes.untrained, np.broadcast_to(probes.position, probes.shuffled.shape)]
+    )
+    n_correct = np.rint(probes.accuracy.value * probes.n_scored)
+    bar = baseline + SHARE_THAT_COUNTS * (1 - baseline)
+    p_readable, p_not_readable = readable_p_values(n_correct, bar, probes.n_scored)
+    for cell, cell_directions in directions_by_index.items():
+        if not cell_directions.varies:
+            p_readable[cell], p_not_readable[cell] = 1.0, 0.0
+    # Directions of the cells in which its use is tested, and the answers that edits along them change
+    may_be_used = p_not_readable > alpha
     directions = {}
-    for (layer, index), cell_directions in sums.directions().items():
+    for (layer, index), cell_directions in directions_by_index.items():
         if may_be_used[layer, index] and _is_testable(isolations.get(index), cell_directions):
             directions[layer, columns[index]] = cell_directions
     pairs = _pairs(testing, columns, isolations)

@@ -15,15 +15,12 @@ from interp.core.interchange import Site, recordings
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
-from interp.probing.ridge import Moments, one_hot
+from interp.probing.ridge import ROUNDING, Moments, one_hot
 from interp.probing.scoring import examples_in_block
 from interp.probing.ties import Isolation
 from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
-ROUNDING = 64 * torch.finfo(torch.float32).eps
-"""Differences between class means below this share of their norm are rounding errors of the means."""
-
 STANDARD_ERRORS = 3.0
 """Effects of a label are told from none if they are this many standard errors large: of a label without any, with
 activations that vary in one direction only, one in 370 is."""
@@ -142,9 +139,10 @@ class DirectionSums:
                 weights = classifier.weight[:, 0].transpose(1, 2)
                 layer_means = means[layer].to(weights).masked_fill(counts[..., None] == 0, torch.nan)
                 centre = moments.mean[:, 0].to(weights)
+                varies = moments.varying().any(1).tolist()
                 for index, target in enumerate(target_indices):
                     directions[layer, target] = Directions(
-                        means=layer_means[index], weights=weights[index], centre=centre[index]
+                        means=layer_means[index], weights=weights[index], centre=centre[index], varies=varies[index]
                     )
         return directions
 
@@ -183,20 +181,18 @@ class IsolatedSums:
         isolation = self.isolation
         effects, group_means = self.sums[layer].split([len(isolation.effects), len(isolation.group_means)])
         exists = isolation.effects.isfinite().all(1)
-        effects = effects.masked_fill(~exists[:, None], torch.nan)
+        # Relative to the activations, of which small effects may be rounding errors
+        means = (plain.centre.double() + effects).masked_fill(~exists[:, None], torch.nan).to(plain.means)
         if not isolation.held:
-            return replace(plain, means=effects.to(plain.means))
+            return replace(plain, means=means)
         # Centres of groups as if every class had the same number of examples: effects have a mean of 0
-        known_effects = effects.nan_to_num()
-        centre = group_means + self.first[layer] - isolation.class_shares @ known_effects
+        centre = group_means + self.first[layer] - isolation.class_shares @ effects
         # Squared standard error of the effects, from the variance within groups
         within_groups = self.squares[layer] - (self.group_sizes[:, None] * group_means.square()).sum()
         variance = within_groups / max(1, int(self.group_sizes.sum()))
         squared_error = isolation.effects.nan_to_num().square().sum() * variance
-        has_effect = known_effects.square().sum() > STANDARD_ERRORS**2 * squared_error
-        return replace(
-            plain, means=effects.to(plain.means), centre=centre.to(plain.centre), has_effect=bool(has_effect)
-        )
+        has_effect = effects.square().sum() > STANDARD_ERRORS**2 * squared_error
+        return replace(plain, means=means, centre=centre.to(plain.centre), has_effect=bool(has_effect))
 
 
 @dataclass(frozen=True)

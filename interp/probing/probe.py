@@ -22,7 +22,14 @@ from interp.core.results import Result, count_range
 from interp.core.statistics import CONFIDENCE, share_interval
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.probing.directions import MAX_PAIRS, DirectionSums, interchange_map, isolated_interchanges
-from interp.probing.scoring import Blocks, control_labels, score_logistic, score_ridge, shuffled_labels
+from interp.probing.scoring import (
+    Blocks,
+    control_labels,
+    position_accuracy,
+    score_logistic,
+    score_ridge,
+    shuffled_labels,
+)
 from interp.probing.ties import isolate_targets
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
@@ -37,6 +44,9 @@ LOGISTIC_CONTROLS = 1
 """Draws of each control; fits with scikit-learn take long."""
 EXAMPLES_PER_CLASS = 10
 """Fewest examples to fit on, per class."""
+EXAMPLES_OF_OTHER_CLASSES = 5
+"""Fewest examples to fit on outside of the largest class. With fewer, a probe that has found the label is no different
+from one that has memorised four examples."""
 FEWEST_PAIRS = 14
 """Fewest pairs with other labels held fixed: if none of 14 answers follows, at most a fifth do, at 95 %."""
 MOST_WITHOUT_PARTNER = 0.2
@@ -66,6 +76,8 @@ class ProbeResult(Result):
     """Upper 97.5 % quantile of `shuffled` over control draws."""
     untrained: Float[np.ndarray, "layer target"]
     """Accuracy of the same probes on an untrained model of the same config."""
+    position: Float[np.ndarray, " target"]
+    """Accuracy of the most frequent class at the target's position and number of tokens: what these alone predict."""
     n_train: int
     """Examples sampled to fit on."""
     n_test: int
@@ -87,8 +99,9 @@ class ProbeResult(Result):
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Earlier versions did not look for ties."""
-        return {"tied": {}} | super()._combine_former_fields(values)
+        """Earlier versions did not look for ties, nor at what the position alone predicts."""
+        values = super()._combine_former_fields(values)
+        return {"tied": {}, "position": np.full(len(values.get("targets", ())), np.nan)} | values
 
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:
@@ -101,6 +114,7 @@ class ProbeResult(Result):
         columns = self.accuracy.columns("accuracy")
         for name in ("control", "selectivity", "shuffled", "shuffled_high", "untrained"):
             columns[name] = getattr(self, name)
+        columns["position"] = np.broadcast_to(self.position, self.accuracy.shape)
         columns |= {f"interchange_{name}": values for name, values in (self.causal or {}).items()}
         return self._table(axes, **columns, n=np.broadcast_to(self.n_scored, self.accuracy.shape))
 
@@ -126,6 +140,8 @@ class ProbeResult(Result):
             f"(95 % within {self.accuracy.half_width:.3f}); control at most {self.control.max():.3f}, "
             f"untrained at most {self.untrained.max():.3f}"
         )
+        if np.isfinite(self.position).all():  # earlier versions did not save it
+            footer += f", position at most {self.position.max():.3f}"
         # A second block of columns on the right: the causal check.
         if self.causal is not None:
             n = count_range(self.causal["n"].astype(int))
@@ -168,10 +184,12 @@ def probe(
     """Fit a linear probe per layer and target to a frozen model, and score it on held-out examples.
 
     Each probe reads the residual stream at the position of its target. Its controls are a control task (a random label
-    per input type, which only memorisation can predict), shuffled labels, and the same probes on an untrained model of
-    the same config. Probes are fitted on validation examples and scored on test examples; the model has seen neither
-    in training. A target that some examples do not have is probed in the others. Omitted are targets whose label has
-    a single class, or with fewer than ten examples per class to fit on, or with none to score on.
+    per input type, which only memorisation can predict), shuffled labels, the same probes on an untrained model of the
+    same config, and what the target's position and the number of tokens alone predict. Probes are fitted on validation
+    examples and scored on test examples; the model has seen neither in training. A target that some examples do not
+    have is probed in the others. Omitted are targets whose label has a single class, or fewer than five examples to fit
+    on outside of the largest, or with fewer than ten examples per class to fit on, or with none to score on.
+    Coordinates that differ between examples by rounding errors only are not read.
 
     Args:
         model: Model to probe. It is not changed.
@@ -279,6 +297,7 @@ def probe(
         shuffled=shuffled_scores.mean(-1),
         shuffled_high=np.quantile(shuffled_scores, (1 + CONFIDENCE) / 2, axis=-1),
         untrained=untrained_scores[..., 0],
+        position=position_accuracy(batches, labels, targets),
         n_train=n_train,
         n_test=n_test,
         n_fitted=n_fitted,
@@ -331,6 +350,8 @@ def _probed_targets(
             omitted[name] = "no examples to score on"
         elif values.unique().numel() < 2:
             omitted[name] = "a single class"
+        elif len(values) - int(values.bincount().max()) < EXAMPLES_OF_OTHER_CLASSES:
+            omitted[name] = f"fewer than {EXAMPLES_OF_OTHER_CLASSES} examples outside of a single class"
         else:
             probed.append(index)
     # Without a target to probe, name the reason.

@@ -4,11 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 RIDGE = 1e-3
 """Ridge penalty relative to the mean variance of the inputs."""
+ROUNDING = 64 * torch.finfo(torch.float32).eps
+"""Differences between activations below this share of their norm are rounding errors."""
+
+
+def varying(
+    mean: Float[Tensor, "*cells d_model"], variance: Float[Tensor, "*cells d_model"]
+) -> Bool[Tensor, "*cells d_model"]:
+    """Which coordinates differ between examples by more than rounding errors; no probe reads the others."""
+    squared_norm = (mean.square() + variance).sum(-1, keepdim=True)
+    return variance > ROUNDING**2 * squared_norm
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,10 @@ class Moments:
             share += share_shift * (n_block / self.n)
         self.mean += shift * (n_block / self.n)
 
+    def varying(self) -> Bool[Tensor, "cell d_model"]:
+        """Which coordinates vary (see `varying`)."""
+        return varying(self.mean[:, 0], self.gram.diagonal(dim1=1, dim2=2) / max(1, self.n))
+
     def solve(self, n_classes: int, *, ridge: float = RIDGE) -> list[LinearClassifier]:
         """Least squares on one-hot labels, in the precision of the inputs, for each set of labels.
 
@@ -91,7 +105,10 @@ class Moments:
             ridge: Penalty relative to the mean variance of the inputs.
         """
         dtype = self.input_dtype
+        # Coordinates that do not vary get the weight 0
+        varies = self.varying()[..., None]
         gram = self.gram.to(dtype, copy=True)
+        gram *= varies & varies.mT
         mean = self.mean.to(dtype)
         # Add the penalty, which is positive even where inputs are constant.
         diagonal = gram.diagonal(dim1=1, dim2=2)
@@ -101,7 +118,7 @@ class Moments:
         factor = torch.linalg.cholesky(gram)
         classifiers = []
         for cross, share in zip(self.cross, self.share, strict=True):
-            weight = torch.cholesky_solve(cross.to(dtype), factor)
+            weight = torch.cholesky_solve(cross.to(dtype) * varies, factor)
             bias = share.to(dtype) - (mean @ weight)[:, 0]
             weight_by_draw = weight.unflatten(2, (-1, n_classes)).transpose(1, 2)
             classifiers.append(LinearClassifier(weight_by_draw, bias.unflatten(1, (-1, n_classes))))

@@ -13,7 +13,8 @@ from torch import Tensor
 from hooks.extras import require
 from interp.core.activations import EXAMPLES_PER_BLOCK, same_examples
 from interp.core.randomness import derived_generator
-from interp.probing.ridge import Moments, one_hot
+from interp.probing.ridge import Moments, one_hot, varying
+from interp.tasks.base import Batch
 
 Blocks = Iterable[tuple[slice, Float[Tensor, "layer target block d_model"]]]
 """Rows of a batch and their activations, block by block."""
@@ -74,6 +75,49 @@ def _in_order(
     return ordered
 
 
+def position_accuracy(
+    batches: Sequence[Batch], labels: Sequence[Int[Tensor, "_ target"]], targets: Sequence[int]
+) -> Float[np.ndarray, " target"]:
+    """Accuracy of the most frequent class at the same position, of the same length, or both: the best of the three.
+
+    Args:
+        batches: Examples to fit on, then those to score on.
+        labels: Their labels at the targets.
+        targets: Indices of the targets.
+
+    Returns:
+        Share of the examples to score on that have the target; in cases that were not fitted, the most frequent class
+        of all is predicted.
+    """
+    accuracy = np.empty(len(targets))
+    for index, target in enumerate(targets):
+        columns = [batch.target_positions[:, target] for batch in batches]
+        lengths = [_lengths(batch) for batch in batches]
+        exists = [batch.present[:, target] for batch in batches]
+        positions = torch.cat([values[rows] for values, rows in zip(columns, exists, strict=True)])
+        lengths = torch.cat([values[rows] for values, rows in zip(lengths, exists, strict=True)])
+        classes = torch.cat([values[rows, index] for values, rows in zip(labels, exists, strict=True)]).long()
+        n_fitted = int(exists[0].sum())
+        scores = []
+        for case in ([positions], [lengths], [positions, lengths]):
+            cases = torch.stack(case, 1).unique(dim=0, return_inverse=True)[1]
+            counts = torch.zeros(int(cases.max()) + 1, int(classes.max()) + 1)
+            counts.index_put_((cases[:n_fitted], classes[:n_fitted]), torch.tensor(1.0), accumulate=True)
+            # The most frequent class of all decides where nothing else does
+            shares = counts.sum(0) / (n_fitted + 1)
+            predicted = (counts + shares).argmax(1)
+            scores.append(float((predicted[cases[n_fitted:]] == classes[n_fitted:]).double().mean()))
+        accuracy[index] = max(scores)
+    return accuracy
+
+
+def _lengths(batch: Batch) -> Int[Tensor, " batch"]:
+    """Number of tokens of each example, without padding."""
+    if batch.attention_mask is None:
+        return torch.full((len(batch),), batch.tokens.shape[1])
+    return batch.attention_mask.sum(1)
+
+
 def score_ridge(
     inputs: Sequence[Blocks], labels: Sequence[LabelSet], present: Sequence[Bool[Tensor, "_ target"]], n_classes: int
 ) -> list[Float[np.ndarray, "layer target _"]]:
@@ -122,7 +166,7 @@ def score_ridge(
                 for counts, classifier, truth in zip(n_correct, of_sets, truths, strict=True):
                     counts[index, targets] += classifier.n_correct(layer[targets][:, examples], truth)
     n_scored = present[1].sum(0)[:, None]
-    return [(counts.float() / n_scored).double().numpy() for counts in n_correct]
+    return [(counts.double() / n_scored).numpy() for counts in n_correct]
 
 
 def examples_in_block(exists: Any, rows: slice) -> Any:
@@ -150,7 +194,9 @@ def _logistic_scores(
     inputs: tuple[Tensor, Tensor], labels: tuple[Tensor, Tensor]
 ) -> Float[np.ndarray, "layer target draw"]:
     """Accuracy of every layer, target and draw, from inputs and labels to fit on and to score on."""
-    fit_inputs, test_inputs = (values.numpy() for values in inputs)
+    # Coordinates that do not vary are 0: standardised, their rounding errors would be features
+    varies = varying(inputs[0].mean(2), inputs[0].var(2, correction=0))[:, :, None]
+    fit_inputs, test_inputs = ((values * varies).numpy() for values in inputs)
     fit_labels, test_labels = (values.numpy() for values in labels)
     shape = (*fit_inputs.shape[:2], fit_labels.shape[1])
     fits = []

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.probing.directions import Directions, IsolatedSums
+from interp.probing.directions import Directions, IsolatedSums, span_of_differences
 from interp.probing.ties import isolate
 
 N_FITTING, N = 600, 1000
@@ -141,7 +141,8 @@ def effects_of(isolation, activations):
         rows = slice(start, n if start else n // 3)
         sums.add(rows, activations[None, rows])
     width = activations.shape[1]
-    plain = Directions(means=torch.zeros(1, width), weights=torch.zeros(1, width), centre=torch.zeros(width))
+    zeros = torch.zeros(1, width)
+    plain = Directions(means=zeros, weights=zeros, centre=activations.mean(0))
     return sums.directions(0, plain)
 
 
@@ -189,6 +190,14 @@ def test_examples_of_a_group_without_any_to_fit_on_are_not_edited():
     assert isolation.bases.min() >= 20
     assert len(isolation.group_means) == 2
     assert isolation.group_means.isfinite().all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_rounding_errors_of_equal_activations_are_no_effects(share, generator):
+    colour = draw(2, 1)
+    isolation = isolated(tied_to(colour, share, 2), colour=colour)
+    activations = 1000 + 1e-5 * torch.randn(N_FITTING, 6, generator=generator)
+    assert span_of_differences(effects_of(isolation, activations).means).shape == (6, 0)
 
 
 def test_a_class_without_examples_to_fit_on():
