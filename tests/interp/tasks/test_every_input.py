@@ -100,6 +100,7 @@ def test_too_many_inputs_or_none_defined(task, words):
             list_inputs()
 
 
+@pytest.mark.usefixtures("as_a_user")
 def test_a_number_of_examples_or_all():
     task = TASKS["LEGO"][0]
     batch = sample_split(task, "all", generator=torch.Generator(), split="validation")
