@@ -173,18 +173,18 @@ class AuditResult(Result):
         """Score against the cost of removing the head, and the verdict of each head by layer."""
         from interp.view.verdicts import verdict_chart
 
-        return verdict_chart(self.to_dataframe(), sentences=self.sentences(), counted=self._counted_with_intervals())
+        return verdict_chart(self.to_dataframe(), sentences=self.sentences(), counted=self.counted_with_intervals())
 
     def counted(self) -> str:
-        """Number of sequences behind the verdicts, as text: "128 to 256 sequences", or "all 1,024 inputs, exact"."""
+        """Number of sequences behind the verdicts, as text: "128 to 256", or "all 1,024 inputs, exact"."""
         if self.every_input:
             return all_inputs_text(self.n)
         n = count_range(np.array([head.n for head in self.heads]))
-        return f"{n}{repeats_text(self.n, self.n_distinct, counted=False)} sequences"
+        return n + repeats_text(self.n, self.n_distinct, counted=False)
 
-    def _counted_with_intervals(self) -> str:
-        """The number of sequences, and how intervals are to be read."""
-        return self.counted() if self.every_input else f"{self.counted()}, 95 % intervals"
+    def counted_with_intervals(self) -> str:
+        """The number of sequences, and what intervals are: "128 sequences, 95 % intervals"."""
+        return self.counted() if self.every_input else f"{self.counted()} sequences, 95 % intervals"
 
     def with_other_seeds(self, audits: Sequence["AuditResult"]) -> "AuditResult":
         """This result, with the fraction of other models that have a head like each one of its heads.
@@ -229,8 +229,10 @@ class AuditResult(Result):
         looks = f", {self.n_looks} looks" if self.n_looks > 1 else ""
         accuracies = [f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True)]
         losses = dict.fromkeys(f"{loss:.2f}" for loss in self.threshold)
-        level = f"labels at level {self.alpha:g}" if self.every_input else f"level {self.alpha:g} (Bonferroni{looks})"
-        lines.append(f"{verdicts}; {self.counted()}, {level}")
+        basis = f"{self.counted()} sequences, level {self.alpha:g} (Bonferroni{looks})"
+        if self.every_input:
+            basis = f"{self.counted()}, labels at level {self.alpha:g}"
+        lines.append(f"{verdicts}; {basis}")
         lines.append(
             f"judged by accuracy on {', '.join(accuracies)}; needed means a loss of more than {', '.join(losses)}"
         )

@@ -285,11 +285,11 @@ def audit_section(result: AuditResult) -> Section:
         "partners. Undecided: the intervals do not separate these cases. Needed means that accuracy falls by more than "
         f"{thresholds} when the output of the head is replaced by its mean over other sequences. "
     )
-    counted = result.counted()
+    counted = result.counted_with_intervals()
     if result.every_input:
         text += f"{counted[:1].upper()}{counted[1:]}; labels at level {result.alpha:g}."
     else:
-        text += f"{counted}, 95 % intervals, all verdicts at level {result.alpha:g} (Bonferroni)."
+        text += f"{counted}, all verdicts at level {result.alpha:g} (Bonferroni)."
     if result.warnings:
         text += "\n\n" + " ".join(result.warnings)
     return Section(title="Audit of heads", text=text, chart=result.plot(), table=rows)
