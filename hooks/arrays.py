@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hooks.files import shortened
+
 MOST_NUMBERS = 2**28
 """Largest number of all numbers of a file."""
 
@@ -21,7 +23,7 @@ def read_headers(path: Path) -> dict[str, Header]:
     """Shape and type of every array of an npz file; no array is read.
 
     Raises:
-        ValueError: a damaged archive, an array of objects, or more than 2^28 numbers in all.
+        ValueError: a damaged archive, an array of objects, two arrays of one name, or more than 2^28 numbers in all.
     """
     headers: dict[str, Header] = {}
     with _archive_errors(), zipfile.ZipFile(path) as archive:
@@ -32,6 +34,8 @@ def read_headers(path: Path) -> dict[str, Header]:
                 read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[major]
                 shape, _, dtype = read_header(file)
             name = entry.removesuffix(".npy")
+            if name in headers:
+                raise ValueError(f"it has the array {shortened(name)!r} twice.")
             if dtype.hasobject:
                 raise ValueError(f"{name} holds objects; only numbers are read.")
             headers[name] = (shape, dtype)

@@ -14,7 +14,7 @@ from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
 from hooks.checks import check_number, checks_types
-from hooks.model.layers import HookPoint
+from hooks.model.layers import HookPoint, check_mask, check_not_compiled
 
 
 @checks_types
@@ -127,11 +127,13 @@ class TorchModule(HookedRootModule):
 
     def forward(self, tokens: Int[Tensor, "batch pos"], **inputs: Any) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits of the module, with hook points on the way."""
+        check_mask(inputs.get("attention_mask"))
         with self._attached():
             return self.module(tokens, **inputs)
 
     @contextmanager
     def _attached(self) -> Iterator[None]:
+        check_not_compiled(self.module, *self._layers[0])
         # torch's fused layers would skip their attention module
         fused_before = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)

@@ -30,8 +30,41 @@ ONLY = {
     "attn_scores_soft_cap": (-1.0, 0.0, None),
     "output_logits_soft_cap": (-1.0, 0.0, None),
     "num_experts": (None,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "use_qk_norm": (False,),
+    "uses_rms_norm": (False,),
+    "rmsnorm_uses_offset": (False,),
+    "rotary_dim": (None,),
+    "use_NTK_by_parts_rope": (False,),
+    "relative_attention_max_distance": (None,),
+    "relative_attention_num_buckets": (None,),
+    "attn_types": (None,),
+    "window_size": (None,),
+    "decoder_start_token_id": (None,),
+    "load_in_4bit": (False,),
 }
 """Settings that change the function, with the values that have a counterpart; a missing one has the first."""
+READ = {
+    *SIZES,
+    *("normalization_type", "attn_only", "act_fn", "attention_dir", "d_head", "d_mlp", "d_vocab_out", "eps"),
+    *("use_attn_scale", "attn_scale"),
+}
+"""Settings that become fields of a `TransformerConfig`."""
+WITHOUT_EFFECT = {
+    # where the weights are from, and how they were initialised
+    *("model_name", "original_architecture", "from_checkpoint", "checkpoint_index", "checkpoint_label_type"),
+    *("checkpoint_value", "init_mode", "initializer_range", "init_weights", "seed", "n_params", "tie_word_embeddings"),
+    *("layer_norm_folding", "trust_remote_code", "dtype", "device", "n_devices"),
+    # which hook points there are
+    *("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "use_attn_in", "use_hook_tokens"),
+    # tokens
+    *("tokenizer_name", "default_prepend_bos", "tokenizer_prepends_bos"),
+    # details of what `ONLY` excludes
+    *("rotary_base", "rotary_base_local", "rotary_adjacent_pairs", "experts_per_token", "norm_topk_prob"),
+    *("NTK_by_parts_low_freq_factor", "NTK_by_parts_high_freq_factor", "NTK_by_parts_factor", "NTK_original_ctx_len"),
+    *("ungroup_grouped_query_attention",),
+}
+"""Settings with any value, which change no logit."""
 FULL_NAMES = {"W_E": "embed.W_E", "W_pos": "pos_embed.W_pos", "W_U": "unembed.W_U", "b_U": "unembed.b_U"}
 BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 
@@ -58,7 +91,8 @@ def from_transformer_lens(weights: Mapping[str, Any], config: Any) -> Transforme
             `normalization_type` (`LN`, `LNPre` or None), `eps`, `attention_dir`, `attn_scale`, `use_attn_scale`.
 
     Raises:
-        ValueError: a setting or weight without a counterpart, one that is missing, has another shape, or is not finite.
+        ValueError: a setting or weight that is unknown or without a counterpart, or one that is missing, has another
+            shape, or is not finite.
 
     Source: HookedTransformer of TransformerLens 2. Logits agree within rounding.
     """
@@ -100,6 +134,12 @@ def _copy_weight(name: str, tensor: Tensor, view: Tensor) -> None:
 
 
 def _converted_config(settings: Mapping[str, Any]) -> TransformerConfig:
+    # A setting that nobody knows could change the function
+    if unknown := sorted(map(str, set(settings) - READ - WITHOUT_EFFECT - set(ONLY))):
+        raise ValueError(
+            f"config has {shortened(unknown[0])!r}, which is no known setting of a HookedTransformer; remove it if it "
+            f"changes no logit."
+        )
     # Settings that change the function
     for name, allowed in ONLY.items():
         if settings.get(name, allowed[0]) not in allowed:

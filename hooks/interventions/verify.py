@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.checks import checks_types
-from hooks.model.layers import HookPoint, hook_tables
+from hooks.model.layers import HookPoint, check_not_compiled, hook_tables
 from hooks.model.transformer import TransformerStack
 
 
@@ -70,10 +70,11 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
         seed: Seed of the random weights, tokens and edits.
 
     Raises:
-        ValueError: another model than a `hooks.Transformer`.
+        ValueError: another model than a `hooks.Transformer`, or one with a compiled part.
     """
     if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; verify checks the hook points of a hooks.Transformer.")
+    check_not_compiled(*model.modules())
     # Tokens that the model can read
     generator = torch.Generator().manual_seed(seed)
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(model.W_E.device)

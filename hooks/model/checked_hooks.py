@@ -11,7 +11,7 @@ from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.model.hook_names import SETTERS
-from hooks.model.layers import HookPoint
+from hooks.model.layers import HookPoint, check_not_compiled
 from hooks.model.locks import ModelLock, one_thread
 
 Name = str | Callable[[str], bool]
@@ -45,9 +45,11 @@ class CheckedHooks(HookedRootModule):
         """TransformerLens's `hooks`; no other thread runs the model within the block.
 
         Raises:
-            ValueError: an unknown hook name (with the nearest ones), or an edit this model would ignore.
+            ValueError: an unknown hook name (with the nearest ones), an edit this model would ignore, or a part that is
+                compiled.
             RuntimeError: another thread has used the model for ten minutes.
         """
+        check_not_compiled(*self.modules())
         fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
         for name, hook in fwd_hooks + bwd_hooks:
             self._check_hook(name, hook)
@@ -56,6 +58,7 @@ class CheckedHooks(HookedRootModule):
 
     def add_hook(self, name: Name, hook: Callable, *args: Any, **kwargs: Any) -> None:
         """TransformerLens's `add_hook`, with the checks of `hooks`."""
+        check_not_compiled(*self.modules())
         self._check_hook(name, hook)
         super().add_hook(name, hook, *args, **kwargs)
 
@@ -66,8 +69,9 @@ class CheckedHooks(HookedRootModule):
         """Logits and an `ActivationCache` of the hook points selected by `names_filter`.
 
         Raises:
-            ValueError: an unknown name, or a condition that no name meets.
+            ValueError: an unknown name, a condition that no name meets, or a compiled part.
         """
+        check_not_compiled(*self.modules())
         filters = names_filter if isinstance(names_filter, list | tuple) else [names_filter]
         for name in filters:
             if name is not None:

@@ -35,7 +35,12 @@ def save_checkpoint(model: Model, path: str | Path) -> None:
     Args:
         model: The model.
         path: The file, which is replaced if it exists.
+
+    Raises:
+        ValueError: weights that `load_checkpoint` could not read again: those of a compiled, pruned or parametrised
+            model, or tensors that its config does not make.
     """
+    _check_can_be_read(model)
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
     write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
 
@@ -79,6 +84,24 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfin
     model = make_model(stored).to(dtype=dtype)
     model.load_state_dict(tensors)
     return model.eval()
+
+
+def _check_can_be_read(model: Model) -> None:
+    """Check that a model's weights are those that its config makes.
+
+    Raises:
+        ValueError: names or shapes of the weights that differ; names the first.
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    with torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in make_model(model.cfg).state_dict().items()}
+    for name in {**expected, **shapes}:
+        if expected.get(name) != shapes.get(name):
+            raise ValueError(
+                f"model has other weights than its config makes, so the file could not be loaded: {shortened(name)} is "
+                f"{_shape(shapes.get(name))}, not {_shape(expected.get(name))}. If it is compiled, pruned or "
+                f"parametrised, save the plain model (prune.remove, remove_parametrizations)."
+            )
 
 
 def check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:

@@ -23,13 +23,38 @@ class Module(nn.Module):
 
 
 class HookPoint(hook_points.HookPoint):
-    """TransformerLens's hook point, skipped in one step while no hook is attached."""
+    """TransformerLens's hook point, skipped in one step while no hook is attached.
+
+    Hooks get a copy of the activation. The same tensor may have been stored by a hook before, as `resid_post` of the
+    layer below, and an edit in place changes only what comes after it.
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self.run_hooks(x.clone())
         # has_hooks(self), without the cost of a call
-        if self._forward_hooks or self._backward_hooks or self._forward_pre_hooks or self._backward_pre_hooks:
+        if self._backward_hooks or self._backward_pre_hooks:
             return super().__call__(x)
         return x
+
+    def run_hooks(self, x: Tensor) -> Tensor:
+        """The activation after the hooks, which may edit it in place."""
+        return super().__call__(x)
+
+
+def check_not_compiled(*modules: nn.Module) -> None:
+    """Check that modules are not compiled: what is compiled runs without the hooks that are attached to it.
+
+    Raises:
+        ValueError: a compiled module.
+    """
+    for module in modules:
+        # What torch.compile returns has the module as _orig_mod; its class is not imported here, which takes seconds
+        if module._compiled_call_impl is not None or "_orig_mod" in module._modules:
+            raise ValueError(
+                f"the {type(module).__name__} is compiled, and would run without hooks. Use the model as it was before "
+                f"compile(): a copy, its weights in a new one, or _orig_mod of what torch.compile returned."
+            )
 
 
 def hook_tables(module: nn.Module) -> tuple[dict[int, Any], ...]:
@@ -239,14 +264,35 @@ def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) 
 
 
 def check_tokens(tokens: Tensor, attention_mask: Tensor | None, *, n_ctx: int | None = None) -> None:
-    """Check the shapes of token ids and their mask.
+    """Check token ids and their mask.
 
     Raises:
-        ValueError: no batch axis, more than `n_ctx` positions, or a mask of another shape.
+        ValueError: ids that are not integers, no batch axis, more than `n_ctx` positions, or a mask of another shape or
+            with other values than 0 and 1.
     """
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise ValueError(f"tokens is {tokens.dtype}; it must hold integer ids, as tokens.long() does.")
     if tokens.ndim != 2:
         raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
     if n_ctx is not None and tokens.shape[1] > n_ctx:
         raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {n_ctx}.")
     if attention_mask is not None and attention_mask.shape != tokens.shape:
         raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; tokens is {tuple(tokens.shape)}.")
+    check_mask(attention_mask)
+
+
+def check_mask(attention_mask: Any) -> None:
+    """Check that a mask says which tokens are real, and is not one that is added to scores.
+
+    Raises:
+        ValueError: values other than 0 and 1.
+    """
+    if not isinstance(attention_mask, Tensor) or attention_mask.dtype == torch.bool:
+        return
+    is_other = (attention_mask != 0) & (attention_mask != 1)
+    if is_other.any():
+        value = attention_mask[is_other][0].item()
+        raise ValueError(
+            f"attention_mask has {value:g}; it must be True or 1 for real tokens and False or 0 for padding. Of a mask "
+            f"that is added to scores, pass mask == 0."
+        )

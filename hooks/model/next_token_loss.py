@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks.model.layers import check_mask
+
 ReturnType = Literal["logits", "loss", "both"]
 """`both` is the pair (logits, loss)."""
 
@@ -36,6 +38,7 @@ def next_token_loss(
     losses = F.cross_entropy(logits[:, :-1].mT, tokens[:, 1:], reduction="none")
     if attention_mask is None:
         return losses if per_token else losses.mean()
+    check_mask(attention_mask)
     real = attention_mask.bool()
     targets = real[:, 1:] & real[:, :-1]
     losses = torch.where(targets, losses, 0.0)

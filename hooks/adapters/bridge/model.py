@@ -316,10 +316,11 @@ def _bridge_hook(model: Any, name: str, point: HookPoint | None, value: Tensor |
         # Hooks see keys and values once for each query head
         shared = model.cfg.n_heads // activation.shape[2] if name.endswith(("hook_k", "hook_v")) else 1
         per_head = activation.repeat_interleave(shared, 2) if shared > 1 else activation
-        # Run the hooks; if none edits, the bridge goes on with its own tensor
-        before = per_head.clone() if per_head.is_inference() else per_head._version
-        edited = point(per_head)
-        if edited is per_head and _is_unchanged(per_head, before):
+        # Run the hooks on a copy; if none edits, the bridge goes on with its own tensor
+        copy = per_head.clone()
+        before = per_head if copy.is_inference() else copy._version
+        edited = point.run_hooks(copy)
+        if edited is copy and _is_unchanged(copy, before):
             return activation if value is not None else None
         if not model.capabilities.cell(name, "edit").ok:
             raise ValueError(refusal(name, "edit", model.capabilities))

@@ -54,6 +54,7 @@ def weight_files(path: Path) -> list[str]:
                 raise FileNotFoundError(
                     f"the weights in {path} are not complete: the index names {name}, which is missing."
                 )
+        _check_tensors_of_shards(path)
         return [INDEX, *names]
     pickled = sorted(file.name for pattern in PICKLED for file in path.glob(pattern))
     if pickled:
@@ -81,6 +82,24 @@ def shards(index: Path) -> list[str]:
                 f"same folder are read."
             )
     return sorted(set(listed.values()))
+
+
+def _check_tensors_of_shards(path: Path) -> None:
+    """Check that each shard holds the tensors which the index assigns to it, and no other.
+
+    Raises:
+        ValueError: a tensor that is in another shard, or in several; or a shard that cannot be read.
+    """
+    assigned: dict[str, str] = read_json(path / INDEX, "an index of safetensors files")["weight_map"]
+    for shard in sorted(set(assigned.values())):
+        expected = {tensor for tensor, name in assigned.items() if name == shard}
+        stored = set(_stored_shapes(path / shard))
+        if different := sorted(expected ^ stored):
+            fault = "does not have" if different[0] in expected else "has"
+            raise ValueError(
+                f"{path / shard} {fault} the tensor {shortened(different[0])!r}, which {INDEX} assigns to "
+                f"{shortened(assigned.get(different[0], 'no file'))}."
+            )
 
 
 def check_links(path: Path, names: Iterable[str]) -> None:
@@ -112,7 +131,7 @@ def check_stored_sizes(path: Path, config: Any, family: str) -> None:
     """
     # Only the headers of the files are read
     files = [path / name for name in weight_files(path) if name.endswith(".safetensors")]
-    shapes = [shape for file in files for shape in _shapes(file)]
+    shapes = [shape for file in files for shape in _stored_shapes(file).values()]
     longest = max((size for shape in shapes for size in shape), default=0)
     # A layer has at least one tensor, unless all layers share theirs
     axes = _AXES["gpt2" if family == "gpt2" else "bert"]
@@ -127,10 +146,11 @@ def check_stored_sizes(path: Path, config: Any, family: str) -> None:
             )
 
 
-def _shapes(file: Path) -> list[list[int]]:
+def _stored_shapes(file: Path) -> dict[str, list[int]]:
+    """Shapes of the tensors of a safetensors file by name, from its header."""
     try:
         with safe_open(file, framework="pt") as stored:
-            return [stored.get_slice(name).get_shape() for name in stored.keys()]  # noqa: SIM118
+            return {name: stored.get_slice(name).get_shape() for name in stored.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
             f"the weights in {file.parent} cannot be read ({file.name}: {shortened(str(error))}). Is a file cut short?"

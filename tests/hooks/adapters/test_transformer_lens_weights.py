@@ -8,6 +8,7 @@ import torch
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 from hooks import Transformer, TransformerConfig, from_transformer_lens
+from hooks.adapters import transformer_lens
 
 SIZES = {"d_model": 12, "d_head": 5, "n_heads": 3, "n_layers": 2, "n_ctx": 10, "d_vocab": 11, "d_mlp": 20}
 THEIRS = {**SIZES, "act_fn": "gelu", "normalization_type": "LN", "attention_dir": "causal"}
@@ -159,3 +160,41 @@ def test_what_does_not_fit_is_refused(weights, change, words):
     given = weights if len(weights) > 1 else random_weights(THEIRS) | weights
     with pytest.raises(ValueError, match=words):
         from_transformer_lens(given, {**THEIRS, **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scale_attn_by_inverse_layer_idx", True),
+        ("use_qk_norm", True),
+        ("uses_rms_norm", True),
+        ("rotary_dim", 4),
+        ("use_NTK_by_parts_rope", True),
+        ("relative_attention_num_buckets", 32),
+        ("window_size", 3),
+        ("whatever", 3),
+        ("scale_by_layer", False),
+    ],
+)
+def test_settings_that_nobody_reads_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"config has '?{name}"):
+        from_transformer_lens(random_weights(THEIRS), {**THEIRS, name: value})
+
+
+def test_settings_that_change_no_logit_are_known():
+    harmless = {"model_name": "mine", "seed": 3, "device": "cpu", "use_attn_result": True, "rotary_base": 10000}
+    harmless |= {"scale_attn_by_inverse_layer_idx": False, "use_qk_norm": False, "init_mode": "gpt2", "n_params": 9}
+    model = from_transformer_lens(random_weights(THEIRS), {**THEIRS, **harmless})
+    plain = from_transformer_lens(random_weights(THEIRS), THEIRS)
+    tokens = torch.arange(8)[None]
+    assert torch.equal(model(tokens), plain(tokens))
+
+
+def test_every_setting_of_a_bridge_config_is_known():
+    """TransformerLens's own config, field by field: each is read, has no effect, or is refused by its name."""
+    config = TransformerBridgeConfig(**{**SIZES, "act_fn": "gelu", "architecture": "GPT2LMHeadModel"})
+    known = transformer_lens.READ | transformer_lens.WITHOUT_EFFECT | set(transformer_lens.ONLY)
+    for name, value in vars(config).items():
+        if name not in known:
+            with pytest.raises(ValueError, match=f"config has '{name}'"):
+                from_transformer_lens(random_weights(THEIRS), {**THEIRS, name: value})

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch.nn.utils import parametrize, prune
 
 from hooks import HeadPattern, load_checkpoint, save_checkpoint
 from hooks.files import write_bytes, write_json, write_text
@@ -39,6 +40,42 @@ def test_round_trip_is_bit_equal(make, tokens, path, variant, dtype):
     for name, weight in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], weight), name
     assert torch.equal(loaded(tokens), model(tokens))
+
+
+def pruned(model):
+    prune.l1_unstructured(model.weights[0].attention.q, "weight", 0.3)
+
+
+def parametrised(model):
+    parametrize.register_parametrization(model.weights[0].attention.k, "weight", torch.nn.Identity())
+
+
+def with_a_buffer(model):
+    model.register_buffer("mean", torch.zeros(3))
+
+
+def with_a_compiled_block(model):
+    model.weights[0] = torch.compile(model.weights[0], backend="eager")
+
+
+def widened(model):
+    model.unembed.weight = torch.nn.Parameter(torch.zeros(99, model.cfg.d_model))
+
+
+@pytest.mark.parametrize("change", [pruned, parametrised, with_a_buffer, with_a_compiled_block, widened])
+def test_what_could_not_be_loaded_is_not_saved(make, path, change):
+    model = make()
+    change(model)
+    with pytest.raises(ValueError, match="model has other weights than its config makes, so the file could not be"):
+        save_checkpoint(model, path)
+    assert not path.exists()
+
+
+def test_saving_leaves_the_random_state_of_torch(make, path):
+    model = make()
+    before = torch.get_rng_state()
+    save_checkpoint(model, path)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_tied_weights_are_stored_once(make, path):

@@ -33,6 +33,38 @@ def test_bidirectional_model_sees_every_token(make, tokens, position):
     assert (change > 1e-4).all()
 
 
+@pytest.mark.parametrize(
+    "mask",
+    [
+        (1 - torch.ones(1, 8)) * -1e9 - 1,
+        torch.tensor([[0.0, 0, 0, 0, 0, 0, -torch.inf, -torch.inf]]),
+        torch.tensor([[2, 1, 1, 1, 1, 1, 0, 0]]),
+        torch.full((1, 8), 0.5),
+        torch.full((1, 8), torch.nan),
+    ],
+    ids=["additive", "minus infinity", "counts", "a half", "NaN"],
+)
+def test_masks_of_other_values_are_refused(make, tokens, mask):
+    mask = mask.expand(len(tokens), -1)
+    for call in (lambda model: model(tokens, mask), lambda model: model.run_with_cache(tokens, attention_mask=mask)):
+        with pytest.raises(ValueError, match=r"attention_mask has .*; it must be True or 1 for real tokens"):
+            call(make())
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.long, torch.float32])
+def test_masks_of_zeros_and_ones_are_the_same_in_all_types(make, tokens, dtype):
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[0, 6:] = False
+    model = make()
+    assert torch.equal(model(tokens, mask.to(dtype)), model(tokens, mask))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool])
+def test_ids_that_are_not_integers_are_refused(make, tokens, dtype):
+    with pytest.raises(ValueError, match=r"tokens is torch\.\w+; it must hold integer ids"):
+        make()(tokens.to(dtype))
+
+
 def test_causal_query_sees_itself_and_everything_before(make, tokens):
     _, cache = make(attention="causal").run_with_cache(tokens)
     assert torch.equal(cache["pattern", 0][0, 0] > 0, torch.ones(8, 8).tril().bool())

@@ -240,3 +240,49 @@ def test_ablation_says_where_a_hook_cannot_be():
         with pytest.raises(ValueError, match=r"to the attention of layer 0.*attach it to blocks.0.attn.hook_z"):
             AblationEngine(model, tokens)
         handle.remove()
+
+
+def compile_in_place(model):
+    model.compile(backend="eager")
+
+
+def compile_a_block(model):
+    model.weights[1].compile(backend="eager")
+
+
+def replace_an_mlp(model):
+    model.weights[0].mlp = torch.compile(model.weights[0].mlp, backend="eager")
+
+
+@pytest.mark.parametrize("compile_part", [compile_in_place, compile_a_block, replace_an_mlp])
+def test_hooks_of_compiled_models_are_refused(make, tokens, compile_part):
+    model = make()
+    compile_part(model)
+    name = "blocks.1.hook_resid_pre"
+    calls = [
+        lambda: model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook: value * 2)]),
+        lambda: model.run_with_cache(tokens),
+        lambda: model.add_hook(name, lambda value, hook: value * 2),
+        lambda: verify(model),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="is compiled, and would run without hooks"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["blocks.1.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_attn_out"])
+@pytest.mark.parametrize("returns", [True, False])
+def test_an_edit_in_place_changes_only_what_comes_after(make, tokens, name, returns):
+    model = make()
+    _, clean = model.run_with_cache(tokens)
+
+    def edit(value, hook):
+        value[:, 2] += 1
+        return value if returns else None
+
+    with model.hooks([(name, edit)]):
+        logits, cache = model.run_with_cache(tokens)
+    names = list(cache)
+    for earlier in names[: names.index(name)]:
+        assert torch.equal(cache[earlier], clean[earlier]), earlier
+    assert not torch.equal(logits, model(tokens))

@@ -232,6 +232,27 @@ def test_a_shard_is_missing(written):
         from_huggingface(path)
 
 
+def with_a_tensor_of_another_shard(path, first, second):
+    name = next(iter(second))
+    save_file({**first, name: torch.zeros_like(second[name])}, path)
+
+
+def with_a_tensor_of_no_shard(path, first, second):
+    save_file({**first, "more": torch.zeros(2)}, path)
+
+
+def without_a_tensor(path, first, second):
+    save_file(dict(list(first.items())[1:]), path)
+
+
+@pytest.mark.parametrize("change", [with_a_tensor_of_another_shard, with_a_tensor_of_no_shard, without_a_tensor])
+def test_shards_have_what_the_index_says(written, change):
+    shards = sorted(written(max_shard_size="4KB").glob("model-*.safetensors"))
+    change(shards[0], load_file(shards[0]), load_file(shards[1]))
+    with pytest.raises(ValueError, match=r"model-00001.*(has|does not have) the tensor .*index.json assigns to"):
+        from_huggingface(shards[0].parent)
+
+
 def test_a_single_file(written):
     path = written()
     with pytest.raises(ValueError, match=r"model.safetensors is a single file; pass the folder that holds it"):
