@@ -19,7 +19,7 @@ from interp.algorithms.result import (
     FindingStatus,
     VariableFinding,
 )
-from interp.algorithms.search import CHANGED, Located, Stage, forced_accuracies
+from interp.algorithms.search import CHANGED, Located, Stage, forced_accuracies, input_accuracies
 from interp.core.interchange import Site, sites_of
 from interp.core.intervals import Interval
 
@@ -47,9 +47,11 @@ def finding_of(
     placebo = experiment.placebo_answers(hypothesis, spot, scoring)
     clean = experiment.setup.computations[algorithm][0].answers[scoring].expand_as(placebo.answers)
     invariance = share_of(placebo.answers == clean, placebo.counted, clean, exact=experiment.pairs.exact)
-    # The same with the input at this place.
+    # The same with the input, at this place as the variable is interchanged there, or whole at any place.
     at_input = Spot("means" if spot.search == "means" else "whole", Site("resid", 0), spot.place)
     input_answers = experiment.answers(hypothesis, at_input, scoring)
+    input_accuracy = float(_agreement(experiment, hypothesis, input_answers, judged.changed))
+    input_accuracy = max(input_accuracy, *input_accuracies(experiment, hypothesis, scoring))
     directions = judged.answers[:, scoring][judged.changed[:, scoring]].unique()
     one_way = len(directions) == 1 and not (invariance.n or placebo.n_same)
     status, why = finding_status(accuracy, stability, invariance, one_way=one_way)
@@ -63,7 +65,7 @@ def finding_of(
         invariance=invariance,
         forced=float(forced_accuracies(experiment, hypothesis)[spot.place]),
         shared=_shared(experiment, hypothesis),
-        at_input=float(_agreement(experiment, hypothesis, input_answers, judged.changed)),
+        at_input=input_accuracy,
         random=_random(experiment, hypothesis, located, spot, stage),
         status=status,
         why=why,

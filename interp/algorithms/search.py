@@ -44,7 +44,7 @@ class Located:
     score: float = -1.0
     """The lowest of three shares there: answers that must change, that must stay, and that stay with a placebo."""
     at_input: float = 0.0
-    """Accuracy of an interchange of the input at this place; 0 if the variable is an input."""
+    """Accuracy of an interchange of the input at this place; 0 if no site could tell more than the input."""
     searched: tuple[tuple[Stage, Accuracies], ...] = ()
     """Accuracies of each stage that was searched for it."""
 
@@ -220,15 +220,29 @@ def _best_spot(experiment: Experiment, hypothesis: Hypothesis, stage: Stage, acc
 def _accuracy_at_input(
     experiment: Experiment, hypothesis: Hypothesis, stage: Stage, accuracies: Accuracies
 ) -> Float[np.ndarray, " place"]:
-    """Accuracy of an interchange of the input at each place, on the pairs that select; 0 for an input."""
+    """Accuracy of an interchange of the input at each place, on the pairs that select.
+
+    It is 0 for an input, and for a variable of which a single place of the input is enough: no site tells more.
+    """
     n_places = accuracies.shape[1]
-    if hypothesis.judged.variable.is_input:
+    of_input = input_accuracies(experiment, hypothesis, experiment.pairs.selecting)
+    if hypothesis.judged.variable.is_input or of_input.max() >= BAR:
         return np.zeros(n_places)
     embedding = Site("resid", 0)
     if embedding in stage.sites:
         return np.nan_to_num(accuracies[stage.sites.index(embedding), :, CHANGED])
-    spots = [Spot("whole", embedding, place) for place in range(n_places)]
-    return np.nan_to_num([_accuracy(experiment, hypothesis, spot)[CHANGED] for spot in spots])
+    return of_input
+
+
+def input_accuracies(experiment: Experiment, hypothesis: Hypothesis, pairs: slice) -> Float[np.ndarray, " place"]:
+    """Accuracy of a whole interchange of the input at each place."""
+    n_places = 1 if hypothesis.per_position else len(experiment.places)
+    predicted, changed = hypothesis.judged.answers[:, pairs], hypothesis.judged.changed[:, pairs]
+    accuracies = []
+    for place in range(n_places):
+        answers = experiment.answers(hypothesis, Spot("whole", Site("resid", 0), place), pairs)
+        accuracies.append(share_value(answers == predicted, changed, predicted))
+    return np.nan_to_num(accuracies)
 
 
 def _placebo_share(experiment: Experiment, hypothesis: Hypothesis, spot: Spot) -> float:

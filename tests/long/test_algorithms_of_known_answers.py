@@ -31,7 +31,7 @@ COPY = Template(templates=("abc -> b", "abb -> b", "aba -> b"))
 SAME = Template(templates=("aba -> +1", "abb -> -1", "abc -> 0"))
 READY_MADE = (
     "chain_loop", "sign_count", "nearest_clause", "bracket_stack", "depth_counter", "equality", "first_symbol",
-    "majority",
+    "majority_symbol",
 )  # fmt: skip
 
 
@@ -68,6 +68,10 @@ def test_the_algorithm_is_implemented_and_no_rival_does_better_than_it_must(name
     """The planted values are exact: each interchange gives the algorithm's answer."""
     model, task = model_and_task(name, seed)
     result = implements(model, task, name, n=512, seed=seed)
+    if name.startswith("loop Z2") and task.n_vars == 2:  # counting the signs of a chain of two is the loop
+        assert result.verdict == "undecided"
+        assert "every variable of chain loop and sign count is found" in result.reason
+        return
     assert result.verdict == "implements", result.reason
     for finding in result.findings:
         if finding.status == "not tested":
