@@ -16,18 +16,17 @@ from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import repeats_text
+from interp.core.inputs import all_inputs_text, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
-from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
-from interp.probing.probe import ProbeResult, omitted_text, probe
+from interp.probing.probe import ProbeResult, examples_of_probes, omitted_text, probe
 from interp.probing.ties import Isolation, isolate_targets
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
 if TYPE_CHECKING:
     import altair as alt
@@ -72,9 +71,9 @@ class ProbeAudit(Result):
     """p values (Holm) for readable, not readable, used, unused; the last is of the examples that could be edited only
     where too many have no partner that agrees in the labels that are held fixed."""
     alpha: float
-    """Level of all verdicts together."""
+    """Level of all verdicts together; without effect if every input was counted."""
     n: int
-    """Held-out examples sampled."""
+    """Held-out examples sampled, or all that there are."""
     n_fitted: Int[np.ndarray, " target"]
     """Examples that probes and class means were fitted on: those that have the target."""
     n_scored: Int[np.ndarray, " target"]
@@ -117,7 +116,8 @@ class ProbeAudit(Result):
         """Heatmaps of probe accuracy, the best control, and answers changed by interchange and by erasure."""
         from interp.view.charts import heatmaps
 
-        n, width = count_range(self.n_scored), self.accuracy.half_width
+        n = count_range(self.n_scored)
+        within = "exact" if self.accuracy.exact else f"accuracy within ±{self.accuracy.half_width:.3f}"
         panels = {"read (accuracy)": self.accuracy.value, "best control": self.baseline}
         panels |= {"changed by interchange": self.interchange.value, "changed by erasure": self.erasure.value}
         return heatmaps(
@@ -125,7 +125,7 @@ class ProbeAudit(Result):
             x=self.targets,
             x_title="target",
             y_title="layer",
-            title=f"{self.label}: read and used, n = {n} per cell (accuracy within ±{width:.3f})",
+            title=f"{self.label}: read and used, n = {n} per cell ({within})",
             value="share",
         )
 
@@ -137,8 +137,11 @@ class ProbeAudit(Result):
             lines.append(f"{layer:>5}  " + "  ".join(f"{verdict:>{width}}" for verdict in row))
         counts = Counter(verdict for row in self.verdict for verdict in row)
         summary = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
-        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n, counted=False)
-        foot = f"{self.label}: {summary}; {n} examples, level {self.alpha:g} (Holm)"
+        if self.accuracy.exact:
+            foot = f"{self.label}: {summary}; {all_inputs_text(self.n)}"
+        else:
+            n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n, counted=False)
+            foot = f"{self.label}: {summary}; {n} examples, level {self.alpha:g} (Holm)"
         foot += _labels_text("held fixed", self.held) + _labels_text("cannot be told apart from", self.confounders)
         return "\n".join([*lines, foot + omitted_text(self.omitted)])
 
@@ -159,8 +162,8 @@ def audit_probe(
     task: Task,
     *,
     label: str | None = None,
-    n_train: int = 1000,
-    n_test: int = 512,
+    n_train: int | EveryInput = 1000,
+    n_test: int | EveryInput = 512,
     alpha: float = 0.01,
     seed: int = 0,
 ) -> ProbeAudit:
@@ -171,7 +174,8 @@ def audit_probe(
     difference between that control and 1; never where all activations are equal. Used: setting the component
     along the class means to that of an example with another label, or to its mean over all examples, changes an answer
     in more than a fifth of the examples beyond those changed by a placebo, which moves the activation by the same
-    distance in a random direction.
+    distance in a random direction. Unused: neither edit changes an answer in more than a fifth of the examples. Where
+    the placebo changes as much as the edit, neither is shown.
 
     Other labels of the task that this one is tied to at a target are held fixed: effects of the classes are fitted
     within groups of examples that agree in them, and an example takes its value from one of its group. Where too few
@@ -182,10 +186,15 @@ def audit_probe(
         model: Model to audit. It is not changed.
         task: Source of examples and labels.
         label: One of `task.probe_labels`; default: the first.
-        n_train: Number of examples that probes and class means are fitted on.
-        n_test: Number of held-out examples.
+        n_train: Number of examples that probes and class means are fitted on; "all": every input of the validation
+            split once.
+        n_test: Number of held-out examples. "all": every input of the test split once, for tasks that list them
+            (`Task.every_input`). Accuracies and effects are then exact, and p values are 0 or 1; each input takes its
+            value from several others, in a fixed order. A cell is undecided only where a placebo changes as much as an
+            edit.
         alpha: Level of all verdicts together (Holm).
-        seed: Determines examples, controls and placebo directions.
+        seed: Determines examples, controls and placebo directions. With n_test="all", controls and placebos are the
+            same for every seed; with n_train="all" too, the seed has no effect.
 
     Raises:
         ValueError: whatever `probe` rejects, too few test examples, or a task that does not fit the model.
@@ -199,7 +208,8 @@ def audit_probe(
         ('not readable', 'undecided')
     """
     model = prepare_model(model, "audit_probe", task)
-    if n_test < 32:
+    check_sample_size("n_test", n_test, low=1)
+    if n_test != ALL and n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
     check_level(alpha)
     with Count("auditing probes", 2) as count:
@@ -211,12 +221,19 @@ def audit_probe(
 
 
 def _audited(
-    model: Net, task: Task, probes: ProbeResult, *, n_train: int, n_test: int, alpha: float, seed: int
+    model: Net,
+    task: Task,
+    probes: ProbeResult,
+    *,
+    n_train: int | EveryInput,
+    n_test: int | EveryInput,
+    alpha: float,
+    seed: int,
 ) -> ProbeAudit:
     """The audit of probes that were fitted on the same examples."""
     columns = [task.targets.index(name) for name in probes.targets]
-    fitting = sample_split(task, n_train, generator=derived_generator(seed, "probe fit"), split="validation")
-    testing = sample_split(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
+    fitting, testing = examples_of_probes(task, n_train, n_test, seed=seed)
+    every_input = n_test == ALL
     fit_labels = task.probe_labels(fitting)[probes.label][:, columns]
     test_labels = task.probe_labels(testing)[probes.label][:, columns]
     # How the label is told apart from the others, so that every cell could still be decided if all were
@@ -232,6 +249,7 @@ def _audited(
         n_classes=n_classes,
         n_needed=n_needed,
         most_uncovered=SHARE_THAT_COUNTS,
+        n_partners=number_of_pairings(len(testing)) if every_input else None,
     )
     sums = DirectionSums(fit_labels, fit_present, n_classes, isolations)
     for rows, streams in residual_blocks(model, fitting, columns):
@@ -243,7 +261,7 @@ def _audited(
     )
     n_correct = np.rint(probes.accuracy.value * probes.n_scored)
     bar = baseline + SHARE_THAT_COUNTS * (1 - baseline)
-    p_readable, p_not_readable = readable_p_values(n_correct, bar, probes.n_scored)
+    p_readable, p_not_readable = readable_p_values(n_correct, bar, probes.n_scored, every_input=every_input)
     for cell, cell_directions in directions_by_index.items():
         if not cell_directions.varies:
             p_readable[cell], p_not_readable[cell] = 1.0, 0.0
@@ -253,14 +271,17 @@ def _audited(
     for (layer, index), cell_directions in directions_by_index.items():
         if may_be_used[layer, index] and _is_testable(isolations.get(index), cell_directions):
             directions[layer, columns[index]] = cell_directions
-    pairs = _pairs(testing, columns, isolations)
-    changes = _changes(model, task, testing, test_labels, pairs, directions, columns, seed=seed)
+    pairs = _pairs(testing, columns, isolations, every_input=every_input)
+    placebo_seed = 0 if every_input else seed
+    changes = _changes(model, task, testing, test_labels, pairs, directions, columns, seed=placebo_seed)
     # p values of all hypotheses, corrected together
-    n_edited = np.array([len(pairs[target].bases) for target in columns])
+    n_edited = np.array([len(pairs[target].bases.unique()) for target in columns])
     uncovered = np.zeros(len(columns))
     for index, isolation in isolations.items():
         uncovered[index] = isolation.uncovered
-    p_used, p_unused = used_p_values(changes.values(), SHARE_THAT_COUNTS, np.maximum(n_edited, 1), uncovered)
+    p_used, p_unused = used_p_values(
+        changes.values(), SHARE_THAT_COUNTS, np.maximum(n_edited, 1), uncovered, every_input=every_input
+    )
     p = corrected_together([p_readable, p_not_readable, p_used, p_unused])
     # Verdicts, and the share of the examples that each edit changes, missing in cells that are not tested
     tested = np.zeros(may_be_used.shape, dtype=bool)
@@ -271,7 +292,8 @@ def _audited(
     for name, values in changes.items():
         estimates = np.where(tested, drop_interval(values[..., 0], values[..., 1]), np.nan)
         value, low, high = estimates
-        shares[name] = Interval(value=value, low=low, high=high, n=n_edited)
+        share = Interval(value=value, low=low, high=high, n=n_edited)
+        shares[name] = share.as_exact() if every_input else share
     return ProbeAudit(
         label=probes.label,
         targets=probes.targets,
@@ -281,7 +303,7 @@ def _audited(
         **shares,
         p=p,
         alpha=alpha,
-        n=n_test,
+        n=len(testing),
         n_fitted=probes.n_fitted,
         n_scored=probes.n_scored,
         omitted=probes.omitted,
@@ -295,10 +317,13 @@ def _is_testable(isolation: Isolation | None, directions: Directions) -> bool:
     return isolation is None or (isolation.testable and directions.has_effect)
 
 
-def _pairs(batch: Batch, columns: list[int], isolations: Mapping[int, Isolation]) -> dict[int, Pairs]:
+def _pairs(
+    batch: Batch, columns: list[int], isolations: Mapping[int, Isolation], *, every_input: bool
+) -> dict[int, Pairs]:
     """By target, the examples to edit: those with a partner of another class that agrees in the labels held fixed.
 
-    Without any to hold fixed, every example takes its value from the next one that has the target.
+    Without any to hold fixed, every example takes its value from the next one that has the target; of every input, from
+    each of a family of others (`partners`).
     """
     pairs = {}
     for index, target in enumerate(columns):
@@ -306,6 +331,8 @@ def _pairs(batch: Batch, columns: list[int], isolations: Mapping[int, Isolation]
         isolation = isolations.get(index)
         if isolation is not None and isolation.held:
             pairs[target] = Pairs.isolated(isolation, rows)
+        elif every_input:
+            pairs[target] = Pairs.all_of(rows)
         else:
             pairs[target] = Pairs(bases=rows, sources=rows.roll(-1))
     return pairs
@@ -321,12 +348,12 @@ def _changes(
     columns: list[int],
     *,
     seed: int,
-) -> dict[str, Float[np.ndarray, "sample layer target 2"]]:
-    """For each example and cell: whether an edit changes an answer minus whether its placebo does; and if it counts.
+) -> dict[str, Float[np.ndarray, "sample layer target 3"]]:
+    """By edit, for each example and cell: what `used_p_values` needs, as sums over the pairs of the example.
 
     An example counts for the interchange only if its label differs from that of the example whose value it takes.
     """
-    shape = (len(batch), model.cfg.n_layers + 1, len(columns), 2)
+    shape = (len(batch), model.cfg.n_layers + 1, len(columns), 3)
     changes = {edit: np.zeros(shape) for edit in PLACEBOS}
     # Each edit and its placebo, one cell after the other
     edits = (*PLACEBOS, *PLACEBOS.values())
@@ -339,8 +366,9 @@ def _changes(
         different = (labels[cell.rows, index] != labels[cell.sources, index]).double()
         for edit, placebo in PLACEBOS.items():
             counts = different if edit == "interchange" else torch.ones_like(different)
-            values = torch.stack([(changed[edit] - changed[placebo]) * counts, counts], 1)
-            changes[edit][cell.rows, cell.layer, index] = values.numpy()
+            beyond_placebo = changed[edit] - changed[placebo]
+            values = torch.stack([beyond_placebo * counts, counts, changed[edit] * counts], 1)
+            np.add.at(changes[edit][:, cell.layer, index], cell.rows.numpy(), values.numpy())
     return changes
 
 

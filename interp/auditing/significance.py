@@ -178,6 +178,8 @@ def readable_p_values(
     n_correct: Float[np.ndarray, "layer target"],
     bar: Float[np.ndarray, "layer target"],
     n: Int[np.ndarray, " target"],
+    *,
+    every_input: bool = False,
 ) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
     """p values of "the accuracy of a probe is at most the bar" and of "it is at least the bar".
 
@@ -185,7 +187,11 @@ def readable_p_values(
         n_correct: Examples that the probe reads correctly.
         bar: Accuracy above which a label is readable; 1 if a control is perfect, which no probe can beat.
         n: Examples that were scored.
+        every_input: They are all that there are: p values are 0 or 1.
     """
+    if every_input:
+        is_readable = n_correct / n > bar + EQUAL
+        return np.where(is_readable, 0.0, 1.0), np.where(is_readable, 1.0, 0.0)
     of_cell = np.broadcast_to(n, n_correct.shape)
     example = np.arange(of_cell.max())[:, None, None]
     correct, total = (example < n_correct).astype(float), (example < of_cell).astype(float)
@@ -194,25 +200,33 @@ def readable_p_values(
 
 
 def used_p_values(
-    changes: Iterable[Float[np.ndarray, "sample layer target 2"]],
+    changes: Iterable[Float[np.ndarray, "sample layer target 3"]],
     share: float,
     n: Int[np.ndarray, " target"],
     uncovered: Float[np.ndarray, " target"],
+    *,
+    every_input: bool = False,
 ) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
     """p values of "a label is not used" (no edit changes more than a share of the examples) and of "it is used".
 
+    It is used if an edit changes more than its placebo does, by more than the share. It is not used if no edit changes
+    more than the share, whatever its placebo does: where both change much, neither is shown.
+
     Args:
-        changes: For each of two edits: in each example, whether an answer changes, and whether it counts.
+        changes: For each of two edits: in each example, whether it changes an answer minus whether its placebo does,
+            whether the example counts, and whether the edit changes an answer.
         share: Share of the examples above which a label is used.
         n: Examples that were edited, at least 1.
         uncovered: Share of the examples that could not be edited, any of which an edit might change. With more than
             `share` of them it is not shown that a label is not used; the p value is then that of the others alone.
+        every_input: The examples are all that there are: p values are 0 or 1.
     """
+    tests_of = exact_p_values if every_input else partial(drop_tests, n=n)
     bar = np.where(uncovered < share, (share - uncovered) / np.maximum(1 - uncovered, 1e-9), share)
     p_more, p_less = [], []
     for values in changes:
-        p_more.append(drop_tests(values[..., 0], values[..., 1], np.array(share), n)[0])
-        p_less.append(drop_tests(values[..., 0], values[..., 1], bar, n)[1])
+        p_more.append(tests_of(values[..., 0], values[..., 1], np.array(share))[0])
+        p_less.append(tests_of(values[..., 2], values[..., 1], bar)[1])
     return np.minimum(len(p_more) * np.minimum(*p_more), 1), np.maximum(*p_less)
 
 

@@ -11,6 +11,7 @@ from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, Subs
 
 from hooks.interventions.ablation_engine import Net
 from interp.core.activations import CHUNK, EXAMPLES_PER_BLOCK, class_means, residuals_at_targets, same_examples
+from interp.core.inputs import number_of_pairings, partners
 from interp.core.interchange import Site, recordings
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
@@ -40,6 +41,16 @@ class Pairs:
     sources: Int[Tensor, " pair"]
     groups: Int[Tensor, " pair"] | None = None
     """Row of each in a `Directions.centre` that has one for each group."""
+
+    @staticmethod
+    def all_of(rows: Int[Tensor, " example"]) -> "Pairs":
+        """Every example with several others, in a fixed order (`partners`), from their indices."""
+        n_pairings = number_of_pairings(len(rows)) if len(rows) else 0
+        bases = rows.repeat_interleave(n_pairings)
+        if not len(bases):
+            return Pairs(bases=bases, sources=bases)
+        families = [partners(slice(None), len(rows), pairing) for pairing in range(n_pairings)]
+        return Pairs(bases=bases, sources=rows[torch.stack(families, 1).flatten()])
 
     @staticmethod
     def isolated(isolation: Isolation, rows: Int[Tensor, " example"]) -> "Pairs":
@@ -335,6 +346,7 @@ def interchange_map(
     directions: Mapping[tuple[int, int], Directions],
     *,
     seed: int,
+    every_input: bool = False,
 ) -> dict[str, np.ndarray]:
     """Share of pairs in which the answer at a target becomes the source's correct answer, per layer and target.
 
@@ -352,6 +364,8 @@ def interchange_map(
         batch: Examples to pair: the first with the second, and so on.
         directions: For each layer and target to edit, from other examples than `batch`.
         seed: Determines the placebo's directions.
+        every_input: The examples are all that there are: each is paired with several others, and `low` and `high` are
+            the share.
 
     Returns:
         Arrays (layer, target), targets in ascending order, as fractions of pairs: `follows` (along the class means)
@@ -362,12 +376,17 @@ def interchange_map(
     2014 (doi 10.1016/j.neuroimage.2013.10.067).
     """
     # Pair the examples that have each target, and use the pairs with different answers.
-    batch = batch.select(slice(0, 2 * MAX_PAIRS))
+    if not every_input:
+        batch = batch.select(slice(0, 2 * MAX_PAIRS))
     pairs = {}
     for target in sorted({target for _, target in directions}):
         rows = batch.present[:, target].nonzero()[:, 0]
-        n_pairs = len(rows) // 2
-        base, source = rows[: 2 * n_pairs].view(-1, 2).T
+        if every_input:
+            of_target = Pairs.all_of(rows)
+            base, source = of_target.bases, of_target.sources
+        else:
+            n_pairs = len(rows) // 2
+            base, source = rows[: 2 * n_pairs].view(-1, 2).T
         different = batch.labels[base, target] != batch.labels[source, target]
         pairs[target] = Pairs(bases=base[different], sources=source[different])
     # Count the answers that become the source's.
@@ -385,7 +404,7 @@ def interchange_map(
     # Shares of the pairs, NaN without any.
     totals = np.maximum(counts["n"], 1)
     shares = {name: counts[name] / totals for name in edits}
-    shares["low"], shares["high"] = proportion_interval(counts["follows"], totals)
+    shares["low"], shares["high"] = _ends(counts["follows"], totals, every_input=every_input)
     causal = {name: np.where(counts["n"] > 0, share, np.nan) for name, share in shares.items()}
     return causal | {"n": counts["n"].astype(float)}
 
@@ -398,6 +417,7 @@ def isolated_interchanges(
     directions: Mapping[tuple[int, int], Directions],
     *,
     seed: int,
+    every_input: bool = False,
 ) -> dict[str, np.ndarray]:
     """Share of pairs in which the answer becomes the source's with the labels held fixed that it is tied to.
 
@@ -411,6 +431,7 @@ def isolated_interchanges(
         isolations: For each target, in the order of the arrays.
         directions: For each layer and target, with other labels held fixed.
         seed: Determines nothing that is returned.
+        every_input: The examples are all that there are: `alone_low` and `alone_high` are the share.
 
     Returns:
         Arrays (layer, target): `alone` with `alone_low` and `alone_high`, NaN where the labels cannot be told apart,
@@ -429,7 +450,14 @@ def isolated_interchanges(
         cell = edited.layer, column[edited.target]
         n[cell] += int(counts.sum())
         follow[cell] += int((counts & (edited.after["interchange"][:, edited.target] == labels)).sum())
-    low, high = proportion_interval(follow, np.maximum(n, 1))
+    low, high = _ends(follow, np.maximum(n, 1), every_input=every_input)
     shares = {"alone": follow / np.maximum(n, 1), "alone_low": low, "alone_high": high}
     alone = {name: np.where(n > 0, share, np.nan) for name, share in shares.items()}
     return alone | {"alone_n": n.astype(float)}
+
+
+def _ends(
+    counts: Int[np.ndarray, "layer target"], n: Int[np.ndarray, "layer target"], *, every_input: bool
+) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
+    """Ends of the interval of a share; the share itself if every input was counted."""
+    return (counts / n, counts / n) if every_input else proportion_interval(counts, n)

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import distinct_inputs, repeats_text
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator, derived_seed
@@ -32,7 +32,7 @@ from interp.probing.scoring import (
 )
 from interp.probing.ties import isolate_targets
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,7 +67,8 @@ class ProbeResult(Result):
     """Names of the targets."""
     accuracy: Interval
     """Per layer and target: fraction of held-out examples classified correctly, 0 to 1, with its 95 % interval
-    (Clopper-Pearson), whose trials are distinct inputs, fewer than examples in a finite task."""
+    (Clopper-Pearson), whose trials are distinct inputs, fewer than examples in a finite task; exact if every input was
+    counted."""
     control: Float[np.ndarray, "layer target"]
     """Accuracy on the control task, a random class per input type: what memorisation alone achieves."""
     shuffled: Float[np.ndarray, "layer target"]
@@ -79,9 +80,9 @@ class ProbeResult(Result):
     position: Float[np.ndarray, " target"]
     """Accuracy of the most frequent class at the target's position and number of tokens: what these alone predict."""
     n_train: int
-    """Examples sampled to fit on."""
+    """Examples sampled to fit on, or all that there are."""
     n_test: int
-    """Held-out examples sampled to score on."""
+    """Held-out examples sampled to score on, or all that there are."""
     n_fitted: Int[np.ndarray, " target"]
     """Examples that each classifier was fitted on: those that have the target."""
     n_scored: Int[np.ndarray, " target"]
@@ -124,20 +125,27 @@ class ProbeResult(Result):
 
         panels = {"accuracy": self.accuracy.value, "control task": self.control, "untrained model": self.untrained}
         n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n)
-        title = f"linear probes for {self.label}, n = {n} per cell (95 % within ±{self.accuracy.half_width:.3f})"
+        within = "exact" if self.accuracy.exact else f"95 % within ±{self.accuracy.half_width:.3f}"
+        title = f"linear probes for {self.label}, n = {n} per cell ({within})"
         if self.causal is not None:
             panels["output follows interchange"] = self.causal["follows"]
-            width = float(np.nanmax(self.causal["high"] - self.causal["low"]) / 2)
-            title += f"; interchange, n >= {int(self.causal['n'].min())} (±{width:.3f})"
+            title += f"; interchange, n >= {int(self.causal['n'].min())}"
+            if not self.accuracy.exact:
+                width = float(np.nanmax(self.causal["high"] - self.causal["low"]) / 2)
+                title += f" (±{width:.3f})"
         return heatmaps(panels, x=self.targets, x_title="target", y_title="layer", title=title, value="fraction")
 
     def __str__(self) -> str:
         header = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
         rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy.value)]
-        repeats = repeats_text(self.n_scored, self.accuracy.n)
+        examples = (
+            f"{count_range(self.n_scored)} held-out examples{repeats_text(self.n_scored, self.accuracy.n)} per cell "
+        )
+        examples += f"(95 % within {self.accuracy.half_width:.3f})"
+        if self.accuracy.exact:
+            examples = all_inputs_text(self.n_test)
         footer = (
-            f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples{repeats} per cell "
-            f"(95 % within {self.accuracy.half_width:.3f}); control at most {self.control.max():.3f}, "
+            f"{self.solver} probes for {self.label}, {examples}; control at most {self.control.max():.3f}, "
             f"untrained at most {self.untrained.max():.3f}"
         )
         if np.isfinite(self.position).all():  # earlier versions did not save it
@@ -175,8 +183,8 @@ def probe(
     task: Task,
     *,
     label: str | None = None,
-    n_train: int = 4000,
-    n_test: int = 2000,
+    n_train: int | EveryInput = 4000,
+    n_test: int | EveryInput = 2000,
     solver: Solver = "ridge",
     verify: bool = False,
     seed: int = 0,
@@ -195,12 +203,14 @@ def probe(
         model: Model to probe. It is not changed.
         task: Source of examples and labels.
         label: One of `task.probe_labels`, default: the first.
-        n_train: Number of examples to sample to fit on.
-        n_test: Number of examples to sample to score on; it determines the intervals.
+        n_train: Number of examples to sample to fit on; "all": every input of the validation split once.
+        n_test: Number of examples to sample to score on; it determines the intervals. "all": every input of the test
+            split once, for tasks that list them (`Task.every_input`); accuracies of these probes are then exact.
         solver: `ridge` (closed form, 20 control draws; the activations of 4,096 examples are in memory at a time) or
             `logistic` (scikit-learn, one control draw; those of all examples are).
         verify: Also interchange class directions between examples and measure how often the output follows.
-        seed: Determines examples, control labels and the untrained model.
+        seed: Determines examples, control labels and the untrained model. With n_test="all", controls are the same for
+            every seed; with n_train="all" too, the seed has no effect.
 
     Raises:
         ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
@@ -219,12 +229,13 @@ def probe(
     has one per layer.
     """
     model = prepare_model(model, "probe with verify=True" if verify else "probe", task)
-    check_number("n_train", n_train, integer=True, low=1)
-    check_number("n_test", n_test, integer=True, low=1)
+    check_sample_size("n_train", n_train, low=1)
+    check_sample_size("n_test", n_test, low=1)
     # Labels of the examples, at the targets that can be probed.
-    fitting = sample_split(task, n_train, generator=derived_generator(seed, "probe fit"), split="validation")
-    testing = sample_split(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
-    batches = fitting, testing
+    batches = fitting, testing = examples_of_probes(task, n_train, n_test, seed=seed)
+    every_input = n_test == ALL
+    if every_input:
+        seed = 0
     label = label or next(iter(task.probe_labels(fitting)))
     labels = [_labels(task, batch, label) for batch in batches]
     if verify and not torch.equal(labels[1], testing.labels.masked_fill(~testing.present, 0)):
@@ -243,7 +254,7 @@ def probe(
     model.eval()
     n_blocks = 2 * sum(-(-len(batch) // EXAMPLES_PER_BLOCK) for batch in batches)
     isolations = {}
-    paired = testing.select(slice(0, 2 * MAX_PAIRS))
+    paired = testing if every_input else testing.select(slice(0, 2 * MAX_PAIRS))
     if verify:
         isolations = isolate_targets(
             label,
@@ -253,6 +264,7 @@ def probe(
             n_classes=n_classes,
             n_needed=FEWEST_PAIRS,
             most_uncovered=MOST_WITHOUT_PARTNER,
+            n_partners=number_of_pairings(len(testing)) if every_input else None,
         )
     sums = DirectionSums(labels[0], present[0], n_classes, isolations) if verify else None
     causal = None
@@ -276,11 +288,13 @@ def probe(
         # Interchange the directions that the probes read; their targets are indices among the probed ones.
         if sums is not None:
             directions = {(layer, targets[index]): cell for (layer, index), cell in sums.plain_directions().items()}
-            causal = interchange_map(model, task, testing, directions, seed=seed)
+            causal = interchange_map(model, task, testing, directions, seed=seed, every_input=every_input)
             if any(isolation.tied for isolation in isolations.values()):
                 isolated = {(layer, targets[index]): cell for (layer, index), cell in sums.directions().items()}
                 by_target = {targets[index]: isolation for index, isolation in isolations.items()}
-                causal |= isolated_interchanges(model, task, paired, by_target, isolated, seed=seed)
+                causal |= isolated_interchanges(
+                    model, task, paired, by_target, isolated, seed=seed, every_input=every_input
+                )
             count.advance(work=1.2 * n_blocks)
     # Intervals, whose trials are the distinct inputs that have the target.
     accuracy = true_scores[..., 0]
@@ -288,18 +302,19 @@ def probe(
     inputs = distinct_inputs(testing)
     n_distinct = np.array([len(np.unique(inputs[exists])) for exists in present[1].T.numpy()])
     low, high = share_interval(accuracy, n_distinct)
+    interval = Interval(value=accuracy, low=low, high=high, n=n_distinct)
     return ProbeResult(
         label=label,
         solver=solver,
         targets=tuple(task.targets[index] for index in targets),
-        accuracy=Interval(value=accuracy, low=low, high=high, n=n_distinct),
+        accuracy=interval.as_exact() if every_input else interval,
         control=control_scores.mean(-1),
         shuffled=shuffled_scores.mean(-1),
         shuffled_high=np.quantile(shuffled_scores, (1 + CONFIDENCE) / 2, axis=-1),
         untrained=untrained_scores[..., 0],
         position=position_accuracy(batches, labels, targets),
-        n_train=n_train,
-        n_test=n_test,
+        n_train=len(fitting),
+        n_test=len(testing),
         n_fitted=n_fitted,
         n_scored=n_scored,
         omitted=omitted,
@@ -307,6 +322,15 @@ def probe(
         causal=causal,
         tied={task.targets[targets[index]]: ties.tied for index, ties in isolations.items() if ties.tied},
     )
+
+
+def examples_of_probes(
+    task: Task, n_train: int | EveryInput, n_test: int | EveryInput, *, seed: int
+) -> tuple[Batch, Batch]:
+    """Examples to fit on and to score on; with "all", every input of the split."""
+    fitting = sample_split(task, n_train, generator=derived_generator(seed, "probe fit"), split="validation")
+    testing = inputs_or_sample(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
+    return fitting, testing
 
 
 def omitted_text(omitted: Mapping[str, str]) -> str:

@@ -41,7 +41,8 @@ class Isolation:
     bases: Int[Tensor, " pair"]
     """Examples to edit."""
     sources: Int[Tensor, " pair"]
-    """For each, the example that it takes its value from: one of another class that agrees in `held`."""
+    """For each, the example that it takes its value from: one of another class that agrees in `held`. An example is
+    edited once and is a source once, or with `n_partners` as often as it says."""
     groups: Int[Tensor, " pair"]
     """For each, the row of `group_means` of its group."""
     effects: Float[Tensor, "class fitting"]
@@ -84,6 +85,25 @@ class _Labels:
             sources.append(partners[different])
         order = torch.cat(bases).sort()
         return order.values, torch.cat(sources)[order.indices]
+
+    def all_pairs(self, names: Sequence[str], n_partners: int) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
+        """Every example to edit with the next ones of another class and the same group, up to a number of them."""
+        label, groups = self.label[self.n_fitting :], self.groups(names)[self.n_fitting :]
+        bases, sources = [], []
+        for group in groups.unique():
+            members = (groups == group).nonzero()[:, 0]
+            for value in label[members].unique():
+                # The next members of another class, after the last one from the first on
+                members_of_class = (label[members] == value).nonzero()[:, 0]
+                candidates = (label[members] != value).nonzero()[:, 0]
+                if not len(candidates):
+                    continue
+                steps = torch.arange(min(n_partners, len(candidates)))
+                indices = (torch.searchsorted(candidates, members_of_class)[:, None] + steps) % len(candidates)
+                bases.append(members[members_of_class].repeat_interleave(len(steps)))
+                sources.append(members[candidates[indices]].flatten())
+        order = torch.cat(bases or [groups[:0]]).sort(stable=True)
+        return order.values, torch.cat(sources or [groups[:0]])[order.indices]
 
     def uncovered(self, names: Sequence[str]) -> float:
         """Share of the examples to edit that agree with no example of another class in these labels."""
@@ -132,6 +152,7 @@ def isolate_targets(
     n_classes: int,
     n_needed: int,
     most_uncovered: float,
+    n_partners: int | None = None,
 ) -> dict[int, Isolation]:
     """How a label is told apart from the others at several targets, by index in `targets`; empty if it is the only one.
 
@@ -140,7 +161,7 @@ def isolate_targets(
         labels: All labels by name, of the examples to fit on and of those to edit.
         present: Which of them have each target.
         targets: The targets.
-        n_classes, n_needed, most_uncovered: As for `isolate`.
+        n_classes, n_needed, most_uncovered, n_partners: As for `isolate`.
     """
     isolations = {}
     for index, target in enumerate(targets):
@@ -158,6 +179,7 @@ def isolate_targets(
                 n_classes=n_classes,
                 n_needed=n_needed,
                 most_uncovered=most_uncovered,
+                n_partners=n_partners,
             )
     return isolations
 
@@ -170,6 +192,7 @@ def isolate(
     n_classes: int,
     n_needed: int,
     most_uncovered: float,
+    n_partners: int | None = None,
 ) -> Isolation:
     """Find the labels that a label is tied to at one target, and how it is edited with these fixed.
 
@@ -185,6 +208,8 @@ def isolate(
         n_classes: Number of classes.
         n_needed: Fewest examples for a verdict, to fit on and to edit.
         most_uncovered: Share of the examples that may agree with no example of another class.
+        n_partners: Edit every example, with up to this number of sources; default: each at most once, with one source
+            that no other example has.
     """
     labels = _Labels(
         label=label,
@@ -214,7 +239,7 @@ def isolate(
     # Pairs whose groups have examples to fit on
     groups = labels.groups(held)
     fitting_groups, test_groups = groups[:n_fitting], groups[n_fitting:]
-    bases, sources = labels.pairs(held)
+    bases, sources = labels.pairs(held) if n_partners is None else labels.all_pairs(held, n_partners)
     is_known = torch.isin(test_groups[bases], fitting_groups)
     bases, sources = bases[is_known], sources[is_known]
     group_numbers = test_groups[bases].unique()

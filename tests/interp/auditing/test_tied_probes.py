@@ -126,7 +126,7 @@ def test_the_erased_component_is_the_mean_of_the_group():
 
 def test_examples_without_a_partner_count_as_if_they_were_used():
     """Of 90 examples none changes. With a tenth more that were not edited, at most 10 of 100 may change: 0.1 / 0.9."""
-    changes = np.stack([np.zeros((90, 1, 1)), np.ones((90, 1, 1))], -1)
+    changes = np.stack([np.zeros((90, 1, 1)), np.ones((90, 1, 1)), np.zeros((90, 1, 1))], -1)
     for uncovered, bar in ((0.0, 0.2), (0.1, 0.1 / 0.9), (0.5, 0.2)):
         p_used, p_unused = used_p_values([changes, changes], 0.2, np.array([90]), np.array([uncovered]))
         assert p_unused[0, 0] == pytest.approx((1 - bar) ** 90, rel=1e-3, abs=1e-11)

@@ -51,6 +51,27 @@ def test_pairs_agree_in_a_tied_label_and_differ_in_this_one(share, size, size_of
     assert len(bases) == most
 
 
+def test_every_example_has_the_next_ones_of_another_class_and_the_same_group():
+    """Worked by hand: positions in a group, labels a b b a a | b b a."""
+    label = torch.tensor([0, 1] * 20 + [0, 1, 1, 0, 0, 1, 1, 0])
+    colour = torch.tensor([0, 0, 1, 1] * 10 + [0] * 5 + [1] * 3)
+    label[:40] = tied_to(colour[:40], 0.8, 0)
+    isolation = isolate(
+        label,
+        {"colour": colour},
+        n_fitting=40,
+        n_classes=2,
+        n_needed=1,
+        most_uncovered=0.2,
+        n_partners=2,
+    )
+    assert isolation.held == ("colour",)
+    pairs = list(zip(isolation.bases.tolist(), isolation.sources.tolist(), strict=True))
+    first = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 1), (3, 2), (4, 1), (4, 2)]
+    second = [(5, 7), (6, 7), (7, 5), (7, 6)]
+    assert pairs == first + second
+
+
 def test_a_label_under_another_name_does_not_count():
     label = draw(3, 0)
     assert isolated(label, renamed=(label + 1) % 3).tied == ()
