@@ -47,11 +47,9 @@ def finding_of(
     placebo = experiment.placebo_answers(hypothesis, spot, scoring)
     clean = experiment.setup.computations[algorithm][0].answers[scoring].expand_as(placebo.answers)
     invariance = share_of(placebo.answers == clean, placebo.counted, clean, exact=experiment.pairs.exact)
-    # The same with the input, at this place as the variable is interchanged there, or whole at any place.
+    # The same with the input at this place.
     at_input = Spot("means" if spot.search == "means" else "whole", Site("resid", 0), spot.place)
     input_answers = experiment.answers(hypothesis, at_input, scoring)
-    input_accuracy = float(_agreement(experiment, hypothesis, input_answers, judged.changed))
-    input_accuracy = max(input_accuracy, *input_accuracies(experiment, hypothesis, scoring))
     directions = judged.answers[:, scoring][judged.changed[:, scoring]].unique()
     one_way = len(directions) == 1 and not (invariance.n or placebo.n_same)
     status, why = finding_status(accuracy, stability, invariance, one_way=one_way)
@@ -65,7 +63,7 @@ def finding_of(
         invariance=invariance,
         forced=float(forced_accuracies(experiment, hypothesis)[spot.place]),
         shared=_shared(experiment, hypothesis),
-        at_input=input_accuracy,
+        at_input=float(_agreement(experiment, hypothesis, input_answers, judged.changed)),
         random=_random(experiment, hypothesis, located, spot, stage),
         status=status,
         why=why,
@@ -192,7 +190,9 @@ def contradiction_of(
     if rival.name == algorithm or answers is None or finding.status != "found":
         return None
     has_variable = variable in {shared.name for shared in rival.variables}
-    if not finding.internal and not (has_variable and finding.forced < BAR):
+    of_input = input_accuracies(experiment, hypothesis, experiment.pairs.scoring).max()
+    is_internal = finding.internal and of_input < BAR
+    if not is_internal and not (has_variable and finding.forced < BAR):
         return None  # an input or an answer, under another name
     # The rival's prediction; without the variable it predicts that nothing changes.
     pairs = experiment.pairs

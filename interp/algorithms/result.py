@@ -54,7 +54,7 @@ class VariableFinding:
     """Highest accuracy that a model could have which implements another of the tested algorithms, at any of its
     variables; answers about which the other one predicts nothing count as possible."""
     at_input: float
-    """Highest accuracy of an interchange of the input itself, before the first layer, at this or any other place."""
+    """Accuracy of an interchange at the same place before the first layer: of the input itself."""
     random: float
     """Accuracy at random sites: mean over all sites and places of the same kinds. Of a learned subspace, that of one
     learned from shuffled values and answers; of given coordinates, that of the same number of random ones."""
