@@ -154,7 +154,7 @@ def judged_outcomes(
     # On none of them: an error; or all outcomes with answers, on which no head can be called harmless
     if not enough.any():
         least = int(n_needed[above_chance].min()) if above_chance.any() else None
-        error, warning = _too_weak(n, least, clean, chance, alpha)
+        error, warning = _too_weak(n, least, clean, chance, np.array(task.chances)[chosen], alpha)
         if not at_chance:
             raise ValueError(error)
         judged = np.flatnonzero(n_scored > 0)
@@ -213,6 +213,7 @@ def _too_weak(
     n_needed: int | None,
     clean: Float[np.ndarray, " outcome"],
     chance: Float[np.ndarray, " outcome"],
+    of_guessing: Float[np.ndarray, " outcome"],
     alpha: float,
 ) -> tuple[str, str]:
     """Why a model cannot lose enough accuracy on any outcome, as an error and as a warning.
@@ -221,12 +222,13 @@ def _too_weak(
         n: Number of sequences.
         n_needed: Number that would be enough for some outcome; None if the model is above chance on none.
         clean: Accuracy of the model.
-        chance: Accuracy at chance.
+        chance: Accuracy at chance: of guessing, or of the best constant answer.
+        of_guessing: Accuracy of guessing.
         alpha: Level.
     """
     best = f"at most {np.nanmax(clean):.2f}"
-    distinct = dict.fromkeys(chance.tolist())
-    levels = ", ".join(_chance_in_words(level) for level in distinct)
+    distinct = dict.fromkeys(zip(chance.tolist(), of_guessing.tolist(), strict=True))
+    levels = ", ".join(_chance_in_words(*levels_of_outcome) for levels_of_outcome in distinct)
     if n_needed is None:
         error = (
             f"the model is not above chance ({levels}) on any outcome ({best}), so no intervention can cost accuracy. "
@@ -243,5 +245,6 @@ def _too_weak(
     return error, warning
 
 
-def _chance_in_words(level: float) -> str:
-    return f"{level:.2f}" if level >= 0.01 else f"{level:.1g}"
+def _chance_in_words(level: float, of_guessing: float) -> str:
+    text = f"{level:.2f}" if level >= 0.01 else f"{level:.1g}"
+    return text if level == of_guessing else f"{text} by a constant answer"

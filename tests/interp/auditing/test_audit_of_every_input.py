@@ -323,7 +323,7 @@ def test_constant_answers_are_no_success():
 def test_a_model_that_guesses():
     task = Balanced()
     model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=8), seed=0).eval()
-    with pytest.raises(ValueError, match="the model is not above chance"):
+    with pytest.raises(ValueError, match=r"the model is not above chance \(0.92 by a constant answer\) on any outcome"):
         interp.audit(model, task, n="all")
     result = interp.audit(model, task, n="all", at_chance=True)
     assert {head.verdict for head in result.heads} <= {"undecided", "hidden", "misleading", "faithful"}

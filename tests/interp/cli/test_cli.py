@@ -81,7 +81,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert "value: " not in second_process.stdout
     # every input, of which the best constant answer gets more right than chance, and a word that is no choice
     refusals = {
-        "all": "not above chance (0.50, 0.54)",
+        "all": "not above chance (0.50 by a constant answer, 0.54 by a constant answer)",
         "every": "n is 'every'; it must be an integer or 'enough' or 'all'",
     }
     for n, words in refusals.items():
