@@ -14,10 +14,37 @@ FAULTS = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowE
 """Errors that content of the wrong form raises where it is used."""
 
 
+def user_path(path: str | Path) -> Path:
+    """A path as a user writes it, in which ~ is the home folder.
+
+    Raises:
+        ValueError: an empty path, or a home folder that cannot be found.
+    """
+    if not str(path):
+        raise ValueError("the path is empty; give a file or a folder.")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{path} cannot be found: {error}") from None
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write to a temporary file in the same folder, flush it to disk, and rename it."""
-    path = Path(path)
+    """Write to a temporary file in the same folder, flush it to disk, and rename it.
+
+    Raises:
+        OSError: it could not be written, as on a full disk; names the file.
+    """
+    path = user_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _write_and_rename(path, content)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, f"{error.strerror}, while writing", str(path)) from error
+        raise
+
+
+def _write_and_rename(path: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -77,7 +104,7 @@ def read_json(path: str | Path, expected: str) -> dict[str, Any]:
         Unreadable: not UTF-8, not JSON, or not an object.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(user_path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path} is not readable JSON ({shortened(_text(error))}); it should be {expected}.") from None
     if not isinstance(content, dict):

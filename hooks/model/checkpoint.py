@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hooks.checks import checks_types
-from hooks.files import Unreadable, reading, shortened, write_bytes
+from hooks.files import Unreadable, reading, shortened, user_path, write_bytes
 from hooks.model.architectures import Config, Model, config_from_dict, make_model
 from hooks.model.fully_connected import FullyConnectedConfig
 from hooks.model.recurrent import RecurrentConfig
@@ -136,7 +136,7 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
         FileNotFoundError: there is no such file.
         ValueError: a truncated, changed or foreign file, another kind, or a newer format version.
     """
-    path = Path(path)
+    path = user_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint at {path}.")
     # Read tensors and metadata; nothing is executed
@@ -145,9 +145,12 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
             metadata = file.metadata() or {}
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise Unreadable(
-            f"{path} is not a readable checkpoint ({shortened(str(error))}). Is it cut short, or another file?"
-        ) from None
+        with path.open("rb") as file:
+            is_pickle = file.read(2) in (b"PK", b"\x80\x02")
+        hint = "Is it cut short, or another file?"
+        if is_pickle:
+            hint = "It is one of torch.save: build the model, and load torch.load(path, weights_only=True) into it."
+        raise Unreadable(f"{path} is not a readable checkpoint ({shortened(str(error))}). {hint}") from None
     if metadata.get("format") != FORMAT:
         raise Unreadable(f"{path} is a safetensors file, but not a checkpoint of unmyopic.")
     # Check version, kind and checksum

@@ -1,7 +1,7 @@
 """Base class of results: saving and loading as JSON, and display in notebooks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -98,6 +98,11 @@ class Result:
         return [f.name for f in fields(cls) if f.metadata.get("saved", True)]  # type: ignore[arg-type]
 
     @classmethod
+    def _names_with_default(cls) -> set[str]:
+        own_fields = fields(cls)  # type: ignore[arg-type]
+        return {f.name for f in own_fields if f.default is not MISSING or f.default_factory is not MISSING}
+
+    @classmethod
     def load(cls: type[AnyResult], path: str | Path) -> AnyResult:
         """Read a result that `save` wrote.
 
@@ -112,10 +117,12 @@ class Result:
                 kind = shortened(str(kind))
                 raise Unreadable(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
             values = cls._combine_former_fields({name: _rich(value) for name, value in values.items()})
+            # A field that has a default is one that earlier versions did not have
             names = set(cls._saved_names())
-            if set(values) != names:
-                fields = shortened(str(sorted(set(values) ^ names)))
-                raise Unreadable(f"{path} differs from this version of {kind} in the fields {fields}.")
+            different = (names - set(values) - cls._names_with_default()) | (set(values) - names)
+            if different:
+                listed = shortened(str(sorted(different)))
+                raise Unreadable(f"{path} differs from this version of {kind} in the fields {listed}.")
             return cls(**{name: cls._restore(name, value) for name, value in values.items()})
 
     @classmethod

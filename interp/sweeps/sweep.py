@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hooks.checks import check_number, checks_types
+from hooks.files import user_path
 from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.results import plots_offline
@@ -83,7 +84,7 @@ def sweep(
         check_device(device)
     if stacked and scheduler is not None:
         raise ValueError("stacked models are trained in this process; leave out scheduler, or stacked.")
-    runs = SweepRuns(grid=grid, folder=Path(folder))
+    runs = SweepRuns(grid=grid, folder=user_path(folder))
     missing = {}  # index of each model to train, by the folder of its run
     for index, (key, status) in enumerate(zip(grid.keys, runs.status, strict=True)):
         if fresh or status != "trained":
@@ -165,7 +166,7 @@ class SweepRuns:
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))
+        object.__setattr__(self, "folder", user_path(self.folder))
 
     @property
     def status(self) -> list[str]:

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from hooks import load_checkpoint, save_checkpoint
-from hooks.files import Unreadable, read_json, reading, write_json, write_text
+from hooks.files import Unreadable, read_json, reading, user_path, write_json, write_text
 from hooks.model.architectures import Model
 from hooks.model.checkpoint import check_finite, read_tensors, write_tensors
 from interp.training.manifest import manifest_differences
@@ -33,7 +33,7 @@ class RunFolder:
     """The files of one training run."""
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
+        self.path = user_path(path)
         self.manifest_path = self.path / "manifest.json"
         self.metrics_path = self.path / "metrics.jsonl"
         self.state_path = self.path / "state.safetensors"

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from markupsafe import Markup
 
-from hooks.files import write_text
+from hooks.files import user_path, write_text
 from interp.view.charts import pattern_maps
 from interp.view.html import PageIdentity, render, resource
 
@@ -104,7 +104,7 @@ class AttentionPage:
     def save(self, path: str | Path) -> Path:
         """Write the page, atomically."""
         write_text(path, self.html)
-        return Path(path)
+        return user_path(path)
 
     def _repr_html_(self) -> str:
         style = f"width:100%;height:{self.height}px;border:0"

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hooks.files import write_text
+from hooks.files import user_path, write_text
 from interp.view.figures import chart_figure, dark_rules
 from interp.view.html import Entry, PageIdentity, render, resource
 
@@ -74,7 +74,7 @@ def write_page(
         dark=dark_rules(),
     )
     write_text(path, html)
-    return Path(path)
+    return user_path(path)
 
 
 def _template_values(section: Section, anchor: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import rows, to_hf_weights
 from hooks.checks import checks_types
+from hooks.files import user_path
 from hooks.model.encoder import EncoderConfig
 from hooks.model.transformer import TransformerStack
 
@@ -38,7 +39,7 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
     """
     if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; only a hooks.Transformer or Encoder can be written.")
-    folder = Path(folder)
+    folder = user_path(folder)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"folder {folder} exists already and is not an empty folder; choose another, or remove it.")
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):

@@ -376,10 +376,17 @@ def test_results_of_earlier_versions_load(tmp_path):
         accuracy = contradiction.pop("rival_accuracy")
         contradiction |= {name: ends["array"] for name, ends in zip(names, accuracy.values(), strict=False)}
         contradiction["n"] = accuracy["n"]
+    # Fields that they did not have
+    for name in ("exact", "n_inputs", "every_pair"):
+        del saved["values"][name]
+    for finding in saved["values"]["findings"]:
+        for name in ("invariance", "search", "why"):
+            finding.pop(name)
     (tmp_path / "earlier.json").write_text(json.dumps(saved))
     loaded = ImplementsResult.load(tmp_path / "earlier.json")
-    assert str(loaded) == str(result)
-    assert loaded.to_dataframe().equals(result.to_dataframe())
+    assert str(loaded).splitlines()[0] == str(result).splitlines()[0]
+    columns = ["variable", "site", "accuracy", "low", "high", "stability", "status"]
+    assert loaded.to_dataframe()[columns].equals(result.to_dataframe()[columns])
 
 
 @pytest.mark.parametrize(
