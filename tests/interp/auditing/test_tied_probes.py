@@ -16,7 +16,7 @@ from interp.known_answers import lego_loop
 from interp.probing import ProbeResult
 from interp.probing.directions import Directions, Pairs, edited_answers
 
-FEW = ("cosine 0.9", "nuisance times 5", "3 and 3 classes", "and")
+FEW = ("cosine 0.9", "3 and 3 classes", "and")
 
 
 def cells(audit, layers=None):
@@ -42,7 +42,7 @@ def wrong_verdicts(tie, names, seed=0):
     return wrong, found.count("used") / len(found)
 
 
-@pytest.mark.parametrize("tie", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("tie", [0.5, 0.9])
 def test_a_nuisance_that_is_tied_to_what_is_read_is_not_used(tie):
     wrong, _ = wrong_verdicts(tie, FEW)
     assert not wrong, "\n".join(wrong)
