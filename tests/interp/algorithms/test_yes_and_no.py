@@ -27,14 +27,16 @@ from tests.support.conjunctions import (
 from tests.support.digit_and_mode import DigitAndMode, digit_and_mode_model, digit_plus_mode
 
 PALINDROME = TASKS["palindrome"]
-OTHERS = [name for name in TASKS if name != "palindrome"]
+SLOW = ("sorted", "next is another")
+NAMES = ["palindrome", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+NAMES += [pytest.param(name, marks=pytest.mark.long) for name in TASKS if name not in ("palindrome", *SLOW)]
 
 
 def statuses(result):
     return {finding.status for finding in result.findings}
 
 
-@pytest.mark.parametrize("name", ["palindrome", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_flags_of_a_conjunction_are_found(name):
     task = TASKS[name]
     result = interp.implements(hand_written(task), task, flags_algorithm(task))
@@ -44,7 +46,7 @@ def test_the_flags_of_a_conjunction_are_found(name):
         assert (finding.accuracy, finding.invariance) == (1, 1)
 
 
-@pytest.mark.parametrize("name", ["palindrome", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_there_is_not_found(name):
     """Running flags, which a loop would have, and parities without a meaning, which change answers both ways or one."""
     task = TASKS[name]

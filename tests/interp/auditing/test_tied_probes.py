@@ -48,8 +48,13 @@ def test_a_nuisance_that_is_tied_to_what_is_read_is_not_used(tie):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tie", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+TIES = [
+    *(pytest.param(tie, marks=pytest.mark.slow) for tie in (0.0, 0.8)),
+    *(pytest.param(tie, marks=pytest.mark.long) for tie in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9)),
+]
+
+
+@pytest.mark.parametrize("tie", TIES)
 def test_no_tie_makes_a_nuisance_used(tie):
     names = tuple(tied_models(tie))
     assert len(names) == 20
