@@ -1,0 +1,300 @@
+"""Measures of the claims: decisions and margins, probes, attention of block 0, interchanges, false mechanisms."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import WeightFiles
+from case_studies.recipes.intervals import proportion
+from verified_circuits import readings
+from verified_circuits.handwritten import handwritten_circuit
+from verified_circuits.interchanges import (
+    BRACKET,
+    DEPTH,
+    FLAG,
+    TOTAL,
+    VIOLATIONS,
+    Directions,
+    Edit,
+    Site,
+    Subject,
+    fit_directions,
+    pooled_variables,
+    position_variables,
+    read_subject,
+    states_at,
+    whole,
+)
+from verified_circuits.probes import separable, squared_correlation
+from verified_circuits.readings import FALSE_MECHANISMS, RIVALS, Reading
+from verified_circuits.scores import BAR, PAIRS_BY_LENGTH, Score, measurement_of, score_reading, table
+from verified_circuits.strings import BALANCED, Strings
+
+Interchanged = Literal["literal", "charitable", "directions", "probes"]
+"""What is interchanged and predicted: whole states in one of two readings, components along directions, or what probes
+read of the pooled vector."""
+Statement = Literal["circuit", "flags", "total", "pooled total", "pooled violations", "pooled both"]
+READINGS: Mapping[tuple[str, str], Callable[[Strings], Reading]] = {
+    ("circuit", "literal"): readings.circuit_literal,
+    ("circuit", "charitable"): readings.circuit_charitable,
+    ("circuit", "directions"): readings.circuit_charitable,
+    ("flags", "literal"): readings.flags_literal,
+    ("flags", "charitable"): readings.flags_charitable,
+    ("flags", "directions"): readings.flags_along_direction,
+    ("total", "literal"): readings.total_literal,
+    ("total", "charitable"): readings.total_charitable,
+    ("total", "directions"): readings.total_along_direction,
+    ("pooled total", "directions"): readings.pooled_total,
+    ("pooled violations", "directions"): readings.pooled_violations,
+    ("pooled both", "directions"): readings.pooled_both,
+}
+MOVED: Mapping[str, tuple[int, ...]] = {
+    "circuit": (FLAG, BRACKET, DEPTH),
+    "flags": (FLAG,),
+    "total": (BRACKET,),
+    "pooled total": (TOTAL,),
+    "pooled violations": (VIOLATIONS,),
+    "pooled both": (TOTAL, VIOLATIONS),
+}
+"""Variables that an interchange along directions moves."""
+MECHANISM_SITES: tuple[Site, ...] = ("block 0", "block 1")
+MECHANISM_PAIRS = 1024
+"""Pairs of each kind for a false mechanism, at a site: an interval of at most 0.03 on both sides."""
+SEEDS = 10
+"""Seeds of the false mechanisms and of their pairs."""
+
+
+def exact(value: float, *, n: int, unit: str, **fields: Any) -> Measurement:
+    """A number without sampling error: every string was counted."""
+    return Measurement(value=value, low=value, high=value, n=n, unit=unit, exact=True, **fields)
+
+
+# What is certified: decisions and margins
+
+
+def measure_errors(evidence: Evidence, *, files: WeightFiles, n: int) -> Measurement:
+    """Number of strings with a wrong decision, in double precision."""
+    subject = read_subject(files, n)
+    balanced = subject.strings.balanced
+    wrong = (subject.logits().argmax(-1) == BALANCED) != balanced
+    numbers = {"balanced strings": int(balanced.sum())}
+    return exact(int(wrong.sum()), n=len(balanced), unit="strings", numbers=numbers)
+
+
+def measure_margin(evidence: Evidence, *, files: WeightFiles, n: int) -> Measurement:
+    """Smallest margin: logit of the right answer less that of the wrong one, in double precision."""
+    subject = read_subject(files, n)
+    is_balanced = subject.strings.balanced
+    logits = subject.logits()
+    difference = logits[:, BALANCED] - logits[:, 1 - BALANCED]
+    margins = torch.where(is_balanced, difference, -difference)
+    numbers = {
+        "smallest of balanced strings": float(margins[is_balanced].min()),
+        "smallest of other strings": float(margins[~is_balanced].min()),
+    }
+    return exact(float(margins.min()), n=len(margins), unit="strings", numbers=numbers)
+
+
+# What can be read
+
+
+def measure_depth(evidence: Evidence, *, files: WeightFiles, n: int, site: Site) -> Measurement:
+    """Smallest squared correlation, over positions, of the running depth with a linear map of the states."""
+    subject = read_subject(files, n)
+    states = states_at(subject, site)
+    by_position = [
+        squared_correlation(states[:, position], subject.strings.depth[:, position]) for position in range(n)
+    ]
+    rows = [["position", "R2 of the running depth"], *([index + 1, share] for index, share in enumerate(by_position))]
+    return exact(min(by_position), n=2**n, unit="strings", tables=[("By position", rows)])
+
+
+def measure_flags(evidence: Evidence, *, files: WeightFiles, n: int, site: Site) -> Measurement:
+    """Number of positions at which a hyperplane separates the states with a flag from the others."""
+    subject = read_subject(files, n)
+    states = states_at(subject, site)
+    results = []
+    for position in range(n):
+        # Strings with the same tokens so far have the same state
+        rows = torch.arange(0, 2**n, 2 ** (n - 1 - position))
+        results.append(separable(states[rows, position], subject.strings.flags[rows, position].bool()))
+    numbers = {"positions without one": [index + 1 for index, result in enumerate(results) if not result]}
+    return exact(sum(results), n=2**n, unit="strings", numbers=numbers)
+
+
+def measure_aggregate(
+    evidence: Evidence, *, files: WeightFiles, n: int, aggregate: Literal["total", "violations"]
+) -> Measurement:
+    """Squared correlation of an aggregate with a linear map of the pooled vector; others are given for comparison."""
+    subject = read_subject(files, n)
+    states, strings = states_at(subject, "pooled"), subject.strings
+    lowest = strings.depth.amin(1).clamp_max(0)
+    variables = {
+        "final depth": strings.total,
+        "number of violations": strings.violations,
+        "any violation": (strings.violations > 0).long(),
+        "sum of the depths below zero": strings.depth.clamp_max(0).sum(1),
+        "lowest depth, at most zero": lowest,
+        "falls below zero": readings.falls_below_zero(strings).sums[:, 1],
+        "matched pairs": readings.matched_pairs(strings).sums[:, 0],
+    }
+    shares = {name: squared_correlation(states, variable) for name, variable in variables.items()}
+    value = shares["final depth" if aggregate == "total" else "number of violations"]
+    rows = [["aggregate", "R2 from the pooled vector"], *([name, share] for name, share in shares.items())]
+    return exact(value, n=2**n, unit="strings", tables=[("Aggregates", rows)])
+
+
+# Running depth as a prefix sum by causal attention
+
+
+def measure_attention(
+    evidence: Evidence, *, files: WeightFiles, n: int, reference: Literal["uniform", "mean"]
+) -> Measurement:
+    """Distance of the attention of block 0 from a uniform one, or from its mean over strings, of the closest head.
+
+    Total variation distance, mean over strings and over queries but the first, which has one key.
+    """
+    subject = read_subject(files, n)
+    # A query has seen a prefix only, and a sample of strings bounds the memory
+    draw = np.random.default_rng([evidence.seed, n])
+    rows = np.arange(2**n) if n <= 10 else draw.choice(2**n, size=8192, replace=False)
+    name = "blocks.0.attn.hook_pattern"
+    with torch.no_grad():
+        _, cache = subject.model.run_with_cache(subject.strings.tokens[rows], names_filter=name)
+    pattern = cache[name].double()
+    visible = torch.ones(n, n, dtype=torch.float64).tril()
+    target = visible / visible.sum(1, keepdim=True) if reference == "uniform" else pattern.mean(0)
+    distances = (pattern - target).abs().sum(-1)[:, :, 1:] / 2
+    by_head = distances.mean((0, 2)).tolist()
+    closest = int(np.argmin(by_head))
+    table_rows = [["head", "distance"], *([f"0.{head}", distance] for head, distance in enumerate(by_head))]
+    tables = [("Mean distance by head", table_rows)]
+    if len(rows) == 2**n:
+        return exact(by_head[closest], n=2**n, unit="strings", tables=tables)
+    by_string = distances[:, closest].mean(1).numpy()
+    half = 1.96 * float(by_string.std(ddof=1)) / len(by_string) ** 0.5
+    value = by_head[closest]
+    low, high = value - max(half, 1e-9), value + max(half, 1e-9)
+    return Measurement(value=value, low=low, high=high, n=len(rows), unit="strings", tables=tables)
+
+
+# Which wiring is causal: interchanges
+
+
+def measure_interchange(
+    evidence: Evidence, *, files: WeightFiles, n: int, statement: str, interchanged: str, site: Site
+) -> Measurement:
+    """Score of a reading of a statement at a site: the lower of its shares of flips and of placebos that stay."""
+    subject = read_subject(files, n)
+    score = score_statement(subject, statement, interchanged, site, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
+    return measurement_of(score)
+
+
+def score_statement(
+    subject: Subject, statement: str, interchanged: str, site: Site, *, limit: int | None, seed: int
+) -> Score:
+    """Score of a reading of a statement at a site; arguments as in `measure_interchange` and `score_reading`."""
+    strings = subject.strings
+    states = states_at(subject, site)
+    key = (statement, "directions" if interchanged == "probes" else interchanged)
+    edit: Edit = whole
+    if interchanged in ("directions", "probes"):
+        directions = _directions(subject, site, states)
+        moved = MOVED[statement]
+        edit = directions.move(moved) if interchanged == "directions" else directions.move_probes(moved)
+    return score_reading(subject, READINGS[key](strings), site, edit, states, limit=limit, seed=seed)
+
+
+def _directions(subject: Subject, site: Site, states: Float[Tensor, "string *pos d_model"]) -> Directions:
+    """Directions of the stated circuit's variables at a site."""
+    variables = pooled_variables(subject.strings) if site == "pooled" else position_variables(subject.strings)
+    return fit_directions(states, variables)
+
+
+# Other mechanisms
+
+
+def score_mechanism(
+    subject: Subject, reading: Reading, *, limit: int | None, seed: int, sites: tuple[Site, ...] = MECHANISM_SITES
+) -> list[Score]:
+    """Scores of another mechanism, by whole states and along its own directions, at each site.
+
+    Its directions are fitted as those of the stated circuit are, with the running depth among the variables.
+    """
+    scores = []
+    for site in sites:
+        states = states_at(subject, site)
+        scores.append(score_reading(subject, reading, site, whole, states, limit=limit, seed=seed))
+        if reading.n_wrong:
+            continue
+        variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
+        n_sums = reading.contributions.shape[2]
+        edit = fit_directions(states, variables).move(range(n_sums))
+        label = f"{site}, directions"
+        scores.append(score_reading(subject, reading, site, edit, states, limit=limit, seed=seed, label=label))
+    return scores
+
+
+def measure_false_mechanisms(evidence: Evidence, *, files: WeightFiles, n: int) -> Measurement:
+    """Share of the planted false mechanisms that are refused, over seeds."""
+    return false_mechanisms_refused(read_subject(files, n), seed=evidence.seed)
+
+
+def false_mechanisms_refused(subject: Subject, *, seed: int, n_seeds: int = SEEDS) -> Measurement:
+    """Share of the planted false mechanisms that are refused: found at no site, neither by states nor by directions."""
+    rows: list[list[Any]] = [["mechanism", "refused", "of seeds", "highest value", "strings answered wrongly"]]
+    n_refused = n_tested = 0
+    for name, make in FALSE_MECHANISMS.items():
+        highest, refused, n_wrong = 0.0, 0, 0
+        for mechanism_seed in range(n_seeds):
+            draw = np.random.default_rng([seed, mechanism_seed])
+            reading = make(subject.strings, draw)
+            scores = score_mechanism(subject, reading, limit=MECHANISM_PAIRS, seed=seed + mechanism_seed)
+            refused += not any(score.lowest[2] >= BAR for score in scores)
+            highest = max(highest, *(score.lowest[0] for score in scores))
+            n_wrong = max(n_wrong, reading.n_wrong)
+        rows.append([name, refused, n_seeds, highest, n_wrong])
+        n_refused, n_tested = n_refused + refused, n_tested + n_seeds
+    return Measurement.from_interval(
+        proportion(n_refused, n_tested),
+        unit="mechanisms",
+        numbers={"refused": n_refused, "not refused": n_tested - n_refused},
+        tables=[("Planted false mechanisms", rows)],
+    )
+
+
+def measure_rival(evidence: Evidence, *, files: WeightFiles, n: int, rival: str) -> Measurement:
+    """Highest score of another mechanism with right answers, over the sites and by states or directions."""
+    subject = read_subject(files, n)
+    scores = score_mechanism(subject, RIVALS[rival](subject.strings), limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
+    best = max(scores, key=lambda score: score.lowest)
+    measurement = measurement_of(best)
+    tables = [("At every site", table(scores)), *measurement.tables[1:]]
+    return Measurement(**{**measurement.to_dict(), "tables": tables})
+
+
+def measure_controls(evidence: Evidence) -> Measurement:
+    """Number of wrong verdicts on hand-written models, one for each reading, whose wiring is known."""
+    rows: list[list[Any]] = [["hand-written model", "reading", "site", "value", "true of it", "found"]]
+    n_wrong = n_tested = 0
+    for wiring in ("literal", "charitable"):
+        subject = Subject(handwritten_circuit(10, wiring, seed=evidence.seed), 10)
+        for interchanged in ("literal", "charitable", "directions"):
+            for site in MECHANISM_SITES:
+                score = score_statement(
+                    subject, "circuit", interchanged, site, limit=PAIRS_BY_LENGTH[10], seed=evidence.seed
+                )
+                is_true = (interchanged == "literal") == (wiring == "literal")
+                rows.append([wiring, interchanged, site, score.lowest[0], is_true, score.found])
+                n_wrong, n_tested = n_wrong + (score.found != is_true), n_tested + 1
+        refused = false_mechanisms_refused(subject, seed=evidence.seed)
+        not_refused = int(refused.numbers["not refused"])
+        rows.append([wiring, "planted false mechanisms", "all", 1 - refused.value, False, not_refused > 0])
+        n_wrong, n_tested = n_wrong + not_refused, n_tested + refused.n
+    return exact(n_wrong, n=n_tested, unit="verdicts", tables=[("Verdicts on hand-written models", rows)])
