@@ -83,6 +83,30 @@ POOLED_STATEMENTS = {
     "are zero: both interchanged {along}, the answer is the source's.",
 }
 ALONG = {"probes": "as linear probes read it", "directions": "along its mean effect"}
+AFTER_LOOK = "after the other readings, the contributions of states to the pooled vector of the model of n = 10"
+AFTER_LOOK_AT_10 = Preregistration(
+    "after a result",
+    f"{KNOWN}; {AFTER_LOOK}, and this reading without the strings that begin with closing brackets only.",
+)
+AFTER_LOOK_FOR_16 = Preregistration(
+    "after first models", f"{KNOWN}; {AFTER_LOOK}, from which this reading was made; nothing of the model of n = 16."
+)
+AFTER_TWO_NOT_REFUSED = (
+    "with all pairs of a mechanism together, 78 of 80 were refused on the model of n = 10: two with flags of earlier "
+    "positions were not, as most pairs differ in the bracket. Each sum is tested alone now"
+)
+OPENER_STATEMENTS = {
+    "states": "(Fourth reading, ours.) {At}, flags are not at the positions below zero but at the opening brackets "
+    "that do not rise above zero (and where only closing brackets have been): interchanged among states that differ in "
+    "this alone, the flag moves; among states that differ in the bracket alone, the final depth moves by 2.",
+    "directions": "(Fourth reading, ours.) {At}, such flags and brackets have directions of their own, the same at all "
+    "positions: interchanged along one, it moves and nothing else.",
+}
+POSSIBLE_STATEMENTS = {
+    "total": "the final depth moves and the {violations} stays",
+    "violations": "the {violations} moves and the final depth stays",
+    "both": "both move, and the answer is the source's",
+}
 RIVAL_STATEMENTS = {
     "falls-below-zero": "States do not just flag where the depth falls below zero, in place of every position below.",
     "matched-pairs": "States do not count matched pairs, of which balanced strings have n / 2.",
@@ -96,6 +120,7 @@ def claims(folder: Path | None = None) -> tuple[Claim, ...]:
         *(claim for n in LENGTHS for claim in _readable(n, weight_files(folder, n))),
         *(claim for n in LENGTHS for claim in _prefix_sum(n, weight_files(folder, n))),
         *(claim for n in LENGTHS for claim in _interchanges(n, weight_files(folder, n))),
+        *(claim for n in LENGTHS for claim in _fourth_reading(n, weight_files(folder, n))),
         *(claim for n in LENGTHS for claim in _other_mechanisms(n, weight_files(folder, n))),
         Claim(
             id="control.hand-written",
@@ -308,6 +333,47 @@ def _interchange(
     )
 
 
+def _after_look(n: int) -> Preregistration:
+    return AFTER_LOOK_AT_10 if n == min(LENGTHS) else AFTER_LOOK_FOR_16
+
+
+def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
+    """Flags at opening brackets, and what is pooled where only sums that some string has are set."""
+    for interchanged, text in OPENER_STATEMENTS.items():
+        for layer, site in LAYERS.items():
+            at = LAYER_WORDS[layer]
+            yield _claim(
+                f"openers.{interchanged}.{layer}",
+                n,
+                files,
+                source=OURS,
+                statement=text.format(At=at[0].upper() + at[1:]),
+                method=f"The lower value of the two sums, each alone. {PAIRS_METHOD} ({PAIRS_COUNTED[n]})",
+                rule=AtLeast(BAR),
+                preregistration=_after_look(n),
+                quantity="answers as predicted",
+                value_range=SHARE,
+                measure=partial(measures.measure_openers, files=files, n=n, interchanged=interchanged, site=site),
+            )
+    for openers, violations in ((False, "number of violations"), (True, "number of flags at opening brackets")):
+        for moved, text in POSSIBLE_STATEMENTS.items():
+            words = text.format(violations=violations)
+            yield _claim(
+                f"possible.{'openers' if openers else 'positions'}.{moved}",
+                n,
+                files,
+                source=OURS if openers else CIRCUIT,
+                statement=f"The sum over positions has the final depth and the {violations}, as far as strings have "
+                f"them together: interchanged along the mean effect, to sums that occur, {words}.",
+                method=f"{PAIRS_METHOD}; of the flips those to sums that some string has ({PAIRS_COUNTED[n]})",
+                rule=AtLeast(BAR),
+                preregistration=_after_look(n),
+                quantity="answers as predicted",
+                value_range=SHARE,
+                measure=partial(measures.measure_pooled_possible, files=files, n=n, moved=moved, openers=openers),
+            )
+
+
 def _other_mechanisms(n: int, files: WeightFiles) -> Iterator[Claim]:
     """Mechanisms that are known to be false, and others with right answers."""
     yield _claim(
@@ -324,6 +390,24 @@ def _other_mechanisms(n: int, files: WeightFiles) -> Iterator[Claim]:
         quantity="false mechanisms refused",
         value_range=SHARE,
         measure=partial(measures.measure_false_mechanisms, files=files, n=n),
+    )
+    yield _claim(
+        "false.refused.each-sum",
+        n,
+        files,
+        source=OURS,
+        statement="The same planted false mechanisms are refused, for each of 10 seeds, where each sum of a "
+        "mechanism must be found alone.",
+        method="Share of mechanisms and seeds of which no site finds every sum alone, neither by states nor along "
+        f"directions, with its exact interval; 1,024 pairs of each kind, and a value whose interval reaches {BAR} is "
+        "not refused",
+        rule=Value(Equal(1)),
+        preregistration=Preregistration(
+            "after a result" if n == min(LENGTHS) else "after first models", f"{KNOWN}; {AFTER_TWO_NOT_REFUSED}."
+        ),
+        quantity="false mechanisms refused",
+        value_range=SHARE,
+        measure=partial(measures.measure_false_mechanisms, files=files, n=n, each_sum=True),
     )
     for rival, statement in RIVAL_STATEMENTS.items():
         yield _claim(

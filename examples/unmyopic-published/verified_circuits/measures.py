@@ -1,6 +1,7 @@
 """Measures of the claims: decisions and margins, probes, attention of block 0, interchanges, false mechanisms."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -54,6 +55,12 @@ READINGS: Mapping[tuple[str, str], Callable[[Strings], Reading]] = {
     ("pooled violations", "directions"): readings.pooled_violations,
     ("pooled both", "directions"): readings.pooled_both,
 }
+POSSIBLE: Mapping[str, tuple[bool, bool]] = {
+    "total": (True, False),
+    "violations": (False, True),
+    "both": (True, True),
+}
+"""What moves in the pooled vector: the final depth, the number of violations, or both."""
 MOVED: Mapping[str, tuple[int, ...]] = {
     "circuit": (FLAG, BRACKET, DEPTH),
     "flags": (FLAG,),
@@ -217,7 +224,70 @@ def _directions(subject: Subject, site: Site, states: Float[Tensor, "string *pos
     return fit_directions(states, variables)
 
 
+def measure_openers(evidence: Evidence, *, files: WeightFiles, n: int, interchanged: str, site: Site) -> Measurement:
+    """Lower score of the two sums of the fourth reading, each alone: flags at opening brackets, and brackets."""
+    subject = read_subject(files, n)
+    scores = score_openers(subject, interchanged, site, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
+    return _lowest_of(scores)
+
+
+def score_openers(subject: Subject, interchanged: str, site: Site, *, limit: int | None, seed: int) -> list[Score]:
+    """Scores of both sums of the fourth reading; arguments as in `score_statement`."""
+    states = states_at(subject, site)
+    reading = readings.circuit_openers(subject.strings)
+    variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
+    directions = fit_directions(states, variables)
+    scores = []
+    for index, alone in enumerate(readings.parts(reading)):
+        edit = directions.move([index]) if interchanged == "directions" else whole
+        scores.append(score_reading(subject, alone, site, edit, states, limit=limit, seed=seed))
+    return scores
+
+
+def measure_pooled_possible(
+    evidence: Evidence, *, files: WeightFiles, n: int, moved: str, openers: bool
+) -> Measurement:
+    """Score of an interchange along directions in the pooled vector, to sums that some string has."""
+    subject = read_subject(files, n)
+    strings, states = subject.strings, states_at(subject, "pooled")
+    violations = readings.opener_flags(strings).sum(1) if openers else strings.violations
+    name = f"pooled {moved}, {'flags at opening brackets' if openers else 'violations'}, possible sums"
+    reading = readings.pooled_possible(strings, violations, moved=POSSIBLE[moved], name=name)
+    directions = fit_directions(states, torch.stack([strings.total, violations], 1))
+    edit = directions.move([index for index, moves in enumerate(POSSIBLE[moved]) if moves])
+    score = score_reading(subject, reading, "pooled", edit, states, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
+    return measurement_of(score)
+
+
+def _lowest_of(scores: Sequence[Score]) -> Measurement:
+    """The measurement of the lowest score, with the ends of the interval of the lowest; a table has all scores."""
+    lowest = min(scores, key=lambda score: score.lowest)
+    measurement = measurement_of(lowest)
+    tables = [("Each sum alone", table(scores)), *measurement.tables[1:]]
+    n_pairs = sum(score.n for score in scores)
+    return replace(measurement, n=max(1, n_pairs), tables=tables)
+
+
 # Other mechanisms
+
+
+def score_each_sum(
+    subject: Subject, reading: Reading, *, limit: int | None, seed: int
+) -> list[tuple[float, float, float]]:
+    """Lowest score over a mechanism's sums, each alone, by states and along directions at each site."""
+    sums_alone = readings.parts(reading)
+    lowest = []
+    for site in MECHANISM_SITES:
+        states = states_at(subject, site)
+        variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
+        directions = fit_directions(states, variables)
+        for along in (False, True):
+            values = []
+            for index, alone in enumerate(sums_alone):
+                edit = directions.move([index]) if along else whole
+                values.append(score_reading(subject, alone, site, edit, states, limit=limit, seed=seed).lowest)
+            lowest.append(min(values))
+    return lowest
 
 
 def score_mechanism(
@@ -241,13 +311,22 @@ def score_mechanism(
     return scores
 
 
-def measure_false_mechanisms(evidence: Evidence, *, files: WeightFiles, n: int) -> Measurement:
+def measure_false_mechanisms(evidence: Evidence, *, files: WeightFiles, n: int, each_sum: bool = False) -> Measurement:
     """Share of the planted false mechanisms that are refused, over seeds."""
-    return false_mechanisms_refused(read_subject(files, n), seed=evidence.seed)
+    return false_mechanisms_refused(read_subject(files, n), seed=evidence.seed, each_sum=each_sum)
 
 
-def false_mechanisms_refused(subject: Subject, *, seed: int, n_seeds: int = SEEDS) -> Measurement:
-    """Share of the planted false mechanisms that are refused: found at no site, neither by states nor by directions."""
+def false_mechanisms_refused(
+    subject: Subject, *, seed: int, each_sum: bool = True, n_seeds: int = SEEDS
+) -> Measurement:
+    """Share of the planted false mechanisms that are refused: found at no site, neither by states nor by directions.
+
+    Args:
+        subject: The model.
+        seed: Determines mechanisms and pairs.
+        each_sum: Whether each sum of a mechanism must be found alone; else all its pairs count together.
+        n_seeds: Number of seeds of each mechanism.
+    """
     rows: list[list[Any]] = [["mechanism", "refused", "of seeds", "highest value", "strings answered wrongly"]]
     n_refused = n_tested = 0
     for name, make in FALSE_MECHANISMS.items():
@@ -255,9 +334,15 @@ def false_mechanisms_refused(subject: Subject, *, seed: int, n_seeds: int = SEED
         for mechanism_seed in range(n_seeds):
             draw = np.random.default_rng([seed, mechanism_seed])
             reading = make(subject.strings, draw)
-            scores = score_mechanism(subject, reading, limit=MECHANISM_PAIRS, seed=seed + mechanism_seed)
-            refused += not any(score.lowest[2] >= BAR for score in scores)
-            highest = max(highest, *(score.lowest[0] for score in scores))
+            options: dict[str, Any] = {"limit": MECHANISM_PAIRS, "seed": seed + mechanism_seed}
+            if reading.n_wrong:
+                values = [(0.0, 0.0, 0.0)]
+            elif each_sum:
+                values = score_each_sum(subject, reading, **options)
+            else:
+                values = [score.lowest for score in score_mechanism(subject, reading, **options)]
+            refused += not any(high >= BAR for _, _, high in values)
+            highest = max(highest, *(value for value, _, _ in values), 0.0)
             n_wrong = max(n_wrong, reading.n_wrong)
         rows.append([name, refused, n_seeds, highest, n_wrong])
         n_refused, n_tested = n_refused + refused, n_tested + n_seeds
@@ -276,7 +361,7 @@ def measure_rival(evidence: Evidence, *, files: WeightFiles, n: int, rival: str)
     best = max(scores, key=lambda score: score.lowest)
     measurement = measurement_of(best)
     tables = [("At every site", table(scores)), *measurement.tables[1:]]
-    return Measurement(**{**measurement.to_dict(), "tables": tables})
+    return replace(measurement, tables=tables)
 
 
 def measure_controls(evidence: Evidence) -> Measurement:

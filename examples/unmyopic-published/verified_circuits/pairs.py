@@ -125,6 +125,12 @@ def groups_of(reading: Reading, position: int, *, n: int, pooled: bool = False) 
     is_balanced = (base_contribution == base_needed).all(2)
     has_the_same = comparable & (base_contribution == source_contribution).all(2)
     has_another = comparable & ~has_the_same
+    if reading.only_possible:
+        # Sums after the interchange, relative to their goals, among those of all strings
+        after = (source_contribution - base_needed).flatten(0, 1)
+        occurring = {tuple(sums) for sums in (reading.sums - goals).tolist()}
+        is_possible = torch.tensor([tuple(sums) in occurring for sums in after.tolist()])
+        has_another = has_another & is_possible.view(has_another.shape)
     to_balanced = has_another & ~is_balanced & (source_contribution == base_needed).all(2)
     matches: dict[Kind, Tensor] = {
         "to balanced": to_balanced,

@@ -35,6 +35,8 @@ class Reading:
     """What base and source of a pair must have in common at the position; None: nothing."""
     positions: tuple[int, ...] | None = None
     """Positions at which it predicts something; None: all."""
+    only_possible: bool = False
+    """Whether only interchanges count after which the sums are those of some string."""
     causal: bool = True
     """Whether contributions depend on no later token, so that sources differ by their tokens up to the position."""
 
@@ -54,6 +56,40 @@ class Reading:
     def tested_positions(self) -> tuple[int, ...]:
         """Positions at which states are interchanged."""
         return tuple(range(self.contributions.shape[1])) if self.positions is None else self.positions
+
+
+def parts(reading: Reading) -> list[Reading]:
+    """A reading for each sum alone: pairs of states that differ in what they add to this sum only.
+
+    A mechanism whose sums count together can be found because of one of them, if most pairs differ in it.
+    """
+    readings = []
+    for index in range(len(reading.goals)):
+        others = [other for other in range(len(reading.goals)) if other != index]
+        alone = torch.zeros_like(reading.contributions)
+        alone[..., index] = reading.contributions[..., index]
+        fixed = reading.sums - alone.sum(1)
+        equal = _as_one_number(reading.contributions[..., others]) if others else None
+        readings.append(
+            Reading(
+                name=f"{reading.name}, sum {index + 1} alone",
+                contributions=alone,
+                fixed=fixed,
+                goals=reading.goals,
+                equal=equal,
+                positions=reading.positions,
+                only_possible=reading.only_possible,
+                causal=reading.causal,
+            )
+        )
+    return readings
+
+
+def _as_one_number(values: Int[Tensor, "string pos value"]) -> Int[Tensor, "string pos"]:
+    """Equal numbers where all values are equal."""
+    least = values.min()
+    base = int(values.max() - least) + 1
+    return ((values - least) * base ** torch.arange(values.shape[2])).sum(2)
 
 
 def _with_zeros(strings: Strings, column: Tensor, *, sum_index: int) -> Int[Tensor, "string pos 2"]:
@@ -169,6 +205,31 @@ def pooled_both(strings: Strings) -> Reading:
     """Both are interchanged, and nothing else of the pooled vector."""
     contributions = torch.stack([strings.total, strings.violations], 1)[:, None]
     return Reading(name="pooled final depth and violations", contributions=contributions)
+
+
+# A fourth reading, made after a look at the states of the model of 10 tokens
+
+
+def opener_flags(strings: Strings) -> Int[Tensor, "string pos"]:
+    """1 at an opening bracket after which the depth is not above zero, and where only closing ones have been so far.
+
+    If as many brackets open as close, there is one if and only if the depth was below zero somewhere: it must return.
+    """
+    only_closed = strings.depth == -torch.arange(1, strings.tokens.shape[1] + 1)
+    return (((strings.tokens == OPEN) & (strings.depth <= 0)) | only_closed).long()
+
+
+def circuit_openers(strings: Strings) -> Reading:
+    """As the charitable reading, with flags at opening brackets after which the depth is not above zero."""
+    contributions = torch.stack([strings.signs, opener_flags(strings)], 2)
+    return Reading(name="circuit, flags at opening brackets", contributions=contributions)
+
+
+def pooled_possible(strings: Strings, violations: Tensor, *, moved: tuple[bool, bool], name: str) -> Reading:
+    """Final depth or a number of violations in the pooled vector is interchanged, to sums that some string has."""
+    sums = torch.stack([strings.total, violations], 1)
+    moves = torch.tensor(moved).long()
+    return Reading(name=name, contributions=(sums * moves)[:, None], fixed=sums * (1 - moves), only_possible=True)
 
 
 # Mechanisms that are false of every causal transformer with right answers, by seed
