@@ -95,12 +95,29 @@ AFTER_TWO_NOT_REFUSED = (
     "with all pairs of a mechanism together, 78 of 80 were refused on the model of n = 10: two with flags of earlier "
     "positions were not, as most pairs differ in the bracket. Each sum is tested alone now"
 )
-OPENER_STATEMENTS = {
-    "states": "(Fourth reading, ours.) {At}, flags are not at the positions below zero but at the opening brackets "
-    "that do not rise above zero (and where only closing brackets have been): interchanged among states that differ in "
-    "this alone, the flag moves; among states that differ in the bracket alone, the final depth moves by 2.",
-    "directions": "(Fourth reading, ours.) {At}, such flags and brackets have directions of their own, the same at all "
-    "positions: interchanged along one, it moves and nothing else.",
+AFTER_LOOK_AT_BOTH = Preregistration(
+    "after a result",
+    f"{KNOWN}; flags at opening brackets, which the model of n = 10 has and that of n = 16 has not; then the "
+    "contributions of states to the pooled vector of the model of n = 16, from which this reading was made, and a "
+    "first run of it.",
+)
+ONE_KIND_STATES = (
+    "interchanged among states that differ in this alone, the flag moves; among states that differ in the bracket "
+    "alone, the final depth moves by 2."
+)
+ONE_KIND_DIRECTIONS = (
+    "such flags and brackets have directions of their own, the same at all positions: interchanged along one, it moves "
+    "and nothing else."
+)
+ONE_KIND_PLACES = {
+    "openers": "flags are not at all positions below zero but at the opening brackets that do not rise above zero (and "
+    "where only closing brackets have been)",
+    "closers": "flags are not at all positions below zero but at the closing brackets below zero",
+}
+FLAG_WORDS = {
+    "positions": "number of violations",
+    "openers": "number of flags at opening brackets",
+    "closers": "number of flags at closing brackets",
 }
 POSSIBLE_STATEMENTS = {
     "total": "the final depth moves and the {violations} stays",
@@ -333,44 +350,51 @@ def _interchange(
     )
 
 
-def _after_look(n: int) -> Preregistration:
+def _after_look(n: int, flags: str) -> Preregistration:
+    if flags == "closers":
+        return AFTER_LOOK_AT_BOTH
     return AFTER_LOOK_AT_10 if n == min(LENGTHS) else AFTER_LOOK_FOR_16
 
 
 def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
-    """Flags at opening brackets, and what is pooled where only sums that some string has are set."""
-    for interchanged, text in OPENER_STATEMENTS.items():
-        for layer, site in LAYERS.items():
-            at = LAYER_WORDS[layer]
-            yield _claim(
-                f"openers.{interchanged}.{layer}",
-                n,
-                files,
-                source=OURS,
-                statement=text.format(At=at[0].upper() + at[1:]),
-                method=f"The lower value of the two sums, each alone. {PAIRS_METHOD} ({PAIRS_COUNTED[n]})",
-                rule=AtLeast(BAR),
-                preregistration=_after_look(n),
-                quantity="answers as predicted",
-                value_range=SHARE,
-                measure=partial(measures.measure_openers, files=files, n=n, interchanged=interchanged, site=site),
-            )
-    for openers, violations in ((False, "number of violations"), (True, "number of flags at opening brackets")):
+    """Flags at one kind of bracket, and what is pooled where only sums that some string has are set."""
+    for flags, place in ONE_KIND_PLACES.items():
+        counted = "; of flips those to sums that some string has" if flags == "closers" else ""
+        for interchanged in ("states", "directions"):
+            moved = ONE_KIND_STATES if interchanged == "states" else ONE_KIND_DIRECTIONS
+            for layer, site in LAYERS.items():
+                at = LAYER_WORDS[layer]
+                yield _claim(
+                    f"{flags}.{interchanged}.{layer}",
+                    n,
+                    files,
+                    source=OURS,
+                    statement=f"(Fourth reading.) {at[0].upper()}{at[1:]}, {place}: {moved}",
+                    method=f"The lower value of the two sums, each alone. {PAIRS_METHOD}{counted} ({PAIRS_COUNTED[n]})",
+                    rule=AtLeast(BAR),
+                    preregistration=_after_look(n, flags),
+                    quantity="answers as predicted",
+                    value_range=SHARE,
+                    measure=partial(
+                        measures.measure_one_kind, files=files, n=n, flags=flags, interchanged=interchanged, site=site
+                    ),
+                )
+    for flags, violations in FLAG_WORDS.items():
         for moved, text in POSSIBLE_STATEMENTS.items():
             words = text.format(violations=violations)
             yield _claim(
-                f"possible.{'openers' if openers else 'positions'}.{moved}",
+                f"possible.{flags}.{moved}",
                 n,
                 files,
-                source=OURS if openers else CIRCUIT,
+                source=CIRCUIT if flags == "positions" else OURS,
                 statement=f"The sum over positions has the final depth and the {violations}, as far as strings have "
                 f"them together: interchanged along the mean effect, to sums that occur, {words}.",
                 method=f"{PAIRS_METHOD}; of the flips those to sums that some string has ({PAIRS_COUNTED[n]})",
                 rule=AtLeast(BAR),
-                preregistration=_after_look(n),
+                preregistration=_after_look(n, flags),
                 quantity="answers as predicted",
                 value_range=SHARE,
-                measure=partial(measures.measure_pooled_possible, files=files, n=n, moved=moved, openers=openers),
+                measure=partial(measures.measure_pooled_possible, files=files, n=n, moved=moved, flags=flags),
             )
 
 

@@ -224,17 +224,21 @@ def _directions(subject: Subject, site: Site, states: Float[Tensor, "string *pos
     return fit_directions(states, variables)
 
 
-def measure_openers(evidence: Evidence, *, files: WeightFiles, n: int, interchanged: str, site: Site) -> Measurement:
-    """Lower score of the two sums of the fourth reading, each alone: flags at opening brackets, and brackets."""
+def measure_one_kind(
+    evidence: Evidence, *, files: WeightFiles, n: int, flags: str, interchanged: str, site: Site
+) -> Measurement:
+    """Lower score of the two sums of the fourth reading, each alone: flags at one kind of bracket, and brackets."""
     subject = read_subject(files, n)
-    scores = score_openers(subject, interchanged, site, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
+    scores = score_one_kind(subject, flags, interchanged, site, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
     return _lowest_of(scores)
 
 
-def score_openers(subject: Subject, interchanged: str, site: Site, *, limit: int | None, seed: int) -> list[Score]:
+def score_one_kind(
+    subject: Subject, flags: str, interchanged: str, site: Site, *, limit: int | None, seed: int
+) -> list[Score]:
     """Scores of both sums of the fourth reading; arguments as in `score_statement`."""
     states = states_at(subject, site)
-    reading = readings.circuit_openers(subject.strings)
+    reading = readings.ONE_KIND[flags](subject.strings)
     variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
     directions = fit_directions(states, variables)
     scores = []
@@ -244,14 +248,12 @@ def score_openers(subject: Subject, interchanged: str, site: Site, *, limit: int
     return scores
 
 
-def measure_pooled_possible(
-    evidence: Evidence, *, files: WeightFiles, n: int, moved: str, openers: bool
-) -> Measurement:
+def measure_pooled_possible(evidence: Evidence, *, files: WeightFiles, n: int, moved: str, flags: str) -> Measurement:
     """Score of an interchange along directions in the pooled vector, to sums that some string has."""
     subject = read_subject(files, n)
     strings, states = subject.strings, states_at(subject, "pooled")
-    violations = readings.opener_flags(strings).sum(1) if openers else strings.violations
-    name = f"pooled {moved}, {'flags at opening brackets' if openers else 'violations'}, possible sums"
+    violations = readings.FLAGS[flags](strings).sum(1)
+    name = f"pooled {moved}, flags at {flags}, possible sums"
     reading = readings.pooled_possible(strings, violations, moved=POSSIBLE[moved], name=name)
     directions = fit_directions(states, torch.stack([strings.total, violations], 1))
     edit = directions.move([index for index, moves in enumerate(POSSIBLE[moved]) if moves])

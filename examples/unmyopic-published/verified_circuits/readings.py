@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from verified_circuits.strings import OPEN, Strings, every_string
+from verified_circuits.strings import CLOSE, OPEN, Strings, every_string
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,7 +207,7 @@ def pooled_both(strings: Strings) -> Reading:
     return Reading(name="pooled final depth and violations", contributions=contributions)
 
 
-# A fourth reading, made after a look at the states of the model of 10 tokens
+# A fourth reading, made after a look at the states of both models: flags at one kind of bracket
 
 
 def opener_flags(strings: Strings) -> Int[Tensor, "string pos"]:
@@ -219,10 +219,34 @@ def opener_flags(strings: Strings) -> Int[Tensor, "string pos"]:
     return (((strings.tokens == OPEN) & (strings.depth <= 0)) | only_closed).long()
 
 
+def closer_flags(strings: Strings) -> Int[Tensor, "string pos"]:
+    """1 at a closing bracket after which the depth is below zero; the first position below zero is always one."""
+    return ((strings.tokens == CLOSE) & (strings.depth < 0)).long()
+
+
 def circuit_openers(strings: Strings) -> Reading:
     """As the charitable reading, with flags at opening brackets after which the depth is not above zero."""
     contributions = torch.stack([strings.signs, opener_flags(strings)], 2)
     return Reading(name="circuit, flags at opening brackets", contributions=contributions)
+
+
+def circuit_closers(strings: Strings) -> Reading:
+    """As the charitable reading, with flags at closing brackets after which the depth is below zero.
+
+    Only interchanges count after which the sums are those of some string: none ends below zero without a flag.
+    """
+    contributions = torch.stack([strings.signs, closer_flags(strings)], 2)
+    return Reading(name="circuit, flags at closing brackets", contributions=contributions, only_possible=True)
+
+
+FLAGS: Mapping[str, Callable[[Strings], Int[Tensor, "string pos"]]] = {
+    "positions": lambda strings: strings.flags,
+    "openers": opener_flags,
+    "closers": closer_flags,
+}
+"""Where flags are: at every position below zero, as stated, or at one kind of bracket."""
+ONE_KIND: Mapping[str, Callable[[Strings], Reading]] = {"openers": circuit_openers, "closers": circuit_closers}
+"""Readings with flags at one kind of bracket."""
 
 
 def pooled_possible(strings: Strings, violations: Tensor, *, moved: tuple[bool, bool], name: str) -> Reading:
