@@ -27,6 +27,9 @@ KNOWN = (
 AFTER_FIRST_TEST = Preregistration("after a result", f"{KNOWN}; the rule and the kinds of pairs are new.")
 AFTER_FIRST_MODEL = Preregistration("after first models", f"{KNOWN}. Of this claim nothing had been measured.")
 AFTER_RUN = Preregistration("after a result", "the number itself: it was computed when the weights were first read.")
+AFTER_RUN_OF_OTHERS = Preregistration(
+    "after first models", f"{KNOWN}; the interchanges of this study. No head had been removed."
+)
 MARGINS = {10: 6.3957, 16: 8.0950}
 """The authors' smallest margins, to four decimals."""
 LARGEST_DIFFERENCE = 1e-4
@@ -101,6 +104,11 @@ AFTER_LOOK_AT_BOTH = Preregistration(
     "contributions of states to the pooled vector of the model of n = 16, from which this reading was made, and a "
     "first run of it.",
 )
+AFTER_BOTH = Preregistration(
+    "after a result",
+    f"{KNOWN}; the same without the restriction. No string ends below zero without a violation, and a check of the one "
+    "alone makes the other unnecessary.",
+)
 ONE_KIND_STATES = (
     "interchanged among states that differ in this alone, the flag moves; among states that differ in the bracket "
     "alone, the final depth moves by 2."
@@ -138,6 +146,7 @@ def claims(folder: Path | None = None) -> tuple[Claim, ...]:
         *(claim for n in LENGTHS for claim in _prefix_sum(n, weight_files(folder, n))),
         *(claim for n in LENGTHS for claim in _interchanges(n, weight_files(folder, n))),
         *(claim for n in LENGTHS for claim in _fourth_reading(n, weight_files(folder, n))),
+        *_audited(min(LENGTHS), weight_files(folder, min(LENGTHS))),
         *(claim for n in LENGTHS for claim in _other_mechanisms(n, weight_files(folder, n))),
         Claim(
             id="control.hand-written",
@@ -379,6 +388,22 @@ def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
                         measures.measure_one_kind, files=files, n=n, flags=flags, interchanged=interchanged, site=site
                     ),
                 )
+    for statement, texts in (("flags", FLAG_STATEMENTS), ("total", TOTAL_STATEMENTS)):
+        for layer, site in LAYERS.items():
+            yield _claim(
+                f"possible.charitable.{statement}.{layer}",
+                n,
+                files,
+                source=CIRCUIT,
+                statement=f"{texts['charitable'].format(at=LAYER_WORDS[layer])} As far as strings have such sums "
+                "together.",
+                method=f"{PAIRS_METHOD}; of the flips those to sums that some string has ({PAIRS_COUNTED[n]})",
+                rule=AtLeast(BAR),
+                preregistration=AFTER_BOTH,
+                quantity="answers as predicted",
+                value_range=SHARE,
+                measure=partial(measures.measure_possible, files=files, n=n, statement=statement, site=site),
+            )
     for flags, violations in FLAG_WORDS.items():
         for moved, text in POSSIBLE_STATEMENTS.items():
             words = text.format(violations=violations)
@@ -396,6 +421,27 @@ def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
                 value_range=SHARE,
                 measure=partial(measures.measure_pooled_possible, files=files, n=n, moved=moved, flags=flags),
             )
+
+
+def _audited(n: int, files: WeightFiles) -> Iterator[Claim]:
+    """Which heads are needed, with every string counted."""
+    for block, statement, rule in (
+        (0, "Attention of block 0 is needed.", AtLeast(1)),
+        (1, "Attention of block 1 is not needed: all that is said to be there is there after block 0.", Equal(0)),
+    ):
+        yield _claim(
+            f"audit.block-{block}",
+            n,
+            files,
+            source=CIRCUIT if block == 0 else OURS,
+            statement=statement,
+            method=f"Number of heads of block {block} that cost more accuracy than the audit's threshold if they are "
+            "replaced by their mean, on every string",
+            rule=Value(rule),
+            preregistration=AFTER_RUN_OF_OTHERS,
+            quantity="heads that are needed",
+            measure=partial(measures.measure_needed_heads, files=files, n=n, block=block),
+        )
 
 
 def _other_mechanisms(n: int, files: WeightFiles) -> Iterator[Claim]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,8 @@ from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import WeightFiles
 from case_studies.recipes.intervals import proportion
+from interp.auditing import AuditResult
+from interp.auditing.audit import audit
 from verified_circuits import readings
 from verified_circuits.handwritten import handwritten_circuit
 from verified_circuits.interchanges import (
@@ -35,7 +38,7 @@ from verified_circuits.interchanges import (
 from verified_circuits.probes import separable, squared_correlation
 from verified_circuits.readings import FALSE_MECHANISMS, RIVALS, Reading
 from verified_circuits.scores import BAR, PAIRS_BY_LENGTH, Score, measurement_of, score_reading, table
-from verified_circuits.strings import BALANCED, Strings
+from verified_circuits.strings import BALANCED, Balanced, Strings
 
 Interchanged = Literal["literal", "charitable", "directions", "probes"]
 """What is interchanged and predicted: whole states in one of two readings, components along directions, or what probes
@@ -268,6 +271,39 @@ def _lowest_of(scores: Sequence[Score]) -> Measurement:
     tables = [("Each sum alone", table(scores)), *measurement.tables[1:]]
     n_pairs = sum(score.n for score in scores)
     return replace(measurement, n=max(1, n_pairs), tables=tables)
+
+
+def measure_possible(evidence: Evidence, *, files: WeightFiles, n: int, statement: str, site: Site) -> Measurement:
+    """Score of the charitable reading of a statement, of flips those to sums that some string has."""
+    subject = read_subject(files, n)
+    reading = READINGS[statement, "charitable"](subject.strings)
+    possible = replace(reading, name=f"{reading.name}, possible sums", only_possible=True)
+    states = states_at(subject, site)
+    score = score_reading(subject, possible, site, whole, states, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
+    return measurement_of(score)
+
+
+# The audit of the heads
+
+
+@cache
+def audit_of(files: WeightFiles, n: int) -> AuditResult:
+    """The audit of the four heads on every string; it draws nothing."""
+    return audit(read_subject(files, n).model, Balanced(n=n), n="all")
+
+
+def measure_needed_heads(evidence: Evidence, *, files: WeightFiles, n: int, block: int) -> Measurement:
+    """Number of heads of a block that the model needs: replaced by their mean, they cost accuracy."""
+    result = audit_of(files, n)
+    needed = [head for head in result.heads if head.layer == block and head.needed["mean"]]
+    sentences = [[sentence] for sentence in result.sentences()]
+    rows = [["head", "verdict", "label"], *([f"{head.layer}.{head.head}", head.verdict, head.label] for head in result.heads)]  # fmt: skip
+    return exact(
+        len(needed),
+        n=2**n,
+        unit="strings",
+        tables=[("Verdicts of the audit", rows), ("In sentences", [["every string counted once"], *sentences])],
+    )
 
 
 # Other mechanisms
