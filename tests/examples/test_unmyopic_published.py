@@ -1,4 +1,4 @@
-"""The study of published readings: shipped results without an installation, its own tests with one."""
+"""The studies of models of others: shipped results without an installation, their own tests with one."""
 
 import os
 import re
@@ -17,14 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples/unmyopic-published"
 
 
-def test_its_entry_point_is_a_study_whose_numbers_todays_measures_made(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("study_name", "n_claims"), [("published", 84), ("verified", 127)])
+def test_its_entry_points_are_studies_whose_numbers_todays_measures_made(monkeypatch, tmp_path, study_name, n_claims):
     monkeypatch.syspath_prepend(EXAMPLE)
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    module, _, name = project["entry-points"]["interp.studies"]["published"].partition(":")
+    module, _, name = project["entry-points"]["interp.studies"][study_name].partition(":")
     study = getattr(import_module(module), name)
     stored, _ = study.stored(folder=tmp_path)
     entries = {entry["id"]: entry for entry in stored.content["claims"]}
-    assert len(entries) == 84
+    assert len(entries) == n_claims
     assert {claim.id: code_digest(claim.measure) for claim in study.claims} == {
         name: entry["measure"] for name, entry in entries.items()
     }
@@ -45,10 +46,13 @@ def test_it_is_installed_with_its_results_and_its_own_tests_pass(tmp_path):
 
     offline = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
     run("-m", "pip", "install", *offline, "--target", site, source)
-    shutil.rmtree(source / "published_readings")
+    for package in ("published_readings", "verified_circuits"):
+        shutil.rmtree(source / package)
     assert run("-c", "import published_readings as package; print(package.__file__)").startswith(str(site))
     shown = run("-c", "from interp.cli.main import main; main()", "reproduce", "published", "--page", "--out", "pages")
     assert "published at size standard: 68 reproduced, 14 not reproduced, 2 inconclusive" in shown
+    shown = run("-c", "from interp.cli.main import main; main()", "reproduce", "verified", "--page", "--out", "pages")
+    assert "verified at size standard: PLACEHOLDER" in shown
     printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
     passed = re.search(r"^(\d+) passed", printed, re.MULTILINE)
     assert passed is not None

@@ -76,6 +76,8 @@ MOVED: Mapping[str, tuple[int, ...]] = {
 MECHANISM_SITES: tuple[Site, ...] = ("block 0", "block 1")
 MECHANISM_PAIRS = 1024
 """Pairs of each kind for a false mechanism, at a site: an interval of at most 0.03 on both sides."""
+MECHANISM_STRINGS = 8192
+"""Strings that the directions of a mechanism are fitted to, if there are more."""
 SEEDS = 10
 """Seeds of the false mechanisms and of their pairs."""
 
@@ -297,7 +299,10 @@ def measure_needed_heads(evidence: Evidence, *, files: WeightFiles, n: int, bloc
     result = audit_of(files, n)
     needed = [head for head in result.heads if head.layer == block and head.needed["mean"]]
     sentences = [[sentence] for sentence in result.sentences()]
-    rows = [["head", "verdict", "label"], *([f"{head.layer}.{head.head}", head.verdict, head.label] for head in result.heads)]  # fmt: skip
+    rows = [
+        ["head", "verdict", "label"],
+        *([f"{head.layer}.{head.head}", head.verdict, head.label] for head in result.heads),
+    ]
     return exact(
         len(needed),
         n=2**n,
@@ -317,8 +322,7 @@ def score_each_sum(
     lowest = []
     for site in MECHANISM_SITES:
         states = states_at(subject, site)
-        variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
-        directions = fit_directions(states, variables)
+        directions = _mechanism_directions(subject, reading, states)
         for along in (False, True):
             values = []
             for index, alone in enumerate(sums_alone):
@@ -326,6 +330,15 @@ def score_each_sum(
                 values.append(score_reading(subject, alone, site, edit, states, limit=limit, seed=seed).lowest)
             lowest.append(min(values))
     return lowest
+
+
+def _mechanism_directions(
+    subject: Subject, reading: Reading, states: Float[Tensor, "string pos d_model"]
+) -> Directions:
+    """Directions of a mechanism's contributions, next to that of the running depth; of many strings, from a sample."""
+    variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
+    rows = np.random.default_rng(0).permutation(len(states))[:MECHANISM_STRINGS]
+    return fit_directions(states[rows], variables[rows])
 
 
 def score_mechanism(
@@ -341,9 +354,7 @@ def score_mechanism(
         scores.append(score_reading(subject, reading, site, whole, states, limit=limit, seed=seed))
         if reading.n_wrong:
             continue
-        variables = torch.cat([reading.contributions, subject.strings.depth[..., None]], 2)
-        n_sums = reading.contributions.shape[2]
-        edit = fit_directions(states, variables).move(range(n_sums))
+        edit = _mechanism_directions(subject, reading, states).move(range(reading.contributions.shape[2]))
         label = f"{site}, directions"
         scores.append(score_reading(subject, reading, site, edit, states, limit=limit, seed=seed, label=label))
     return scores

@@ -12,6 +12,7 @@ Pairs are grouped by base and source values, so that all of them can be counted,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -154,6 +155,7 @@ def _group(values: Int[Tensor, "string value"]) -> tuple[Int[Tensor, "group valu
     return values[first_rows], groups
 
 
+@lru_cache(maxsize=8)
 def groups_by_position(reading: Reading, *, n: int, pooled: bool = False) -> list[Groups]:
     """The groups of each position at which a reading predicts something; arguments as in `groups_of`."""
     return [groups_of(reading, position, n=n, pooled=pooled) for position in reading.tested_positions]

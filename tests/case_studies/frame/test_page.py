@@ -109,7 +109,8 @@ def test_nothing_is_wrong_with_a_study_page(browser, page, tmp_path):
 
 
 LONG_PAGES = ("lego", "dyck", "template")
-PAGES = sorted({*STUDIES, "compiled", "development", "published"})
+IN_A_PACKAGE = {"published": "published_readings", "verified": "verified_circuits"}
+PAGES = sorted({*STUDIES, *IN_A_PACKAGE, "compiled", "development"})
 
 
 @pytest.mark.browser
@@ -118,7 +119,7 @@ PAGES = sorted({*STUDIES, "compiled", "development", "published"})
 )
 def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(EXAMPLE)
-    package = "published_readings" if name == "published" else f"case_studies.{name}"
+    package = IN_A_PACKAGE.get(name, f"case_studies.{name}")
     study = importlib.import_module(f"{package}.study").STUDY
     pages = [study.draw(folder=tmp_path / folder).page for folder in ("one", "two")]
     assert pages[0].read_text() == pages[1].read_text()  # the same results give the same page

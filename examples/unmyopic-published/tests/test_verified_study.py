@@ -1,0 +1,105 @@
+"""The study of verified circuits on hand-written models, its claims without weights, and its shipped results."""
+
+import json
+
+import pytest
+from verified_circuits import measures
+from verified_circuits.files import weight_files
+from verified_circuits.handwritten import handwritten_circuit
+from verified_circuits.study import STUDY, study
+from weight_files import write_clone
+
+from case_studies.frame.code_digest import code_digest
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.stored import CLAIMS
+
+WEIGHTS = {10: "PLACEHOLDER10", 16: "PLACEHOLDER16"}
+"""Digests of the two weight files of the repository, with their names."""
+QUICK = (
+    "n10.decisions",
+    "n10.margin",
+    "n10.read.depth.block-0",
+    "n10.read.flags.block-0",
+    "n10.read.total",
+    "n10.read.violations",
+    "n10.prefix-sum",
+    "n10.circuit.literal.block-1",
+    "n10.circuit.charitable.block-1",
+    "n10.circuit.directions.block-1",
+    "n10.flags.literal.block-1",
+    "n10.flags.charitable.block-1",
+    "n10.total.literal.block-1",
+    "n10.pooled",
+    "n10.openers.states.block-1",
+    "n10.closers.directions.block-1",
+    "n10.possible.positions",
+    "n10.possible.charitable.flags.block-1",
+)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    models = {n: handwritten_circuit(n, "charitable") for n in (10, 16)}
+    return write_clone(tmp_path_factory.mktemp("clone"), models)
+
+
+def test_the_statements_are_found_in_a_model_of_which_they_are_true(clone, tmp_path):
+    result = study(clone).run(folder=tmp_path, n_jobs=1, only=QUICK)
+    verdicts = {
+        name.removeprefix("n10."): verdict for name, verdict in result.verdicts.items() if verdict != "not measured"
+    }
+    refuted = {name for name, verdict in verdicts.items() if verdict != "reproduced"}
+    # Its margin is another one, and its final depth is not in the last state
+    assert refuted == {
+        "margin",
+        "circuit.literal.block-1",
+        "flags.literal.block-1",
+        "total.literal.block-1",
+        "openers.states.block-1",
+        "closers.directions.block-1",
+    }
+    assert len(verdicts) == 28
+    measured = {claim.claim.id: claim.measurement for claim in result.claims if claim.measurement is not None}
+    assert all(measurement.exact for measurement in measured.values())
+    assert measured["n10.margin"].value == pytest.approx(6, abs=1e-4)
+    assert measured["n10.margin"].numbers["smallest of other strings"] > 6
+    assert "weights " + weight_files(clone, 10).digest in result.page.read_text()
+
+
+def test_measures_of_the_longer_model_draw_pairs(clone, monkeypatch):
+    evidence = Evidence(size="standard", seed=0, groups={}, folder=clone)
+    monkeypatch.setitem(measures.PAIRS_BY_LENGTH, 16, 500)
+    options = {"statement": "circuit", "interchanged": "charitable", "site": "block 1"}
+    measurement = measures.measure_interchange(evidence, files=weight_files(clone, 16), n=16, **options)
+    assert not measurement.exact
+    assert measurement.low < measurement.value == 1
+    assert measurement.n <= 4 * 500
+
+
+def test_claims_are_not_measured_without_weights(tmp_path):
+    missing = {claim.missing_input for claim in STUDY.claims if not claim.id.startswith("control")}
+    assert missing == {"It reads weights, files from outside, and there are none; give their folder with --weights."}
+    assert {claim.id for claim in study(tmp_path).claims} == {claim.id for claim in STUDY.claims}
+    (control,) = (claim for claim in STUDY.claims if claim.id.startswith("control"))
+    assert control.packs is None
+
+
+def test_rules_do_not_depend_on_the_weights(clone):
+    ours, theirs = study(clone), STUDY
+    assert [claim.rule_text for claim in ours.claims] == [claim.rule_text for claim in theirs.claims]
+    assert [code_digest(claim.measure) for claim in ours.claims] == [
+        code_digest(claim.measure) for claim in theirs.claims
+    ]
+
+
+def test_no_number_is_lost_because_its_measure_has_changed(tmp_path):
+    assert STUDY.shipped is not None
+    entries = {entry["id"]: entry for entry in json.loads((STUDY.shipped / CLAIMS).read_text())["claims"]}
+    today = {claim.id: code_digest(claim.measure) for claim in STUDY.claims}
+    assert {name: entry["measure"] for name, entry in entries.items()} == today
+    for name, entry in entries.items():
+        if not name.startswith("control"):
+            assert entry["made"]["packs"] == WEIGHTS[10 if name.startswith("n10") else 16]
+    result = STUDY.draw(folder=tmp_path)
+    assert result.verdicts == {name: entry["verdict"] for name, entry in entries.items()}
+    assert all(claim.measurement is not None for claim in result.claims)
