@@ -7,6 +7,7 @@ from verified_circuits import readings
 from verified_circuits.handwritten import handwritten_circuit
 from verified_circuits.interchanges import (
     HOOK_POINTS,
+    Site,
     Subject,
     fit_directions,
     pooled_variables,
@@ -92,8 +93,8 @@ def test_parts_differ_in_one_sum_only():
     assert torch.equal(total.sums, reading.sums)
     assert torch.equal(flags.sums, reading.sums)
     assert torch.equal(flags.contributions, readings.flags_charitable(strings).contributions)
-    same = flags.equal[:, :, None] == flags.equal[:1, :, None]
-    assert torch.equal(same[..., 0], strings.tokens == strings.tokens[:1])
+    assert flags.equal is not None
+    assert torch.equal(flags.equal == flags.equal[:1], strings.tokens == strings.tokens[:1])
 
 
 # Pairs
@@ -315,7 +316,7 @@ def test_only_the_reading_that_is_true_of_a_handwritten_model_is_found(wiring, s
 def test_each_statement_on_the_charitable_model():
     subject = subject_of("charitable", 8)
 
-    def value(statement, interchanged, site="block 1"):
+    def value(statement, interchanged, site: Site = "block 1"):
         return score_statement(subject, statement, interchanged, site, limit=None, seed=0).lowest[0]
 
     for statement in ("flags", "total"):

@@ -70,8 +70,14 @@ def test_pairs_of_long_strings_are_drawn(clone, monkeypatch):
     evidence = Evidence(size="standard", seed=0, groups={}, folder=clone)
     assert measures.PAIRS_BY_LENGTH[16] == 8192
     monkeypatch.setitem(measures.PAIRS_BY_LENGTH, 10, 500)
-    options = {"statement": "circuit", "interchanged": "charitable", "site": "block 1"}
-    measurement = measures.measure_interchange(evidence, files=weight_files(clone, 10), n=10, **options)
+    measurement = measures.measure_interchange(
+        evidence,
+        files=weight_files(clone, 10),
+        n=10,
+        statement="circuit",
+        interchanged="charitable",
+        site="block 1",
+    )
     assert not measurement.exact
     assert measurement.low < measurement.value == 1
     assert measurement.n <= 4 * 500
@@ -83,6 +89,17 @@ def test_claims_are_not_measured_without_weights(tmp_path):
     assert {claim.id for claim in study(tmp_path).claims} == {claim.id for claim in STUDY.claims}
     (control,) = (claim for claim in STUDY.claims if claim.id.startswith("control"))
     assert control.packs is None
+
+
+def test_a_wrong_file_is_named_before_anything_is_measured(tmp_path):
+    write_clone(tmp_path, {10: handwritten_circuit(10, "literal"), 16: handwritten_circuit(10, "literal")})
+    with pytest.raises(ValueError, match=r"dyck16_exact_seed0.weights.json has cfg.n 10; the study expects 16"):
+        study(tmp_path)
+    other = write_clone(tmp_path / "other", {16: handwritten_circuit(16, "literal")}, cfg={})
+    with pytest.raises(
+        ValueError, match=r"dyck16_exact_seed0.weights.json is not a weight file .* 'causal' is missing"
+    ):
+        study(other)
 
 
 def test_rules_do_not_depend_on_the_weights(clone):

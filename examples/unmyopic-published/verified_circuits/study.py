@@ -4,11 +4,21 @@ from pathlib import Path
 
 from case_studies.study import Study
 from verified_circuits.claims import claims
-from verified_circuits.files import COMMIT, LICENCE, REPOSITORY
+from verified_circuits.files import COMMIT, LENGTHS, LICENCE, REPOSITORY, weight_files
+from verified_circuits.interchanges import read_subject
 
 
 def study(folder: Path | None = None) -> Study:
-    """The study on the clone of the repository in a folder; default: without weights."""
+    """The study on the clone of the repository in a folder; default: without weights.
+
+    Raises:
+        ValueError: a weight file that is there is wrong; names the file and what was found.
+    """
+    # Read the files that are there, so that a wrong one is named before anything is measured
+    for n in LENGTHS:
+        files = weight_files(folder, n)
+        if not files.missing:
+            read_subject(files, n)
     return Study(
         name="verified",
         title="A proof is not a mechanism: a transformer with machine-checked decisions",
