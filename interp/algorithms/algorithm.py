@@ -82,12 +82,16 @@ class Algorithm:
             check_class(f"a variable of {self.name!r}", variable, Variable)
             if variable.name in earlier:
                 raise ValueError(f"variables of {self.name!r} has {variable.name!r} twice; give each its own name.")
+            if isinstance(variable.parents, str):
+                raise ValueError(f"parents of {variable.name!r} is {variable.parents!r}; give a tuple of names.")
             if missing := [name for name in variable.parents if name not in earlier]:
                 raise ValueError(
                     f"variable {variable.name!r} of {self.name!r} depends on {missing[0]!r}, which is not an earlier "
                     f"one; earlier ones are {', '.join(earlier) or 'none'}."
                 )
             earlier.append(variable.name)
+
+    __iter__ = None  # so that an algorithm in place of a list of them is an error
 
     def __getitem__(self, name: str) -> Variable:
         by_name = {variable.name: variable for variable in self.variables}
@@ -136,11 +140,9 @@ class Algorithm:
             else:
                 values[name] = interventions[name].long()
         answers = self.answers(batch, *values.values())
-        if tuple(answers.shape) != tuple(batch.labels.shape):
-            raise ValueError(
-                f"answers of {self.name!r} gave {tuple(answers.shape)}; it must give (batch, target) = "
-                f"{tuple(batch.labels.shape)}."
-            )
+        _check_values(f"answers of {self.name!r}", answers, "(batch, target)", tuple(batch.labels.shape))
+        if (answers < NO_ANSWER).any():
+            raise ValueError(f"answers of {self.name!r} has {int(answers.min())}; give indices, and -1 for no answer.")
         return Computation(values, answers.long())
 
     def _computed(self, variable: Variable, batch: Batch, values: Mapping[str, Tensor]) -> Int[Tensor, "batch *pos"]:
@@ -148,12 +150,8 @@ class Algorithm:
         parent_values = [values[name] for name in variable.parents]
         computed = variable.compute(batch, *parent_values)
         shape = tuple(batch.tokens.shape[: 1 + variable.per_position])
-        if not isinstance(computed, Tensor) or tuple(computed.shape) != shape:
-            output = tuple(computed.shape) if isinstance(computed, Tensor) else type(computed).__name__
-            axes = "(batch, pos)" if variable.per_position else "(batch,)"
-            raise ValueError(
-                f"variable {variable.name!r} of {self.name!r} gave {output}; it must give {axes} = {shape}."
-            )
+        axes = "(batch, pos)" if variable.per_position else "(batch,)"
+        _check_values(f"variable {variable.name!r} of {self.name!r}", computed, axes, shape)
         return computed.long()
 
     def without_edge(self, variable: str, parent: str, substitute: str) -> "Algorithm":
@@ -179,6 +177,19 @@ class Algorithm:
         variables = tuple(rewired if variable is child else variable for variable in self.variables)
         name = f"{self.name}, {variable} of {substitute} in place of {parent}"
         return replace(self, name=name, variables=variables)
+
+
+def _check_values(name: str, values: Any, axes: str, shape: tuple[int, ...]) -> None:
+    """Check that values are whole numbers of a shape.
+
+    Raises:
+        ValueError: no tensor, another shape, or another type.
+    """
+    if not isinstance(values, Tensor) or tuple(values.shape) != shape:
+        description = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"{name} gave {description}; it must give {axes} = {shape}.")
+    if values.is_floating_point() or values.is_complex():
+        raise ValueError(f"{name} gave {values.dtype}; it must give integers, a number for each value.")
 
 
 def scored_targets(task: Task, batch: Any) -> Bool[Tensor, " target"]:

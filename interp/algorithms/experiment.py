@@ -41,6 +41,8 @@ class Setup:
     candidates: Candidates
     candidate_computations: Mapping[str, Computation]
     """What each algorithm computes on the candidates."""
+    inputs: Batch
+    """Inputs as they come, or all inputs, on which answers are compared."""
     stated_sites: Mapping[str, Site]
     """Site of each variable by name; empty if all sites are searched."""
     seed: int
@@ -117,6 +119,8 @@ class Experiment:
         self.clean = self._clean_answers(self.pairs.base_inputs)[self.pairs.rows.base]
         """The model's answers to the base input of each pair."""
         source_answers = self._clean_answers(self.pairs.source_inputs)
+        self.answers_to_inputs = self._clean_answers(setup.inputs)
+        """The model's answers to inputs as they come."""
         clean = self.clean, source_answers[self.pairs.rows.source]
         self.hypotheses = [
             self._hypothesis(algorithm, variable.name, None if judge_all else clean)
@@ -143,8 +147,10 @@ class Experiment:
             with torch.no_grad():
                 on_device = chunk.to(device_of(self.net))
                 options: dict[str, Any] = on_device.model_inputs()
-                logits = self.net(on_device.tokens, **options)
-                answers.append(self.setup.read_answers(take(logits, on_device.target_positions)).cpu())
+                logits = take(self.net(on_device.tokens, **options), on_device.target_positions)
+                if not logits[on_device.present].isfinite().all():
+                    raise ValueError("model gives logits that are not finite, from which no answer can be read.")
+                answers.append(self.setup.read_answers(logits).cpu())
         return torch.cat(answers)
 
     def _add_candidates(self, source_answers: Int[Tensor, "source target"]) -> None:

@@ -32,13 +32,16 @@ def finding_of(
     algorithm, variable = hypothesis.name
     fields: dict[str, Any] = {"algorithm": algorithm, "variable": variable, "is_input": judged.variable.is_input}
     fields |= {"untrained": untrained, "uninformative": judged.uninformative()}
+    fields["changes_answers"] = bool(hypothesis.prediction.changed.any())
     # Without a site nothing could be tested.
     spot, stage = located.spot, located.stage
     if spot is None or stage is None:
         fields |= dict.fromkeys(("forced", "shared", "at_input", "random"), np.nan)
         fields |= {"site": NOWHERE, "place": NOWHERE, "search": NOWHERE}
         fields |= {"accuracy": MISSING, "stability": MISSING, "invariance": MISSING}
-        why = "no answer changes with it in any pair that the model answers rightly"
+        why = "no answer changes with it in any pair"
+        if fields["changes_answers"]:
+            why = "the model answers none of the pairs rightly in which an answer must change with it"
         return VariableFinding(**fields, status="not tested", why=why), None
     # Answers that must change, that must stay, and that must stay with a source that has the same value.
     answers = experiment.answers(hypothesis, spot, scoring)
@@ -46,7 +49,7 @@ def finding_of(
     stability = _agreement(experiment, hypothesis, answers, judged.unchanged)
     placebo = experiment.placebo_answers(hypothesis, spot, scoring)
     clean = experiment.setup.computations[algorithm][0].answers[scoring].expand_as(placebo.answers)
-    invariance = share_of(placebo.answers == clean, placebo.counted, clean, exact=experiment.pairs.exact)
+    invariance = share_of(placebo.answers == clean, placebo.counted, clean, exact=experiment.pairs.every_pair)
     # The same with the input at this place.
     at_input = Spot("means" if spot.search == "means" else "whole", Site("resid", 0), spot.place)
     input_answers = experiment.answers(hypothesis, at_input, scoring)
@@ -88,7 +91,7 @@ def _agreement(
     """Share of the counted answers that are as predicted, in the pairs that score."""
     scoring = experiment.pairs.scoring
     predicted = hypothesis.judged.answers[:, scoring]
-    return share_of(answers == predicted, counted[:, scoring], predicted, exact=experiment.pairs.exact)
+    return share_of(answers == predicted, counted[:, scoring], predicted, exact=experiment.pairs.every_pair)
 
 
 def _random(experiment: Experiment, hypothesis: Hypothesis, located: Located, spot: Spot, stage: Stage) -> float:
@@ -164,16 +167,24 @@ def finding_status(
 
 
 def answers_as(experiment: Experiment, algorithm: Algorithm) -> AnswerAgreement:
-    """How often the model answers as an algorithm predicts, with nothing interchanged."""
+    """How often the model answers as an algorithm predicts, with nothing interchanged: in the pairs, and in any inputs.
+
+    Pairs are those in which some variable changes an answer, and in which algorithms differ.
+    """
     setup, pairs = experiment.setup, experiment.pairs
     base, _ = setup.computations[algorithm.name]
     tested_base, _ = setup.computations[setup.algorithms[0].name]
     answers = base.answers
     counted = (answers >= 0) & pairs.base.present & scored_targets(setup.task, pairs.base)
     differ = (answers != tested_base.answers) & counted
+    inputs = setup.inputs
+    expected = algorithm.run(inputs).answers
+    counted_inputs = (expected >= 0) & inputs.present & scored_targets(setup.task, inputs)
+    right = experiment.answers_to_inputs == expected
     return AnswerAgreement(
         algorithm=algorithm.name,
-        accuracy=share_of((experiment.clean == answers)[None], counted[None], answers[None], exact=pairs.exact),
+        accuracy=share_of((experiment.clean == answers)[None], counted[None], answers[None], exact=pairs.every_pair),
+        on_inputs=share_of(right[None], counted_inputs[None], expected[None], exact=pairs.of_all_inputs),
         differ=float(differ.sum() / counted.sum().clamp_min(1)),
     )
 
@@ -208,7 +219,7 @@ def contradiction_of(
             counted = counted & ~predicted_at(pairs, place)
     scoring = pairs.scoring
     counted, expected, predicted = counted[:, scoring], expected[:, scoring], predicted[:, scoring]
-    rival_accuracy = share_of(answers == predicted, counted, expected, exact=pairs.exact)
+    rival_accuracy = share_of(answers == predicted, counted, expected, exact=pairs.every_pair)
     if not rival_accuracy.n:
         return None
     accuracy = share_of(answers == expected, counted, expected)

@@ -19,10 +19,10 @@ from interp.algorithms.result import BAR, ImplementsResult
 from interp.algorithms.search import CHANGED, Located, Stage, locate, search_again
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.interchange import SITE_KINDS, Site, SiteKind, sites_of
-from interp.core.randomness import derived_seed
+from interp.core.randomness import derived_generator, derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
-from interp.tasks.base import Task
-from interp.tasks.splits import check_sample_size
+from interp.tasks.base import Batch, Task
+from interp.tasks.splits import ALL, check_sample_size, sample_split
 
 FINER: tuple[SiteKind, ...] = ("z", "attn_out", "mlp_out")
 """Sites that are searched for what the residual stream does not have by itself."""
@@ -70,8 +70,9 @@ def implements(
             `auto`: whole activations, then the span of the means for variables that no whole one has by itself; whole
             ones only at stated sites.
         n: Number of pairs. With fewer than 72 no variable can be found, as the interval is too wide. Or `all`: pairs
-            of all inputs of the test split, in a task that can list them. There are no intervals then, all pairs both
-            select and score, and the seed has a part in `untrained` only.
+            of all inputs of the test split, in a task that can list them. If every pair in which a variable changes an
+            answer is used, at most 16,384, shares are exact and there are no intervals; else a fixed part of them is.
+            The seed has a part in `untrained` only.
         seed: Determines pairs, the untrained model and the start of learning.
 
     Returns:
@@ -94,6 +95,7 @@ def implements(
     learned subspaces. Differs: sites are scored on other pairs than they are selected on; answers that must stay count.
     """
     net = prepare_model(model, "implements", task)
+    check_class("rivals", rivals, Sequence)
     algorithms = (algorithm, *rivals)
     stages = _stages(net, algorithms, sites, search, n)
     pairs = pairs_of_all(task, algorithms) if isinstance(n, str) else choose_pairs(task, algorithms, n, seed)
@@ -105,13 +107,14 @@ def implements(
         computations=computations_on(pairs, algorithms),
         candidates=candidates,
         candidate_computations={tested.name: tested.run(candidates.batch) for tested in algorithms},
+        inputs=pairs.base_inputs if pairs.of_all_inputs else _inputs_as_they_come(task, len(pairs), seed),
         stated_sites=sites if isinstance(sites, Mapping) else {},
-        seed=seed,
+        seed=0 if pairs.of_all_inputs else seed,
     )
     trained = Experiment(net, setup)
     agreements = [answers_as(trained, tested) for tested in algorithms]
     # The best site of every variable; finer ones only for algorithms that the answers do not refute.
-    may_pass = {agreement.algorithm for agreement in agreements if agreement.accuracy.high >= BAR}
+    may_pass = {agreement.algorithm for agreement in agreements if not agreement.is_refuted}
     located = locate(
         trained, stages, name="interchanges", is_open=lambda hypothesis: hypothesis.name[0] in may_pass, times=2
     )
@@ -147,10 +150,14 @@ def implements(
         places=tuple(place.name for place in trained.places),
         map=np.stack([_map(variable, all_sites, len(trained.places)) for variable in located]),
         n=len(pairs),
-        exact=pairs.exact,
-        n_inputs=len(pairs.base_inputs) if pairs.exact else 0,
-        every_pair=pairs.every_pair,
+        exact=pairs.every_pair,
+        n_inputs=len(pairs.base_inputs) if pairs.of_all_inputs else 0,
     )
+
+
+def _inputs_as_they_come(task: Task, n: int, seed: int) -> Batch:
+    """Inputs of the test split."""
+    return sample_split(task, n, generator=derived_generator(seed, "implements answers"), split="test")
 
 
 def _map(located: Located, sites: Sequence[Site], n_places: int) -> Float[np.ndarray, "site place"]:
@@ -199,6 +206,10 @@ def _checked_kinds(
     """Check the arguments, and return the kinds of sites."""
     check_sample_size("n", n, low=FEWEST_PAIRS)
     check_choice("search", search, Search)
+    if search == "learned" and n == ALL:
+        raise ValueError(
+            "search is 'learned', which needs other pairs to score on than to learn from; give a number n."
+        )
     names: list[str] = []
     for algorithm in algorithms:
         check_class("a rival" if names else "algorithm", algorithm, Algorithm)
@@ -224,7 +235,12 @@ def _checked_kinds(
 
 
 def _check_stated_sites(net: Net, algorithms: Sequence[Algorithm], sites: Mapping[str, Site], search: str) -> None:
+    if not sites:
+        raise ValueError("sites is empty; give the site of each variable, or kinds of sites.")
+    known = [variable.name for algorithm in algorithms for variable in algorithm.variables]
     for name, site in sites.items():
+        if name not in known:
+            raise ValueError(f"sites has {name!r}, which is no variable; there are {', '.join(dict.fromkeys(known))}.")
         _check_site(name, site, net)
         if site.coordinates is not None and search not in ("whole", "auto"):
             raise ValueError(f"sites[{name!r}] has coordinates and search is {search!r}; use search='whole'.")
@@ -245,6 +261,8 @@ def _check_site(name: str, site: Any, net: Net) -> None:
     if site.head is not None:
         check_number(f"sites[{name!r}].head", site.head, integer=True, low=0, high=net.cfg.n_heads - 1)
     width = net.cfg.d_head if site.kind == "z" else net.cfg.d_model
+    if site.coordinates is not None and (not site.coordinates or len(set(site.coordinates)) < len(site.coordinates)):
+        raise ValueError(f"sites[{name!r}].coordinates is {site.coordinates}; give some, each once.")
     for coordinate in site.coordinates or ():
         check_number(f"sites[{name!r}].coordinates", coordinate, integer=True, low=0, high=width - 1)
 

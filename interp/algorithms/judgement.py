@@ -28,6 +28,13 @@ class AlgorithmEvidence:
         (accuracy,) = (agreement.accuracy for agreement in self.answers if agreement.algorithm == algorithm)
         return accuracy
 
+    def lowest_answers_as(self, algorithm: str) -> Interval:
+        """The same where it is lower: in the pairs, or in inputs as they come."""
+        (agreement,) = (agreement for agreement in self.answers if agreement.algorithm == algorithm)
+        if not agreement.on_inputs.n or agreement.accuracy <= agreement.on_inputs:
+            return agreement.accuracy
+        return agreement.on_inputs
+
     def findings_of(self, algorithm: str) -> list[VariableFinding]:
         """Findings about the variables of an algorithm."""
         return [finding for finding in self.findings if finding.algorithm == algorithm]
@@ -75,7 +82,7 @@ def state_of(name: str, evidence: AlgorithmEvidence) -> tuple[FindingStatus, str
     It is found if the model answers as it predicts, each of its variables is found, and no variable of another
     algorithm that is found shows that it is wrong. It is not found if one of these fails, and undecided otherwise.
     """
-    accuracy, findings = evidence.answers_as(name), evidence.findings_of(name)
+    accuracy, findings = evidence.lowest_answers_as(name), evidence.findings_of(name)
     # What refutes it: wrong answers, a missing variable, or a variable of another algorithm.
     reasons = []
     if accuracy.high < BAR:
@@ -93,8 +100,14 @@ def state_of(name: str, evidence: AlgorithmEvidence) -> tuple[FindingStatus, str
         return "undecided", f"the share of answers that are as {name} predicts is not certain enough"
     if undecided := [finding.variable for finding in findings if finding.status == "undecided"]:
         return "undecided", f"it is not certain whether {_names(undecided)} of {name} {_are(undecided)} found"
+    untested = [finding for finding in findings if finding.status == "not tested"]
+    if wrong := [finding.variable for finding in untested if finding.changes_answers]:
+        return "undecided", f"{_names(wrong)} of {name} {_are(wrong)} not tested by any pair that is answered rightly"
     if all(finding.status == "not tested" for finding in findings):
         return "undecided", f"no pair of inputs is informative about {name}"
+    if untested:
+        names = _names([finding.variable for finding in untested])
+        return "found", f"every variable of {name} that changes an answer is found (none changes with {names})"
     return "found", f"every variable of {name} is found"
 
 
@@ -109,7 +122,7 @@ def has_support(name: str, names: Sequence[str], evidence: AlgorithmEvidence) ->
     if any(finding.internal and finding.status == "found" for finding in findings):
         return True
     # The algorithms that are wrong about answers, about an interchange, or about a shared variable.
-    wrong = {agreement.algorithm for agreement in evidence.answers if agreement.accuracy.high < BAR}
+    wrong = {agreement.algorithm for agreement in evidence.answers if agreement.is_refuted}
     for contradiction in evidence.contradictions:
         if contradiction.algorithm == name and contradiction.rival_accuracy.high < BAR:
             wrong.add(contradiction.rival)

@@ -37,7 +37,7 @@ class Candidates:
 
 def candidates_for(task: Task, pairs: Pairs, seed: int) -> Candidates:
     """Inputs that may be placebo sources of each pair."""
-    generator = derived_generator(0 if pairs.exact else seed, "placebo sources")
+    generator = derived_generator(0 if pairs.of_all_inputs else seed, "placebo sources")
     n_base, n_source = len(pairs.base_inputs), len(pairs.source_inputs)
     if not has_own_counterparts(task):
         # Some of the sources, all if they are few; in another order for each pair.

@@ -24,7 +24,7 @@ INFORMATIVE_PAIRS = 144
 LARGEST_POOL = 2**18
 PAIRS_OF_ALL = 2**17
 """Pairs of all inputs that are looked at: every pair of up to 362 inputs."""
-MOST_PAIRS_OF_ALL = 2**13
+MOST_PAIRS_OF_ALL = 2**14
 """Pairs of all inputs that are interchanged."""
 FEWEST_PAIRS = 32
 POOL_CHUNK = 4096
@@ -33,16 +33,16 @@ POOL_CHUNK = 4096
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of inputs. The first half of them selects sites, the second half scores them; all do both if `exact`."""
+    """Pairs of inputs. The first half of them selects sites, the second half scores them; all pairs do both."""
 
     base_inputs: Batch
     source_inputs: Batch
     rows: Rows
     """The pairs, as rows of these inputs."""
-    exact: bool = False
-    """Whether they are made of all inputs there are, so that there is no sampling error."""
+    of_all_inputs: bool = False
+    """Whether they are made of all inputs there are, in a fixed order."""
     every_pair: bool = False
-    """Whether they are all pairs of these inputs in which a variable changes an answer."""
+    """Whether they are all pairs of all inputs in which a variable changes an answer, so that shares are exact."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,12 +64,12 @@ class Pairs:
     @property
     def scoring(self) -> slice:
         """The pairs that score."""
-        return slice(0 if self.exact else len(self) // 2, len(self))
+        return slice(0 if self.every_pair else len(self) // 2, len(self))
 
     @property
     def selecting(self) -> slice:
         """The pairs on which sites are selected."""
-        return slice(0, len(self) if self.exact else len(self) // 2)
+        return slice(0, len(self) if self.every_pair else len(self) // 2)
 
 
 def paired(base: Batch, source: Batch) -> Pairs:
@@ -145,6 +145,11 @@ def _by_position(
 ) -> tuple[Int[Tensor, "pos pair target"], Bool[Tensor, "pos pair"]]:
     """Answers with the variable set at each position alone, and pairs in which its value there differs."""
     n, pos = pairs.base.tokens.shape
+    if pairs.source.tokens.shape[1] != pos:
+        raise ValueError(
+            f"variable {variable.name!r} has a value at each position, and inputs have {pos} positions, their sources "
+            f"{pairs.source.tokens.shape[1]}; let the task pad its batches to one length."
+        )
     real = torch.ones(n, pos, dtype=torch.bool)
     for mask in (pairs.base.attention_mask, pairs.source.attention_mask):
         if mask is not None:
@@ -243,14 +248,14 @@ def pairs_of_all(task: Task, algorithms: Sequence[Algorithm]) -> Pairs:
     distances = torch.linspace(1, n - 1, n_distances).round().long()
     base = order.repeat(n_distances)
     source = torch.cat([order.roll(-int(distance)) for distance in distances])
-    pool = Pairs(inputs, inputs, Rows(base, source), exact=True)
+    pool = Pairs(inputs, inputs, Rows(base, source), of_all_inputs=True)
     # Those in which something changes.
     changes, differences = _informative(task, algorithms, pool)
     informative = torch.cat([changes, differences], 1)
     chosen = informative.any(1).nonzero()[:, 0]
     every_pair = n_distances == n - 1 and len(chosen) <= MOST_PAIRS_OF_ALL
     if len(chosen) > MOST_PAIRS_OF_ALL:
-        chosen = chosen[_drawn(informative[chosen], MOST_PAIRS_OF_ALL, generator).sort().values]
+        chosen = chosen[_drawn(informative[chosen], MOST_PAIRS_OF_ALL, generator)]
     if not len(chosen):
         chosen = torch.arange(min(len(pool), FEWEST_PAIRS))
     return replace(pool.select(chosen), every_pair=every_pair)
@@ -279,17 +284,19 @@ def _informative(
 ) -> tuple[Bool[Tensor, "pair change"], Bool[Tensor, "pair difference"]]:
     """Whether each variable changes an answer, in each direction, and whether two algorithms differ about a pair."""
     chunks = [pool.select(slice(start, start + POOL_CHUNK)) for start in range(0, len(pool), POOL_CHUNK)]
-    two_way = all(int(algorithms[0].run(chunk.base).answers.max()) <= 1 for chunk in chunks)
+    possible = torch.cat([algorithms[0].run(chunk.base).answers.unique() for chunk in chunks]).unique()
+    possible = possible[possible >= 0]
+    directions = possible.tolist() if len(possible) == 2 else []
     changes, differences = [], []
     for chunk in chunks:
-        chunk_changes, chunk_differences = _informative_chunk(task, algorithms, chunk, two_way=two_way)
+        chunk_changes, chunk_differences = _informative_chunk(task, algorithms, chunk, directions)
         changes.append(chunk_changes)
         differences.append(chunk_differences)
     return torch.cat(changes), torch.cat(differences)
 
 
 def _informative_chunk(
-    task: Task, algorithms: Sequence[Algorithm], pairs: Pairs, *, two_way: bool
+    task: Task, algorithms: Sequence[Algorithm], pairs: Pairs, directions: Sequence[int]
 ) -> tuple[Bool[Tensor, "pair change"], Bool[Tensor, "pair difference"]]:
     computations = computations_on(pairs, algorithms)
     answers = {name: base.answers for name, (base, _) in computations.items()}
@@ -298,8 +305,8 @@ def _informative_chunk(
         for variable in algorithm.variables:
             prediction = predict(algorithm, variable, task, pairs, computations[algorithm.name])
             # Changes of a two-way answer to the one and to the other.
-            if two_way:
-                changes += [prediction.changed & (prediction.answers == answer) for answer in range(2)]
+            if directions:
+                changes += [prediction.changed & (prediction.answers == answer) for answer in directions]
             else:
                 changes.append(prediction.changed)
             # By an algorithm that does not have the variable its interchange changes nothing.
@@ -311,7 +318,7 @@ def _informative_chunk(
     scored = scored_targets(task, pairs.base)
     first, *rivals = (answers[algorithm.name] for algorithm in algorithms)
     for rival_answers in rivals:
-        differences.append(((rival_answers != first) & scored)[None])
+        differences.append(((rival_answers != first) & (rival_answers >= 0) & scored)[None])
     return _any_answer(changes, len(pairs)), _any_answer(differences, len(pairs))
 
 
@@ -330,8 +337,8 @@ def share_of(
 ) -> Interval:
     """Share of the counted answers that are right, in which no answer has more than half of the weight.
 
-    Of two possible answers both have the same weight. A model that always says the same, or that says the same after
-    any damage, is right in at most half of the cases.
+    Of two answers that occur both have the same weight, and a single one has all. A model that always says the same, or
+    that says the same after any damage, is right in at most half of the cases if both occur.
 
     Args:
         right: Whether each answer is right.

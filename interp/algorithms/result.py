@@ -48,6 +48,8 @@ class VariableFinding:
     """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` subspace."""
     why: str = ""
     """What is against it, or not certain; empty if it is found."""
+    changes_answers: bool = False
+    """Whether an answer changes with it in some pair, by the algorithm."""
     forced: float
     """Accuracy that an interchange of the outputs at this place would have in any model that answers rightly."""
     shared: float
@@ -81,9 +83,17 @@ class AnswerAgreement:
 
     algorithm: str
     accuracy: Interval
-    """Share of the answers, with its interval over inputs."""
+    """Share of the answers, with its interval over pairs: inputs in which a variable changes an answer, or algorithms
+    differ."""
     differ: float
     """Share of answers in which the algorithm differs from the one that is tested."""
+    on_inputs: Interval = field(default_factory=lambda: MISSING)
+    """Share of the answers to inputs of the test split as they come, or to all inputs."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the answers are certainly not the algorithm's."""
+        return bool(self.accuracy.high < BAR or self.on_inputs.high < BAR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +137,10 @@ class ImplementsResult(Result):
     n: int
     """Pairs of inputs; half of them select sites."""
     exact: bool = False
-    """Whether all inputs were paired: no sampling error, and all pairs both select and score."""
+    """Whether these are all pairs of all inputs in which a variable changes an answer: no sampling error, and all pairs
+    both select and score."""
     n_inputs: int = 0
-    """With `exact`: inputs that there are."""
-    every_pair: bool = False
-    """With `exact`: whether these are all pairs in which a variable changes an answer, or a fixed part of them."""
+    """With `n="all"`: inputs that there are; else 0."""
 
     def finding(self, variable: str, algorithm: str | None = None) -> VariableFinding:
         """The finding about a variable, by default of the algorithm itself.
@@ -207,7 +216,10 @@ class ImplementsResult(Result):
         # Answers without an interchange, and where algorithms contradict each other.
         for agreement in self.answers:
             accuracy = agreement.accuracy
-            lines.append(f"answers as {agreement.algorithm}: {accuracy.text()}, n = {accuracy.n}")
+            line = f"answers as {agreement.algorithm}: {accuracy.text()} in {accuracy.n} pairs"
+            if agreement.on_inputs.n:
+                line += f", {agreement.on_inputs.text()} in {agreement.on_inputs.n} inputs"
+            lines.append(line)
         for contradiction in self.contradictions:
             question = f"{contradiction.variable} of {contradiction.algorithm}, where {contradiction.rival} differs"
             shares = f"{contradiction.accuracy:.3f} against {contradiction.rival_accuracy.text()}"
@@ -216,10 +228,14 @@ class ImplementsResult(Result):
 
     def _sample(self) -> str:
         """The pairs, in words."""
-        if not self.exact:
-            return f"{self.n} pairs, half to select sites; 95 % intervals over the other half"
-        which = "all" if self.every_pair else "a fixed part of all"
-        return f"{self.n} pairs, {which} in which an answer changes, of all {self.n_inputs} inputs; exact"
+        if self.exact:
+            return f"{self.n} pairs, all in which an answer changes, of all {self.n_inputs} inputs; exact"
+        if self.n_inputs and all(finding.status == "not tested" for finding in self.findings):
+            return f"no answer changes in any pair that was looked at, of all {self.n_inputs} inputs"
+        which = (
+            f", a fixed part of all in which an answer changes, of all {self.n_inputs} inputs" if self.n_inputs else ""
+        )
+        return f"{self.n} pairs{which}, half to select sites; 95 % intervals over the other half"
 
     @classmethod
     def _restore(cls, name: str, value: Any) -> Any:

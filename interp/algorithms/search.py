@@ -107,8 +107,7 @@ def search_again(experiment: Experiment, located: Sequence[Located], *, name: st
             new = Located()
             if before.stage is not None and _is_testable(experiment, hypothesis):
                 stage = replace(before.stage, search="whole") if before.stage.search == "learned" else before.stage
-                n_places = 1 if hypothesis.per_position else len(experiment.places)
-                tried = np.ones((len(stage.sites), n_places), dtype=bool)
+                tried = _spots(experiment, hypothesis, stage, new)
                 if stage.search == "means":
                     tried = np.isfinite(dict(before.searched)[before.stage][:, :, CHANGED])
                 new = _with_stage(experiment, hypothesis, new, stage, tried)

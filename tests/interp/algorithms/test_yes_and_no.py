@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import interp
-from interp.algorithms import Algorithm, Variable, chain_loop
+from interp.algorithms import Algorithm, Site, Variable, chain_loop
 from interp.algorithms.findings import finding_status
-from interp.algorithms.predictions import MOST_PAIRS_OF_ALL, pairs_of_all, share_of
+from interp.algorithms.predictions import pairs_of_all, share_of
 from interp.core.intervals import Interval
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
@@ -90,7 +90,7 @@ def test_all_inputs_are_exact_and_the_same_for_every_seed():
     ]
     for result in results:
         assert result.verdict == "implements"
-        assert (result.exact, result.every_pair, result.n_inputs) == (True, True, 64)
+        assert (result.exact, result.n_inputs) == (True, 64)
         assert "all in which an answer changes, of all 64 inputs; exact" in str(result)
         for finding in result.findings:
             assert finding.accuracy.exact
@@ -102,10 +102,16 @@ def test_all_inputs_are_exact_and_the_same_for_every_seed():
     np.testing.assert_array_equal(results[0].map, results[1].map)
 
 
-def test_of_many_pairs_a_fixed_part_is_taken():
+def test_of_many_pairs_a_fixed_part_is_taken(monkeypatch):
+    """It is not exact: there are intervals, and other pairs select sites than score them."""
+    monkeypatch.setattr("interp.algorithms.predictions.MOST_PAIRS_OF_ALL", 600)
     pairs = pairs_of_all(PALINDROME, [flags_algorithm(PALINDROME)])
     again = pairs_of_all(PALINDROME, [flags_algorithm(PALINDROME)])
-    assert (len(pairs), pairs.every_pair) == (MOST_PAIRS_OF_ALL, False)
+    assert (len(pairs), pairs.every_pair, pairs.scoring) == (600, False, slice(300, 600))
+    result = interp.implements(hand_written(PALINDROME), PALINDROME, flags_algorithm(PALINDROME), n="all")
+    assert not result.exact
+    assert result.answers[0].on_inputs.exact
+    assert "600 pairs, a fixed part of all in which an answer changes, of all 256 inputs, half to select" in str(result)
     assert torch.equal(pairs.rows.base, again.rows.base)
     assert torch.equal(pairs.rows.source, again.rows.source)
 
@@ -173,6 +179,112 @@ def test_no_answer_has_more_than_half_of_the_weight():
     assert all_right == 1
     assert all_right.low == pytest.approx(0.025 ** (1 / 36))
     assert all_right.n == 100
+
+
+def gate_algorithm(task):
+    """The first flag decides if all other pairs are good, and every other input is a yes: wrong in most inputs."""
+
+    def answers(batch, first):
+        others_are_good = ~task.flags(batch.tokens[:, :-1])[:, 1:].any(1)
+        return torch.where(others_are_good, 1 - first, 1)[:, None]
+
+    flag = Variable(name="flag 0", compute=lambda batch: task.flags(batch.tokens[:, :-1])[:, 0].long())
+    return Algorithm(name="gate", variables=(flag,), answers=answers)
+
+
+@pytest.mark.parametrize("n", [256, "all"])
+def test_wrong_answers_where_no_variable_matters_refute(n):
+    task = conjunction("palindrome of six", length=6, symbols=2, pairs=mirrored(6), bad=lambda a, b: a != b)
+    result = interp.implements(hand_written(task), task, gate_algorithm(task), n=n)
+    assert result.answers[0].accuracy == 1  # in pairs in which the flag changes an answer
+    assert result.answers[0].on_inputs.high < 0.9
+    assert result.verdict == "neither"
+    assert "the model answers as gate predicts in" in result.reason
+
+
+def test_a_variable_that_no_right_answer_tests_is_undecided():
+    """In one string of 256 it turns the answer over, and there the model answers as if it did not."""
+    task = PALINDROME
+    plain = flags_algorithm(task)
+    rare = Variable(name="rare", compute=lambda batch: (batch.tokens[:, :-1].sum(1) == 0).long())
+
+    def answers(batch, *values):
+        answer = plain.answers(batch, *values[:-1])
+        return torch.where(values[-1].bool()[:, None], 1 - answer, answer)
+
+    algorithm = Algorithm(name="with rare", variables=(*plain.variables, rare), answers=answers)
+    result = interp.implements(hand_written(task), task, algorithm, sites="resid")
+    assert result.finding("rare").status in ("not tested", "not found")
+    assert result.verdict != "implements"
+    assert "rare" in result.reason or "the model answers as with rare" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("compute", "text"),
+    [
+        (lambda batch: batch.tokens[:, 0] / 3, "variable 'value' of 'bad' gave torch.float32; it must give integers"),
+        (lambda batch: batch.tokens, r"variable 'value' of 'bad' gave \(\d+, 9\); it must give \(batch,\)"),
+        (lambda batch: None, "variable 'value' of 'bad' gave NoneType"),
+    ],
+)
+def test_values_that_are_no_numbers_of_values(compute, text):
+    bad = Algorithm(
+        name="bad", variables=(Variable(name="value", compute=compute),), answers=lambda batch, value: batch.labels
+    )
+    with pytest.raises(ValueError, match=text):
+        interp.implements(hand_written(PALINDROME), PALINDROME, bad, n=64)
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        (lambda batch, value: None, "answers of 'bad' gave NoneType"),
+        (lambda batch, value: batch.labels.float(), "answers of 'bad' gave torch.float32"),
+        (lambda batch, value: batch.labels - 3, "answers of 'bad' has -3; give indices, and -1 for no answer"),
+    ],
+)
+def test_answers_that_are_no_indices(answers, text):
+    value = Variable(name="value", compute=lambda batch: batch.tokens[:, 0])
+    with pytest.raises(ValueError, match=text):
+        interp.implements(
+            hand_written(PALINDROME), PALINDROME, Algorithm(name="bad", variables=(value,), answers=answers)
+        )
+
+
+def test_logits_that_are_not_finite_are_refused():
+    model = hand_written(PALINDROME)
+    with torch.no_grad():
+        model.unembed.bias[NO] = torch.nan
+    with pytest.raises(ValueError, match="model gives logits that are not finite"):
+        interp.implements(model, PALINDROME, flags_algorithm(PALINDROME), n=64)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rivals": flags_algorithm(PALINDROME)}, "rivals"),
+        ({"sites": {}}, "sites is empty"),
+        ({"sites": {"flag 9": Site("resid", 0)}}, "sites has 'flag 9', which is no variable; there are flag 0"),
+        ({"sites": {"flag 0": Site("resid", 0, coordinates=())}}, r"coordinates is \(\); give some, each once"),
+        ({"sites": {"flag 0": Site("resid", 0, coordinates=(3, 3))}}, r"coordinates is \(3, 3\); give some, each once"),
+        ({"search": "learned", "n": "all"}, "search is 'learned', which needs other pairs"),
+    ],
+)
+def test_arguments_that_say_nothing(as_a_user, options, text):
+    with pytest.raises(ValueError, match=text):
+        interp.implements(
+            hand_written(PALINDROME),
+            PALINDROME,
+            running_algorithm(PALINDROME) if "rivals" in options else flags_algorithm(PALINDROME),
+            **options,
+        )
+
+
+def test_parents_as_a_text_are_refused():
+    values = Variable(name="ab", compute=lambda batch: batch.tokens[:, 0])
+    child = Variable(name="child", compute=lambda batch, value: value, parents="ab")
+    with pytest.raises(ValueError, match="parents of 'child' is 'ab'; give a tuple of names"):
+        Algorithm(name="text", variables=(values, child), answers=lambda batch, *values: batch.labels)
 
 
 def test_all_inputs_of_tasks_that_cannot_list_or_pair_them(as_a_user):
