@@ -20,7 +20,7 @@ from verified_circuits.model import PooledConfig, PooledTransformer
 from verified_circuits.pairs import BECOMES_BALANCED, KINDS, choose_pairs, groups_by_position
 from verified_circuits.probes import separable, squared_correlation
 from verified_circuits.readings import FALSE_MECHANISMS, RIVALS, Reading, parts
-from verified_circuits.scores import BAR, measurement_of, score_reading
+from verified_circuits.scores import BAR, Score, Share, measurement_of, score_reading
 from verified_circuits.strings import every_string
 
 N = 6
@@ -349,6 +349,29 @@ def test_a_true_mechanism_among_the_false_ones_is_not_refused(monkeypatch):
     for each_sum in (True, False):
         measurement = false_mechanisms_refused(subject_of("charitable", 6), seed=0, n_seeds=1, each_sum=each_sum)
         assert measurement.value == 0
+
+
+def score_of(*values, n_wrong=0, half=0.0):
+    """A score from the shares of the four kinds."""
+    shares = [
+        Share(value=value, low=value - half, high=value + half, n=10, by_position={0: (value, 10)}) for value in values
+    ]
+    return Score(reading="", site="", shares=dict(zip(KINDS, shares, strict=False)), n_wrong=n_wrong)
+
+
+def test_flips_and_placebos_both_count():
+    assert score_of(1, 0.5, 1, 1).lowest[0] == 0.75
+    assert score_of(1, 1, 0.6, 1).lowest[0] == 0.8
+    assert score_of(1, 1, 1, 1, n_wrong=1).lowest == (0, 0, 0)
+    assert score_of(1, 1).lowest == (0, 0, 0)  # no placebo
+    value, low, high = score_of(0.9, 0.96, 1, 1, half=0.02).lowest
+    assert (value, high - value, value - low) == pytest.approx((0.93, 0.02 / 2**0.5, 0.02 / 2**0.5))
+
+
+def test_the_whole_interval_is_at_the_bar():
+    assert score_of(BAR, BAR, 1, 1).found
+    assert not score_of(BAR, BAR, 1, 1, half=0.01).found
+    assert not score_of(BAR - 0.01, BAR, 1, 1).found
 
 
 @pytest.mark.parametrize("answer", [0, 1])
