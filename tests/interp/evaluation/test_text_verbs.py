@@ -269,7 +269,7 @@ def test_the_command_line_trains_on_text(more, tmp_path, monkeypatch, capsys):
 def test_audit_probe_skips_kinds_without_examples(monkeypatch):
     """Words and spaces only: most kinds have no example at all, and so no mean."""
     every = np.ones((2, 7))
-    monkeypatch.setattr("interp.auditing.probes.readable_p_values", lambda n_correct, bar, n: (every, every))
+    monkeypatch.setattr("interp.auditing.probes.readable_p_values", lambda n_correct, bar, n, **options: (every, every))
     pages = {f"{n}": " ".join(f"word{(n * i) % 7} other" for i in range(120)) for n in range(30)}
     task = Text(corpus=Corpus(documents=pages), n_ctx=8, vocab_size=300)
     model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
