@@ -133,12 +133,15 @@ class Study:
         Raises:
             ValueError: an unknown size or claim, a group that the study does not have, an unavailable device, or a
                 training that fails.
+            MissingExtra: no chosen claim can be measured without a package of an extra, which is not installed.
             RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
         """
         chosen = self._choose_for_run(size, only, n_jobs, device)
         started = time.perf_counter()
         omitted = [claim for claim in chosen if size in claim.sizes and claim.missing_input]
         if omitted:
+            if len(omitted) == len(chosen) and omitted[0].packs is not None:
+                omitted[0].packs.check_extra()
             say(f"{len(omitted)} of {len(chosen)} claims are left out: {omitted[0].missing_input}")
         # Train what is missing, then measure, then judge; each model and measurement is stored when it is finished
         run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)

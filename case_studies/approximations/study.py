@@ -8,6 +8,7 @@ from case_studies.frame.evidence import Size
 from case_studies.frame.packs import Packs
 from case_studies.recipes.audited_models import AUDITED_GROUPS, DYCK, TEMPLATE
 from case_studies.recipes.audited_models import groups as audited
+from case_studies.recipes.own_programs import OwnPrograms
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
 
@@ -19,7 +20,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
 
 
 def study(folder: Path | None = None) -> Study:
-    """The study with compiled programs from the packs of a folder; default: without packs."""
+    """The study with compiled programs from the packs of a folder; default: with our own, which are compiled."""
     return Study(
         name="approximations",
         title="What approximations miss",
@@ -30,7 +31,7 @@ def study(folder: Path | None = None) -> Study:
             "on models whose heads are known by construction, on compiled programs, and on trained models. Removing "
             "heads one at a time is itself an approximation: it misses redundant heads."
         ),
-        claims=claims(Packs(folder)),
+        claims=claims(OwnPrograms() if folder is None else Packs(folder)),
         groups=groups,
         shipped=Path(__file__).parent / "results",
         of_packs=study,

@@ -20,7 +20,9 @@ from interp.heads.kinds import with_kinds
 from interp.known_answers import HeadTruth, KnownAnswer
 from interp.tasks.base import logits_at_targets
 
-SOURCE = "ours: programs of InterpBench (Gupta et al. 2024), compiled by tracr (Lindner et al. 2023)"
+SOURCE = "ours: programs in RASP (Weiss et al. 2021), compiled by tracr (Lindner et al. 2023)"
+OTHERS = "31 programs of InterpBench (Gupta et al. 2024)"
+"""Programs on which the rules were tried before there were our own."""
 N = 256
 """Number of sequences on which heads are labelled."""
 REMOVALS = ("zero", "mean", "resample")
@@ -99,9 +101,14 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measure
     """Share of the heads on which the audit decides otherwise than brute force whether they are needed."""
     decided = []
     undecided = needed = 0
+    by_removal: list[list[Any]] = [["program", "head", "truth", *(f"needed under {name}" for name in REMOVALS)]]
     rows: list[list[Any]] = [["program", "head", "needed by brute force", "needed by the audit"]]
     for answer, truth, head, _ in heads_of(evidence, packs):
-        is_needed = (truth.needed or {})[removal]
+        needed_under = truth.needed or {}
+        is_needed = needed_under[removal]
+        if len(set(needed_under.values())) > 1:
+            words = ["yes" if needed_under[name] else "no" for name in REMOVALS]
+            by_removal.append([answer.name, f"{head.layer}.{head.head}", truth.truth, *words])
         judged_needed = head.needed[removal]
         needed += is_needed
         if judged_needed is None:
@@ -116,7 +123,10 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measure
         interval,
         unit="heads",
         numbers={"needed by brute force": needed, "undecided": undecided},
-        tables=[("Heads on which they differ", rows)],
+        tables=[
+            ("Heads on which they differ", rows),
+            ("Heads of which the need depends on the removal, by brute force", by_removal),
+        ],
     )
 
 
@@ -171,7 +181,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     return (
         Claim(
             id="agreement",
-            statement="The transformer of a pack gives every answer of its program.",
+            statement="The transformer of every program gives every answer of its program.",
             method="Share of the answers, at every position of every example, numbers within 0.05",
             rule=Value(Equal(1)),
             quantity="share of right answers",

@@ -127,10 +127,7 @@ class Claim:
     @property
     def missing_input(self) -> str:
         """What is missing for measuring it, with a remedy; empty if nothing is."""
-        if self.packs is None or self.packs_digest:
-            return ""
-        word, option = self.packs.word, self.packs.option
-        return f"It reads {word}, files from outside, and there are none; give their folder with {option}."
+        return "" if self.packs is None else self.packs.missing_input
 
     @property
     def rule_text(self) -> str:

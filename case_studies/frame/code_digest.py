@@ -3,7 +3,7 @@
 import ast
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.util import find_spec, resolve_name
@@ -37,6 +37,15 @@ def code_digest(measure: Any) -> str:
     packages = (module.partition(".")[0], "case_studies")
     study_modules = {name for name in modules if name.partition(".")[0] in packages}
     return content_key([description, _sources(study_modules)], length=16)
+
+
+def modules_digest(names: Sequence[str]) -> str:
+    """Digest of the code of modules, 16 hexadecimal digits; comments, docstrings and layout do not count."""
+    sources = {}
+    for name in names:
+        file = Path(str(import_module(name).__file__))
+        sources[name], _ = _read(name, file, file.stat().st_mtime_ns)
+    return content_key(sources, length=16)
 
 
 def _description(value: Any, modules: set[str]) -> Any:

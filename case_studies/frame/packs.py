@@ -46,6 +46,24 @@ class OutsideFiles:
         """What the folder lacks, to follow "has"; empty if nothing."""
         raise NotImplementedError
 
+    @property
+    def missing_input(self) -> str:
+        """What is missing for measuring claims about the files, with a remedy; empty if nothing is."""
+        if not self.missing:
+            return ""
+        return f"It reads {self.word}, files from outside, and there are none; give their folder with {self.option}."
+
+    def check_extra(self) -> None:
+        """Check that the packages that make the files are installed; files of a folder need none.
+
+        Raises:
+            MissingExtra: a package of an extra is not installed.
+        """
+
+    def accepts(self, digest: str) -> bool:
+        """Whether a number that was measured on other files, with this digest, is still shown, with a note."""
+        return False
+
     @cached_property
     def _paths(self) -> tuple[Path, ...]:
         raise NotImplementedError

@@ -5,7 +5,7 @@ import io
 import json
 import lzma
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,8 @@ class StoredResults:
         if _changed(entry, claim):
             return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({number}).")
         difference = _other_files(entry, claim)
+        if difference and claim.packs is not None and claim.packs.accepts(entry["made"].get("packs", "")):
+            return replace(result, note=f"{result.note} Measured {difference} ({entry['made']['packs']}).".strip())
         if difference:
             return ClaimResult(claim=claim, note=f"The stored number ({number}) was measured {difference}.")
         return result

@@ -99,14 +99,22 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
 
 
 def relations(task: Compiled) -> list[bool]:
-    """Whether each selector is a relation: whether enough queries select some keys and leave others out."""
+    """Whether each selector is a relation: whether enough queries select some keys and leave others out.
+
+    Only keys count that a query sees, and of which the program knows: not the special first token.
+    """
     batch = task.related_examples
     real = batch.attention_mask
     assert real is not None
+    visible = real[:, None].expand(-1, real.shape[1], -1).clone()
+    if task.program.causal:
+        visible &= torch.ones(visible.shape[1:], dtype=torch.bool).tril()
+    if task.program.bos is not None:
+        visible[..., 0] = False
     are_relations = []
     for keys in task.relations(batch).values():
-        selects = (keys & real[:, None]).any(-1) & real
-        leaves_out = (~keys & real[:, None]).any(-1) & real
+        selects = (keys & visible).any(-1) & real
+        leaves_out = (~keys & visible).any(-1) & real
         are_relations.append(bool((selects & leaves_out).sum() >= RELATION * selects.sum()))
     return are_relations
 

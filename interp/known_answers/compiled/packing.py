@@ -1,12 +1,6 @@
-"""Writing compiled programs as packs, and the programs that are shipped as packs.
-
-    python -m interp.known_answers.compiled.packing FOLDER [NAME ...]
-
-compiles programs and writes their packs: of every program named, or of those that are shipped. Needs the extra `tracr`.
-"""
+"""Writing compiled programs as packs, and the programs that are shipped as packs."""
 
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -114,14 +108,15 @@ def _head_values(selector: Selector) -> dict[str, object]:
     }
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the packs of programs to a folder."""
-    if not arguments:
-        raise SystemExit("usage: python -m interp.known_answers.compiled.packing FOLDER [NAME ...]")
-    folder, *names = arguments
-    for name in names or SHIPPED:
-        write_compiled(compiled(name, n=N_SHIPPED), Path(folder) / file_name(name))
+def write_packs(folder: Path, names: Sequence[str] = SHIPPED) -> None:
+    """Compile programs and write their packs; those that are shipped were made by this. Needs the extra `tracr`.
 
+    Args:
+        folder: Folder of the packs.
+        names: Programs among `PROGRAMS`.
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    Raises:
+        MissingExtra, ValueError: as `compile_program`.
+    """
+    for name in names:
+        write_compiled(compiled(name, n=N_SHIPPED), folder / file_name(name))

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from packs import write_pack
 
+import hooks.extras
 from case_studies.compiled import graphs, heads, programs, values
 from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measuring import measurement_file
 from case_studies.frame.packs import Packs
 from case_studies.study import Study
+from hooks.extras import MissingExtra
 from interp.algorithms import compiled_program
 from interp.known_answers.compiled.network import written_at
 
@@ -94,16 +96,24 @@ def test_answers_that_differ_are_counted(folder, monkeypatch):
 def test_where_values_are_read(folder):
     known = program(folder, "letters")
     seen, written = values.program_activations(known), written_at(known.task.program)
-    assert {name: values.first_read(seen, name) for name in seen.labels} == {
-        "indices": 0, "previous": 1, "same_attn_output": 2, "tokens": 0,
+    assert {name: values.layers_read(seen, name) for name in seen.labels} == {
+        "indices": [0, 1, 2], "previous": [1, 2], "same_attn_output": [2], "tokens": [0, 1, 2],
     }  # fmt: skip
     assert set(seen.numbers) == {"same_attn_output"}
     written = {name: layer for name, layer in written.items() if name in seen.labels}
     assert values.follows_from(seen, "previous", written) == {}
     double = replace(seen, labels={**seen.labels, "vowel": (seen.labels["tokens"] == 0).astype(int)})
     assert values.follows_from(double, "vowel", written) == {"tokens": 0}
+    both = seen.labels["tokens"] * 100 + seen.labels["indices"]  # each class is one token at one position
+    pairs = replace(seen, labels={**seen.labels, "both": np.unique(both, return_inverse=True)[1]})
+    assert values.follows_from(pairs, "both", written) == {"indices with tokens": 0}
+    assert values.layers_read(pairs, "both") == [0, 1, 2]
+    last = replace(seen, labels={**seen.labels, "parity": both % 2})
+    assert values.follows_from(last, "parity", written) == {}
     noise = np.random.default_rng(0).integers(3, size=len(seen.training))
-    assert values.first_read(replace(seen, labels={"noise": noise}), "noise") is None
+    assert values.layers_read(replace(seen, labels={"noise": noise}), "noise") == []
+    unseen = np.where(seen.training, 0, 2) + (seen.labels["tokens"] == 0)  # no class is in both halves
+    assert values.layers_read(replace(seen, labels={"unseen": unseen}), "unseen") == []
 
 
 def test_what_reads_a_value_and_whether_answers_change(folder):
@@ -156,4 +166,22 @@ def test_no_packs(tmp_path):
     found = study(tmp_path / "nothing").run(size="standard", folder=tmp_path, n_jobs=1)
     assert {one.note for one in found.claims} == {found.claims[0].claim.missing_input} != {""}
     assert {one.label for one in found.claims} == {"not measured"}
+
+
+def test_values_that_are_not_read_where_they_are_written(folder, monkeypatch):
+    readings = [replace(reading, layers=reading.layers[1:]) for reading in values.value_readings(Packs(folder))]
+    monkeypatch.setattr(values, "value_readings", lambda packs: readings)
+    found = values.measure_written(EVIDENCE, packs=Packs(folder))
+    assert (found.value, found.n) == (0, len(readings))
+    assert len(found.tables[0][1]) == len(readings) + 1
+
+
+def test_without_packs_it_is_about_our_own_programs(monkeypatch, tmp_path):
+    """Compiling them needs an extra: without it nothing can be measured, and stored results are still drawn."""
     assert isinstance(STUDY, Study)
+    assert all(claim.packs.digest.startswith("own-") for claim in STUDY.claims)
+    monkeypatch.setattr(hooks.extras, "find_spec", lambda name: None if name == "tracr" else name)
+    with pytest.raises(MissingExtra, match=r'Next: pip install "unmyopic\[tracr\]"'):
+        STUDY.run(folder=tmp_path, n_jobs=1)
+    assert "Next: pip install" in STUDY.claims[0].missing_input
+    assert STUDY.draw(folder=tmp_path).page.is_file()

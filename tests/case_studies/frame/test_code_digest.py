@@ -3,13 +3,14 @@
 import functools
 import importlib
 import json
+import os
 import subprocess
 import sys
 from types import FunctionType
 
 import pytest
 
-from case_studies.frame.code_digest import code_digest
+from case_studies.frame.code_digest import code_digest, modules_digest
 
 SHARED = """
 LIMIT = 3
@@ -169,3 +170,16 @@ def test_the_cost_of_a_call():
     assert cost["peak_mb"] >= small["peak_mb"] + 200
     if reset < cost["peak_mb"] - 200:  # this system resets peaks: that of the call, not of the process
         assert after["peak_mb"] < cost["peak_mb"] - 200
+
+
+def test_the_digest_of_modules_is_that_of_their_code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "some_program.py"
+    digests = []
+    for second, text in enumerate(["a = 1\n", "a = 1  # comment\n", '"""Text."""\n\na = 1\n', "a = 2\n"], start=1):
+        file.write_text(text)
+        os.utime(file, (second, second))
+        digests.append(modules_digest(["some_program"]))
+    assert digests[0] == digests[1] == digests[2] != digests[3]
+    (tmp_path / "other_program.py").write_text("a = 2\n")
+    assert modules_digest(["some_program", "other_program"]) not in digests

@@ -11,11 +11,10 @@ from interp.known_answers.compiled.programs.expressions import (
     previous,
 )
 from interp.known_answers.compiled.programs.moves import write_reversal
-from interp.known_answers.compiled.programs.program import RaspProgram, Word
+from interp.known_answers.compiled.programs.program import FEW_LETTERS, LETTERS, RaspProgram, Word
 
-LETTERS = ("a", "b", "c")
-PAIR = ("a", "b")
-BRACKETS = ("(", ")")
+BRACKETS = ("(", ")", "-")
+"""The last is no bracket."""
 NOWHERE = 99
 """A position after all others."""
 
@@ -157,8 +156,8 @@ CHECKS = (
         statement=lambda word: [None, *(pair == ("a", "b") for pair in itertools.pairwise(word))],
     ),
     RaspProgram(
-        name="sandwich", description="Whether the token is that two earlier and not the one before.", tokens=PAIR,
-        lengths=(3, 4, 5, 6, 7, 8), write=write_sandwich, statement=state_sandwich,
+        name="sandwich", description="Whether the token is that two earlier and not the one before.",
+        tokens=FEW_LETTERS, lengths=(3, 4, 5, 6), write=write_sandwich, statement=state_sandwich,
     ),
     RaspProgram(
         name="changes", description="Whether the token is another than that before it.", tokens=LETTERS,
@@ -166,32 +165,32 @@ CHECKS = (
         statement=lambda word: [None, *(a != b for a, b in itertools.pairwise(word))],
     ),
     RaspProgram(
-        name="runs", description="The number of runs of equal tokens so far.", tokens=PAIR, causal=True,
-        lengths=(2, 3, 4, 5, 6, 7, 8), write=write_runs,
+        name="runs", description="The number of runs of equal tokens so far.", tokens=FEW_LETTERS, causal=True,
+        lengths=(2, 3, 4, 5, 6), write=write_runs,
         statement=lambda word: [n_changes(word[: position + 1]) + 1 for position in range(len(word))],
     ),
     RaspProgram(
-        name="alternates", description="Whether no token is that before it.", tokens=PAIR,
-        lengths=(2, 3, 4, 5, 6, 7, 8), write=write_alternates,
+        name="alternates", description="Whether no token is that before it.", tokens=FEW_LETTERS,
+        lengths=(2, 3, 4, 5, 6), write=write_alternates,
         statement=lambda word: [n_changes(word) == len(word) - 1] * len(word),
     ),
     RaspProgram(
-        name="palindrome", description="Whether the word is the same from its end.", tokens=PAIR,
-        lengths=(2, 3, 4, 5, 6, 7, 8), write=write_palindrome,
+        name="palindrome", description="Whether the word is the same from its end.", tokens=FEW_LETTERS,
+        lengths=(2, 3, 4, 5, 6), write=write_palindrome,
         statement=lambda word: [word == word[::-1]] * len(word),
     ),
     RaspProgram(
         name="depth", description="The number of brackets that are open, causal.", tokens=BRACKETS, causal=True,
-        lengths=(2, 3, 4, 5, 6, 7, 8), write=write_depth, statement=depths,
+        lengths=(2, 3, 4, 5, 6), write=write_depth, statement=depths,
     ),
     RaspProgram(
         name="failure", description="Whether more brackets were closed than opened so far.", tokens=BRACKETS,
-        causal=True, lengths=(2, 3, 4, 5, 6, 7, 8), write=write_failure,
+        causal=True, lengths=(2, 3, 4, 5, 6), write=write_failure,
         statement=lambda word: [min(depths(word)[: position + 1]) < 0 for position in range(len(word))],
     ),
     RaspProgram(
         name="balanced", description="Whether the brackets are balanced.", tokens=BRACKETS,
-        lengths=(2, 3, 4, 5, 6, 7, 8), write=write_balanced,
+        lengths=(2, 3, 4, 5, 6), write=write_balanced,
         statement=lambda word: [min(depths(word)) >= 0 and depths(word)[-1] == 0] * len(word),
     ),
     RaspProgram(

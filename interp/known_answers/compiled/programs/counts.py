@@ -12,11 +12,7 @@ from interp.known_answers.compiled.programs.expressions import (
     same_token_earlier,
     token_and_position,
 )
-from interp.known_answers.compiled.programs.program import RaspProgram, Word
-
-LETTERS = ("a", "b", "c")
-PAIR = ("a", "b")
-DIGITS = (0, 1, 2, 3)
+from interp.known_answers.compiled.programs.program import DIGITS, FEW_LETTERS, LETTERS, RaspProgram, Word
 
 
 def everywhere(value: Any, word: Word) -> list[Any]:
@@ -179,15 +175,15 @@ COUNTS = (
         write=write_all_different, statement=lambda word: everywhere(len(set(word)) == len(word), word),
     ),
     RaspProgram(
-        name="all equal", description="Whether all tokens are the same.", tokens=PAIR, lengths=(2, 3, 4, 5, 6, 7, 8),
+        name="all equal", description="Whether all tokens are the same.", tokens=FEW_LETTERS, lengths=(2, 3, 4),
         write=write_all_equal, statement=lambda word: everywhere(len(set(word)) == 1, word),
     ),
     RaspProgram(
-        name="majority", description="Whether the token is more than half of the word.", tokens=LETTERS,
+        name="majority", description="Whether the token is more than half of the word.", tokens=FEW_LETTERS,
         write=write_majority, statement=state_majority,
     ),
     RaspProgram(
-        name="majority of six", description="Whether the token is more than half of six.", tokens=LETTERS,
+        name="majority of six", description="Whether the token is more than half of six.", tokens=FEW_LETTERS,
         lengths=(6,), write=write_majority, statement=state_majority,
     ),
     RaspProgram(

@@ -3,9 +3,8 @@
 from typing import Any
 
 from interp.known_answers.compiled.programs.expressions import always, combine, count, equal, flag, mean, move
-from interp.known_answers.compiled.programs.program import RaspProgram, Word
+from interp.known_answers.compiled.programs.program import LETTERS, RaspProgram, Word
 
-LETTERS = ("a", "b", "c")
 BRACKETS = ("(", ")", "-")
 
 

@@ -4,10 +4,7 @@ import itertools
 from typing import Any
 
 from interp.known_answers.compiled.programs.expressions import change, combine, count, equal, length, move, previous
-from interp.known_answers.compiled.programs.program import RaspProgram, Token, Word
-
-LETTERS = ("a", "b", "c")
-POINTERS = (0, 1, 2, 3)
+from interp.known_answers.compiled.programs.program import DIGITS, LETTERS, RaspProgram, Token, Word
 
 
 def next_position(key: int, query: int) -> bool:
@@ -143,13 +140,13 @@ MOVES = (
         write=write_two_back, statement=lambda word: [word[max(position - 2, 0)] for position in range(len(word))],
     ),
     RaspProgram(
-        name="pointer", description="The token at the position that the token names.", tokens=POINTERS,
-        lengths=(2, 3, 4, 5),
+        name="pointer", description="The token at the position that the token names.", tokens=DIGITS,
+        lengths=(2, 3, 4, 5, 6),
         write=write_pointer, statement=lambda word: [follow(word, token) for token in word],
     ),
     RaspProgram(
-        name="second pointer", description="The token to which the token that is pointed at points.", tokens=POINTERS,
-        lengths=(2, 3, 4, 5),
+        name="second pointer", description="The token to which the token that is pointed at points.", tokens=DIGITS,
+        lengths=(2, 3, 4, 5, 6),
         write=write_second_pointer, statement=lambda word: [follow(word, follow(word, token)) for token in word],
     ),
     RaspProgram(

@@ -14,10 +14,8 @@ from interp.known_answers.compiled.programs.expressions import (
     same_token_later,
     token_and_position,
 )
-from interp.known_answers.compiled.programs.program import RaspProgram, Word
+from interp.known_answers.compiled.programs.program import DIGITS, LETTERS, RaspProgram, Word
 
-DIGITS = (0, 1, 2, 3)
-LETTERS = ("a", "b", "c")
 BASE = 8
 """More than the number of positions: a digit times this, plus a position, orders by both."""
 

@@ -11,6 +11,12 @@ Token = Any
 """A text or an integer."""
 Word = tuple[Token, ...]
 """An input, without tracr's first token."""
+LETTERS = ("a", "b", "c", "d", "e")
+DIGITS = (0, 1, 2, 3, 4)
+"""Tokens of most programs. With fewer, a head with random weights selects by chance what a program's head selects, and
+then no label tells the two apart."""
+FEW_LETTERS = ("a", "b", "c")
+"""Where an answer would be rare with more."""
 Answers = Sequence[str | int | float | bool | None]
 """An answer at each position; None where there is none."""
 
