@@ -59,7 +59,7 @@ def measure_correct_answers(evidence: Evidence, *, packs: Packs) -> Measurement:
 
 def heads_of(evidence: Evidence, packs: Packs) -> Iterator[tuple[KnownAnswer, HeadTruth, HeadVerdict, str]]:
     """Every head of every program: its program, truth, verdict and sentence."""
-    for answer, result in audited_programs(packs, evidence.size, evidence.seed):
+    for answer, result in audited_programs(packs, evidence.seed):
         for head, sentence in zip(result.heads, result.sentences(), strict=True):
             yield answer, answer.heads[head.place], head, sentence
 

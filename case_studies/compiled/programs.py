@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from case_studies.frame.packs import Packs
-from case_studies.recipes.audits import MOST_SEQUENCES
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.heads.kinds import Relation, with_kinds
@@ -30,10 +29,10 @@ def programs(packs: Packs) -> list[KnownAnswer]:
 
 
 @cache
-def audited_programs(packs: Packs, size: str, seed: int) -> list[tuple[KnownAnswer, AuditResult]]:
-    """Every program with its audit, in which each selector that is a relation is a kind of head."""
+def audited_programs(packs: Packs, seed: int) -> list[tuple[KnownAnswer, AuditResult]]:
+    """Every program with its audit on all test inputs, in which each selector that is a relation is a kind of head."""
     audits = []
     for answer in programs(packs):
         with with_kinds(selector_kinds(answer)):
-            audits.append((answer, audit(answer.model, answer.task, n="enough", limit=MOST_SEQUENCES[size], seed=seed)))
+            audits.append((answer, audit(answer.model, answer.task, n="all", seed=seed)))
     return audits

@@ -64,7 +64,7 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
     A head whose weights are zero is idle. What a head of the program does is not in doubt, but whether the answers need
     it depends on the distribution and on the removal: a count of tokens is the same in all sequences of one length, so
     that its mean is as good. Hence each is removed, alone and with every set of others, and the accuracy that is lost
-    is compared with a fifth of the accuracy above chance, on all examples whose selected keys are known.
+    is compared with a fifth of the accuracy above chance, on all examples of the test split.
 
     A head is needed if its mean loses that much. Then it is faithful if its selector is a relation, and hidden if it is
     not (it selects all keys). A head that is not needed alone is redundant if it is in a smallest set that is needed
@@ -101,7 +101,7 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
 def relations(task: Compiled) -> list[bool]:
     """Whether each selector is a relation: whether enough queries select some keys and leave others out.
 
-    Only keys count that a query sees, and of which the program knows: not the special first token.
+    Only keys count that a query sees: in a causal program those up to it.
     """
     batch = task.related_examples
     real = batch.attention_mask
@@ -109,8 +109,6 @@ def relations(task: Compiled) -> list[bool]:
     visible = real[:, None].expand(-1, real.shape[1], -1).clone()
     if task.program.causal:
         visible &= torch.ones(visible.shape[1:], dtype=torch.bool).tril()
-    if task.program.bos is not None:
-        visible[..., 0] = False
     are_relations = []
     for keys in task.relations(batch).values():
         selects = (keys & visible).any(-1) & real
@@ -120,7 +118,7 @@ def relations(task: Compiled) -> list[bool]:
 
 
 class Removal:
-    """Accuracy without sets of heads, on every example with known relations.
+    """Accuracy without sets of heads, on every example of the test split.
 
     Args:
         model: The transformer of the program.
@@ -130,7 +128,7 @@ class Removal:
     def __init__(self, model: Transformer, task: Compiled):
         self.model = model
         self.task = task
-        self.batch = task.related_examples
+        self.batch = task.examples(task.pools["test"])
         self.inputs: dict[str, Any] = self.batch.model_inputs()
         # Outputs of heads, and what replaces them
         self.sites = [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]

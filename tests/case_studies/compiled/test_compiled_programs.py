@@ -59,7 +59,7 @@ def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
 
 
 def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
-    found = programs.audited_programs(Packs(folder), "quick", 0)
+    found = programs.audited_programs(Packs(folder), 0)
 
     def changed(place, **truth):
         return [

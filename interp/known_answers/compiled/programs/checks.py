@@ -13,8 +13,8 @@ from interp.known_answers.compiled.programs.expressions import (
 from interp.known_answers.compiled.programs.moves import write_reversal
 from interp.known_answers.compiled.programs.program import FEW_LETTERS, LETTERS, RaspProgram, Word
 
-BRACKETS = ("(", ")", "-")
-"""The last is no bracket."""
+BRACKETS = ("(", ")", "a", "b", "c")
+"""Brackets among letters."""
 NOWHERE = 99
 """A position after all others."""
 

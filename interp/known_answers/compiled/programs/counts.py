@@ -171,7 +171,7 @@ COUNTS = (
         write=write_repeated, statement=lambda word: [word.count(token) > 1 for token in word],
     ),
     RaspProgram(
-        name="all different", description="Whether no token occurs twice.", tokens=DIGITS, lengths=(2, 3, 4),
+        name="all different", description="Whether no token occurs twice.", tokens=DIGITS, lengths=(2, 3, 4, 5),
         write=write_all_different, statement=lambda word: everywhere(len(set(word)) == len(word), word),
     ),
     RaspProgram(

@@ -5,7 +5,7 @@ from typing import Any
 from interp.known_answers.compiled.programs.expressions import always, combine, count, equal, flag, mean, move
 from interp.known_answers.compiled.programs.program import LETTERS, RaspProgram, Word
 
-BRACKETS = ("(", ")", "-")
+BRACKETS = ("(", ")", "a", "b", "c")
 
 
 def earlier_or_here(key: int, query: int) -> bool:
