@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def few_pairs(monkeypatch):
-    monkeypatch.setattr(graphs, "N", 128)
+    monkeypatch.setattr(graphs, "N", 256)
 
 
 def program(folder, name):

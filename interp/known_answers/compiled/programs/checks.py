@@ -15,8 +15,6 @@ from interp.known_answers.compiled.programs.program import FEW_LETTERS, LETTERS,
 
 BRACKETS = ("(", ")", "a", "b", "c")
 """Brackets among letters."""
-NOWHERE = 99
-"""A position after all others."""
 
 
 def is_open(key: str, query: str) -> bool:
@@ -27,11 +25,6 @@ def is_open(key: str, query: str) -> bool:
 def is_closed(key: str, query: str) -> bool:
     """Keys that close."""
     return key == ")"
-
-
-def up_to(key: int, query: int) -> bool:
-    """Positions up to the query."""
-    return key <= query
 
 
 def ends_in_a(key: str, query: str) -> bool:
@@ -112,28 +105,16 @@ def write_failure(rasp: Any) -> Any:
 
 
 def write_balanced(rasp: Any) -> Any:
-    """Whether all brackets are closed, and none before it is opened.
+    """Whether the brackets so far are all closed, and none before it was opened, by a causal program."""
+    depth = write_depth(rasp)
+    below = change(rasp, lambda depth: depth < 0, depth, "below")
+    number = count(rasp, below, rasp.tokens, is_true, "number below")
+    return combine(rasp, lambda depth, number: depth == 0 and number == 0, depth, number, "balanced")
 
-    The brackets up to a position are selected by a key of token and position: where it opens, else nowhere.
-    """
-    positions_by_name = {}
-    for bracket, name in (("(", "opened"), (")", "closed")):
-        place = combine(
-            rasp,
-            lambda token, position, bracket=bracket: position if token == bracket else NOWHERE,
-            rasp.tokens,
-            rasp.indices,
-            f"where {name}",
-        )
-        positions_by_name[name] = count(rasp, place, rasp.indices, up_to, f"{name} so far")
-    opened, closed = positions_by_name["opened"], positions_by_name["closed"]
-    below = combine(rasp, lambda first, second: first < second, opened, closed, "below")
-    number_below = count(rasp, below, rasp.tokens, is_true, "number below")
-    # All brackets of the word
-    n_open = count(rasp, rasp.tokens, rasp.tokens, is_open, "number open")
-    n_closed = count(rasp, rasp.tokens, rasp.tokens, is_closed, "number closed")
-    remains = combine(rasp, lambda first, second: first - second, n_open, n_closed, "remaining")
-    return combine(rasp, lambda number, rest: number == 0 and rest == 0, number_below, remains, "balanced")
+
+def state_balanced(word: Word) -> list[bool]:
+    """Whether the brackets of each prefix are balanced."""
+    return [depth == 0 and min(depths(word)[: position + 1]) == 0 for position, depth in enumerate(depths(word))]
 
 
 def write_followed_by_a(rasp: Any) -> Any:
@@ -160,11 +141,6 @@ CHECKS = (
         tokens=FEW_LETTERS, lengths=(3, 4, 5, 6), write=write_sandwich, statement=state_sandwich,
     ),
     RaspProgram(
-        name="changes", description="Whether the token is another than that before it.", tokens=LETTERS,
-        write=write_changes,
-        statement=lambda word: [None, *(a != b for a, b in itertools.pairwise(word))],
-    ),
-    RaspProgram(
         name="runs", description="The number of runs of equal tokens so far.", tokens=FEW_LETTERS, causal=True,
         lengths=(2, 3, 4, 5, 6), write=write_runs,
         statement=lambda word: [n_changes(word[: position + 1]) + 1 for position in range(len(word))],
@@ -189,9 +165,8 @@ CHECKS = (
         statement=lambda word: [min(depths(word)[: position + 1]) < 0 for position in range(len(word))],
     ),
     RaspProgram(
-        name="balanced", description="Whether the brackets are balanced.", tokens=BRACKETS,
-        lengths=(2, 3, 4, 5, 6), write=write_balanced,
-        statement=lambda word: [min(depths(word)) >= 0 and depths(word)[-1] == 0] * len(word),
+        name="balanced", description="Whether the brackets so far are balanced, causal.", tokens=BRACKETS,
+        causal=True, lengths=(2, 3, 4, 5, 6), write=write_balanced, statement=state_balanced,
     ),
     RaspProgram(
         name="followed by a", description="How often an a has followed this token so far.", tokens=LETTERS,

@@ -55,21 +55,6 @@ def write_parity(rasp: Any) -> Any:
     return change(rasp, lambda number: number % 2, count_tokens(rasp, is_a, "number of a"), "parity")
 
 
-def write_any(rasp: Any) -> Any:
-    """Whether there is an a."""
-    return change(rasp, lambda number: number > 0, count_tokens(rasp, is_a, "number of a"), "any a")
-
-
-def frequency_class(number: int) -> str:
-    """How often, in words."""
-    return {0: "never", 1: "once", 2: "twice"}.get(number, "often")
-
-
-def write_frequency(rasp: Any) -> Any:
-    """The histogram in words."""
-    return change(rasp, frequency_class, count_tokens(rasp, equal, "histogram"), "frequency")
-
-
 def write_repeated(rasp: Any) -> Any:
     """Whether the token occurs elsewhere too."""
     return change(rasp, lambda number: number > 1, count_tokens(rasp, equal, "histogram"), "repeated")
@@ -108,12 +93,6 @@ def write_comparison(rasp: Any) -> Any:
     return combine(rasp, compare, a, b, "comparison")
 
 
-def write_difference(rasp: Any) -> Any:
-    """Number of a's minus that of b's."""
-    a, b = count_tokens(rasp, is_a, "number of a"), count_tokens(rasp, is_b, "number of b")
-    return combine(rasp, lambda first, second: first - second, a, b, "difference")
-
-
 def write_distinct(rasp: Any) -> Any:
     """Number of different tokens: of those without an equal one before them."""
     pair = token_and_position(rasp)
@@ -150,25 +129,8 @@ COUNTS = (
         statement=lambda word: [word.count(token) for token in word],
     ),
     RaspProgram(
-        name="count", description="The number of a's.", tokens=LETTERS,
-        write=lambda rasp: count_tokens(rasp, is_a, "number of a"),
-        statement=lambda word: everywhere(word.count("a"), word),
-    ),
-    RaspProgram(
         name="parity", description="Whether the number of a's is odd.", tokens=LETTERS,
         write=write_parity, statement=lambda word: everywhere(word.count("a") % 2, word),
-    ),
-    RaspProgram(
-        name="any", description="Whether there is an a.", tokens=LETTERS,
-        write=write_any, statement=lambda word: everywhere("a" in word, word),
-    ),
-    RaspProgram(
-        name="frequency", description="Whether the token occurs once, twice or more often.", tokens=LETTERS,
-        write=write_frequency, statement=lambda word: [frequency_class(word.count(token)) for token in word],
-    ),
-    RaspProgram(
-        name="repeated", description="Whether the token occurs elsewhere too.", tokens=LETTERS,
-        write=write_repeated, statement=lambda word: [word.count(token) > 1 for token in word],
     ),
     RaspProgram(
         name="all different", description="Whether no token occurs twice.", tokens=DIGITS, lengths=(2, 3, 4, 5),
@@ -190,10 +152,6 @@ COUNTS = (
         name="comparison", description="Whether there are more a's than b's, fewer, or as many.", tokens=LETTERS,
         write=write_comparison,
         statement=lambda word: everywhere(compare(word.count("a"), word.count("b")), word),
-    ),
-    RaspProgram(
-        name="difference", description="The number of a's minus that of b's.", tokens=LETTERS,
-        write=write_difference, statement=lambda word: everywhere(word.count("a") - word.count("b"), word),
     ),
     RaspProgram(
         name="distinct", description="The number of different tokens.", tokens=LETTERS, lengths=(1, 2, 3, 4, 5),

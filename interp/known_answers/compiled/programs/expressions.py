@@ -78,8 +78,3 @@ def token_and_position(rasp: Any) -> Any:
 def same_token_earlier(key: str, query: str) -> bool:
     """Of texts such as `a3`: the same token at an earlier position."""
     return key[0] == query[0] and int(key[1:]) < int(query[1:])
-
-
-def same_token_later(key: str, query: str) -> bool:
-    """Of texts such as `a3`: the same token at a later position."""
-    return key[0] == query[0] and int(key[1:]) > int(query[1:])

@@ -88,11 +88,6 @@ FRACTIONS = (
         write=write_fraction_before, statement=lambda word: [share(prefix, "a") for prefix in prefixes(word)],
     ),
     RaspProgram(
-        name="fraction, causal", description="The fraction of a's so far, causal.", tokens=LETTERS, causal=True,
-        write=lambda rasp: fraction_of(rasp, "a", "a"),
-        statement=lambda word: [share(prefix, "a") for prefix in prefixes(word)],
-    ),
-    RaspProgram(
         name="difference of fractions", description="The fraction of a's minus that of b's.", tokens=LETTERS,
         write=lambda rasp: write_difference(rasp, "a", "b"),
         statement=lambda word: [share(word, "a") - share(word, "b")] * len(word),

@@ -1,6 +1,5 @@
 """Programs that move values: shifts, reversals, pointers."""
 
-import itertools
 from typing import Any
 
 from interp.known_answers.compiled.programs.expressions import change, combine, count, equal, length, move, previous
@@ -43,22 +42,9 @@ def write_rotation(rasp: Any) -> Any:
     return token_at(rasp, source, "rotation")
 
 
-def write_mirror(rasp: Any) -> Any:
-    """The first half, and then its mirror image."""
-    source = combine(
-        rasp, lambda position, number: min(position, number - 1 - position), rasp.indices, length(rasp), "source"
-    )
-    return token_at(rasp, source, "mirror")
-
-
 def write_neighbours(rasp: Any) -> Any:
     """Neighbours exchanged."""
     return token_at(rasp, change(rasp, lambda position: position ^ 1, rasp.indices, "neighbour"), "exchanged")
-
-
-def write_two_back(rasp: Any) -> Any:
-    """The token two positions earlier, or the first."""
-    return token_at(rasp, change(rasp, lambda position: max(position - 2, 0), rasp.indices, "two back"), "token there")
 
 
 def write_pointer(rasp: Any) -> Any:
@@ -69,12 +55,6 @@ def write_pointer(rasp: Any) -> Any:
 def write_second_pointer(rasp: Any) -> Any:
     """The token to which the token that is pointed at points."""
     return token_at(rasp, write_pointer(rasp), "pointed at by that")
-
-
-def write_bigram(rasp: Any) -> Any:
-    """The token before and the token, as one value."""
-    before = previous(rasp, rasp.tokens, "previous token")
-    return combine(rasp, lambda first, second: f"{first}{second}", before, rasp.tokens, "bigram")
 
 
 def write_ignored_previous(rasp: Any) -> Any:
@@ -127,17 +107,8 @@ MOVES = (
         write=write_rotation, statement=lambda word: [word[-1], *word[:-1]],
     ),
     RaspProgram(
-        name="mirror", description="The first half, and then its mirror image.", tokens=LETTERS,
-        write=write_mirror,
-        statement=lambda word: [word[min(position, len(word) - 1 - position)] for position in range(len(word))],
-    ),
-    RaspProgram(
         name="neighbours", description="The word with neighbours exchanged.", tokens=LETTERS,
         write=write_neighbours, statement=lambda word: [follow(word, position ^ 1) for position in range(len(word))],
-    ),
-    RaspProgram(
-        name="two back", description="The token two positions earlier, or the first.", tokens=LETTERS,
-        write=write_two_back, statement=lambda word: [word[max(position - 2, 0)] for position in range(len(word))],
     ),
     RaspProgram(
         name="pointer", description="The token at the position that the token names.", tokens=DIGITS,
@@ -148,11 +119,6 @@ MOVES = (
         name="second pointer", description="The token to which the token that is pointed at points.", tokens=DIGITS,
         lengths=(2, 3, 4, 5, 6),
         write=write_second_pointer, statement=lambda word: [follow(word, follow(word, token)) for token in word],
-    ),
-    RaspProgram(
-        name="bigram", description="The token before with the token.", tokens=LETTERS,
-        write=write_bigram,
-        statement=lambda word: [None, *(first + second for first, second in itertools.pairwise(word))],
     ),
     RaspProgram(
         name="ignored token", description="The token; that before it is moved and not used.", tokens=LETTERS,

@@ -11,7 +11,6 @@ from interp.known_answers.compiled.programs.expressions import (
     move,
     previous,
     same_token_earlier,
-    same_token_later,
     token_and_position,
 )
 from interp.known_answers.compiled.programs.program import DIGITS, LETTERS, RaspProgram, Word
@@ -38,12 +37,6 @@ def is_zero(key: int, query: int) -> bool:
 def write_rank(rasp: Any) -> Any:
     """Number of smaller tokens, and of equal ones before it."""
     ordered = combine(rasp, lambda token, position: token * BASE + position, rasp.tokens, rasp.indices, "order")
-    return count(rasp, ordered, ordered, smaller, "rank")
-
-
-def write_falling_rank(rasp: Any) -> Any:
-    """Number of larger tokens, and of equal ones before it."""
-    ordered = combine(rasp, lambda token, position: position - token * BASE, rasp.tokens, rasp.indices, "order")
     return count(rasp, ordered, ordered, smaller, "rank")
 
 
@@ -79,19 +72,6 @@ def write_first_occurrence(rasp: Any) -> Any:
     return change(rasp, lambda number: number == 0, number, "first occurrence")
 
 
-def write_last_occurrence(rasp: Any) -> Any:
-    """Whether no equal token is after it."""
-    pair = token_and_position(rasp)
-    number = count(rasp, pair, pair, same_token_later, "equal later")
-    return change(rasp, lambda number: number == 0, number, "last occurrence")
-
-
-def write_first_occurrence_causally(rasp: Any) -> Any:
-    """Whether no equal token is before it, by a causal program."""
-    number = count(rasp, rasp.tokens, rasp.tokens, equal, "equal so far")
-    return change(rasp, lambda number: number == 1, number, "first occurrence")
-
-
 def state_first_occurrence(word: Word) -> list[bool]:
     """Whether each token is not among those before it."""
     return [token not in word[:position] for position, token in enumerate(word)]
@@ -112,12 +92,6 @@ ORDERS = (
         write=lambda rasp: write_sorted(rasp, write_rank(rasp)), statement=lambda word: sorted(word),
     ),
     RaspProgram(
-        name="sort falling", description="The word sorted, the largest token first.", tokens=DIGITS,
-        lengths=(1, 2, 3, 4, 5),
-        write=lambda rasp: write_sorted(rasp, write_falling_rank(rasp)),
-        statement=lambda word: sorted(word, reverse=True),
-    ),
-    RaspProgram(
         name="maximum", description="The largest token.", tokens=DIGITS, lengths=(1, 2, 3, 4, 5),
         write=write_maximum, statement=lambda word: [max(word)] * len(word),
     ),
@@ -134,14 +108,5 @@ ORDERS = (
     RaspProgram(
         name="first occurrence", description="Whether no equal token is before it.", tokens=LETTERS,
         lengths=(1, 2, 3, 4, 5), write=write_first_occurrence, statement=state_first_occurrence,
-    ),
-    RaspProgram(
-        name="last occurrence", description="Whether no equal token is after it.", tokens=LETTERS,
-        lengths=(1, 2, 3, 4, 5), write=write_last_occurrence,
-        statement=lambda word: [token not in word[position + 1 :] for position, token in enumerate(word)],
-    ),
-    RaspProgram(
-        name="first occurrence, causal", description="Whether no equal token is before it.", tokens=LETTERS,
-        causal=True, write=write_first_occurrence_causally, statement=state_first_occurrence,
     ),
 )  # fmt: skip
