@@ -80,8 +80,6 @@ def wrong_answers(known, statement):
         ("runs", "aabb", [1, 1, 2, 2]),
         ("palindrome", "abba", [True] * 4),
         ("failure", "())(", [False, False, True, True]),
-        ("balanced", ")(()", [False] * 4),
-        ("balanced", "()(a)", [False, True, False, False, True]),
         ("followed by a", "abab", [0, 0, 0, 1]),
         ("open fraction", "()-(", [1, 0, 0, 0.25]),
         ("even places", "aab", [0.5, 0.5, 1.0]),
@@ -201,7 +199,7 @@ assert not {"jax", "haiku", "tracr"} & set(sys.modules)"""
 # With the compiler
 
 FEW = (
-    "all different", "balanced", "comparison", "failure", "even places", "followed by a", "ignored token",
+    "all different", "first occurrence", "comparison", "failure", "even places", "followed by a", "ignored token",
     "majority of six", "second pointer", "place of the minimum",
 )  # fmt: skip
 

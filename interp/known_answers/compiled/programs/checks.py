@@ -104,19 +104,6 @@ def write_failure(rasp: Any) -> Any:
     return change(rasp, lambda number: number > 0, number, "failed")
 
 
-def write_balanced(rasp: Any) -> Any:
-    """Whether the brackets so far are all closed, and none before it was opened, by a causal program."""
-    depth = write_depth(rasp)
-    below = change(rasp, lambda depth: depth < 0, depth, "below")
-    number = count(rasp, below, rasp.tokens, is_true, "number below")
-    return combine(rasp, lambda depth, number: depth == 0 and number == 0, depth, number, "balanced")
-
-
-def state_balanced(word: Word) -> list[bool]:
-    """Whether the brackets of each prefix are balanced."""
-    return [depth == 0 and min(depths(word)[: position + 1]) == 0 for position, depth in enumerate(depths(word))]
-
-
 def write_followed_by_a(rasp: Any) -> Any:
     """How often an a has followed this token so far, by a causal program with a key of two tokens."""
     before = previous(rasp, rasp.tokens, "previous token")
@@ -163,10 +150,6 @@ CHECKS = (
         name="failure", description="Whether more brackets were closed than opened so far.", tokens=BRACKETS,
         causal=True, lengths=(2, 3, 4, 5, 6), write=write_failure,
         statement=lambda word: [min(depths(word)[: position + 1]) < 0 for position in range(len(word))],
-    ),
-    RaspProgram(
-        name="balanced", description="Whether the brackets so far are balanced, causal.", tokens=BRACKETS,
-        causal=True, lengths=(2, 3, 4, 5, 6), write=write_balanced, statement=state_balanced,
     ),
     RaspProgram(
         name="followed by a", description="How often an a has followed this token so far.", tokens=LETTERS,
