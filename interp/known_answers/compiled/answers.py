@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -64,7 +65,8 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
     A head whose weights are zero is idle. What a head of the program does is not in doubt, but whether the answers need
     it depends on the distribution and on the removal: a count of tokens is the same in all sequences of one length, so
     that its mean is as good. Hence each is removed, alone and with every set of others, and the accuracy that is lost
-    is compared with a fifth of the accuracy above chance, on all examples of the test split.
+    is compared with a fifth of the accuracy above that of guessing and of the best constant answer, on all examples of
+    the test split. Outcomes on which a constant answer is always right do not count.
 
     A head is needed if its mean loses that much. Then it is faithful if its selector is a relation, and hidden if it is
     not (it selects all keys). A head that is not needed alone is redundant if it is in a smallest set that is needed
@@ -99,20 +101,14 @@ def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
 
 
 def relations(task: Compiled) -> list[bool]:
-    """Whether each selector is a relation: whether enough queries select some keys and leave others out.
-
-    Only keys count that a query sees: in a causal program those up to it.
-    """
+    """Whether each selector is a relation: whether enough queries select some keys and leave others out."""
     batch = task.related_examples
     real = batch.attention_mask
     assert real is not None
-    visible = real[:, None].expand(-1, real.shape[1], -1).clone()
-    if task.program.causal:
-        visible &= torch.ones(visible.shape[1:], dtype=torch.bool).tril()
     are_relations = []
     for keys in task.relations(batch).values():
-        selects = (keys & visible).any(-1) & real
-        leaves_out = (~keys & visible).any(-1) & real
+        selects = (keys & real[:, None]).any(-1) & real
+        leaves_out = (~keys & real[:, None]).any(-1) & real
         are_relations.append(bool((selects & leaves_out).sum() >= RELATION * selects.sum()))
     return are_relations
 
@@ -134,14 +130,16 @@ class Removal:
         self.sites = [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
         self.clean = self._accuracy([])
         """Accuracy of the whole model."""
+        self.chance = torch.maximum(torch.tensor(task.chances), self._accuracy_of_constants())
+        """Accuracy of guessing, or of the best constant answer if that is higher."""
         self.replacements = self._replacements()
 
     def costs(self, heads: Sequence[Head], method: Method = "mean") -> bool:
         """Whether accuracy falls by more than what counts, on some outcome."""
         layers = sorted({layer for layer, _ in heads})
         drop = self.clean - self._accuracy([self._hook(layer, heads, method) for layer in layers])
-        above_chance = self.clean - torch.tensor(self.task.chances)
-        return bool((drop > SHARE * above_chance).any())
+        above_chance = self.clean - self.chance
+        return bool(((drop > SHARE * above_chance) & (above_chance > 0)).any())
 
     def minimal(self, heads: Sequence[Head]) -> list[frozenset[Head]]:
         """Sets of heads that cost accuracy together, of which no smaller set does."""
@@ -158,6 +156,21 @@ class Removal:
         logits = self.model.run_with_hooks(self.batch.tokens, **self.inputs, fwd_hooks=hooks)
         score = self.task.score(logits_at_targets(logits, self.batch), self.batch)
         return score.right.sum(0) / score.total.sum(0).clamp_min(1)
+
+    def _accuracy_of_constants(self) -> Float[Tensor, " outcome"]:
+        """Accuracy of the best answer that is the same everywhere, or the most frequent at each position."""
+        n_answers = len(self.task.answer_names)
+        is_answer = F.one_hot(self.batch.labels, n_answers) * self.batch.present[..., None]
+        constants = [is_answer.sum(0).argmax(-1), *torch.arange(n_answers)[:, None].expand(-1, len(self.task.targets))]
+        accuracies = []
+        for answers in constants:
+            if self.task.program.numerical:
+                logits = torch.tensor(self.task.values)[answers][:, None]
+            else:
+                logits = F.one_hot(answers, n_answers).float()
+            score = self.task.score(logits.expand(len(self.batch), -1, -1), self.batch)
+            accuracies.append(score.right.sum(0) / score.total.sum(0).clamp_min(1))
+        return torch.stack(accuracies).amax(0)
 
     def _hook(self, layer: int, heads: Sequence[Head], method: Method):
         """Hook that replaces the output of those of the heads that are in a layer."""
