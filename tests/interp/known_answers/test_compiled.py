@@ -155,6 +155,29 @@ def test_sets_of_heads_are_removed_together(tmp_path):
     assert (removal.clean == 1).all()
 
 
+def test_chance_is_that_of_the_best_constant_answer(known):
+    """Counted by hand: the most frequent answer, or the most frequent at each position."""
+    task = known.task
+    batch = task.examples(task.pools["test"])
+    answers = [(target, label) for row, present in zip(batch.labels.tolist(), batch.present.tolist(), strict=True)
+               for target, (label, is_present) in enumerate(zip(row, present, strict=True)) if is_present]  # fmt: skip
+    labels = [label for _, label in answers]
+    by_target = [[label for target, label in answers if target == index] for index in range(len(task.targets))]
+    most_frequent = max(map(labels.count, labels)) / len(labels)
+    at_each = sum(max(map(of_target.count, of_target)) for of_target in by_target) / len(labels)
+    chance = Removal(known.model, task).chance
+    assert chance[0].item() == pytest.approx(max(most_frequent, at_each, task.chance))
+    assert chance[0] > task.chance
+
+
+def test_an_outcome_that_a_constant_answer_always_gives_costs_nothing(known):
+    removal = Removal(known.model, known.task)
+    assert removal.costs([(0, 1)]) != removal.costs([(1, 0)])  # one of them is used
+    removal.chance = torch.ones_like(removal.chance)
+    assert not removal.costs([(0, 1)])
+    assert not removal.costs([(1, 0)])
+
+
 def test_the_audit_agrees_and_selectors_are_found(known, selectors):
     labels = interp.classify_heads(known.model, known.task, n=128, kinds=["selector_1", "selector_2"]).label
     assert [list(row) for row in labels] == [["uniform", "selector_1"], ["selector_2", "uniform"]]
