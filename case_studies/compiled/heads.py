@@ -91,7 +91,7 @@ def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) ->
         unit="heads",
         numbers={
             "heads": len(heads),
-            "heads with their true verdict": sum(counts[verdict, verdict] for verdict, _ in counts),
+            "heads with their true verdict": sum(truth.truth == head.verdict for _, truth, head, _ in heads),
         },
         tables=[("Truth (rows) and verdict", crossed), ("Heads with another verdict than the truth", rows)],
     )

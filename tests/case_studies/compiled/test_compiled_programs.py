@@ -72,6 +72,7 @@ def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
     assert (wrong.value, wrong.n) == (0.5, 2)
     _, rows = wrong.tables[1]
     assert [row[1:3] for row in rows[1:]] == [["0.1", "hidden"], ["0.1", "hidden"]]
+    assert wrong.numbers == {"heads": 8, "heads with their true verdict": 6}
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), truth="redundant"))
     assert heads.measure_wrong_verdicts(EVIDENCE, packs=Packs(folder), verdict="idle").value == 0.5
     needed = {"zero": True, "mean": False, "resample": False}
