@@ -109,7 +109,7 @@ def test_where_values_are_read(folder):
     pairs = replace(seen, labels={**seen.labels, "both": np.unique(both, return_inverse=True)[1]})
     assert values.follows_from(pairs, "both", written) == {"indices with tokens": 0}
     assert values.layers_read(pairs, "both") == [0, 1, 2]
-    last = replace(seen, labels={**seen.labels, "parity": both % 2})
+    last = replace(seen, labels={**seen.labels, "parity": (seen.labels["tokens"] + seen.labels["indices"]) % 2})
     assert values.follows_from(last, "parity", written) == {}
     noise = np.random.default_rng(0).integers(3, size=len(seen.training))
     assert values.layers_read(replace(seen, labels={"noise": noise}), "noise") == []
