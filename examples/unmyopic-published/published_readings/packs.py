@@ -22,6 +22,7 @@ from published_readings.task import Published
 
 PACK = "a pack of a published model"
 INPUTS = ("tokens", "targets", "target_positions")
+PADDING, READ_LOGITS = "key_padding_token", "read_logits"
 KINDS = ("looks", "does", "needs", "not_needed", "algorithm")
 
 
@@ -70,7 +71,7 @@ class Pack:
         """The same pack with the numbers of each weight in random order, a model that has learned nothing."""
         draw = np.random.default_rng(seed)
         weights = {name: draw.permutation(one.ravel()).reshape(one.shape) for name, one in self.weights.items()}
-        return replace(self, weights=weights, model=from_transformer_lens(weights, self.config))
+        return replace(self, weights=weights, model=_make_model(weights, self.config))
 
     def weight(self, name: str) -> Tensor:
         """A weight by TransformerLens's name, such as `blocks.0.attn.W_O` (head, d_head, d_model)."""
@@ -131,11 +132,11 @@ def read_pack(path: Path) -> Pack:
             one: found[one] for one in found if one in values["examples"].get("arrays", ()) and one not in INPUTS
         }
         weights = {one: array for one, array in found.items() if one not in INPUTS and one not in further}
-        model = from_transformer_lens(weights, config)
+        model = _make_model(weights, config)
         task = Published(
             name=name, path=about, about=task, inputs=tokens, labels=targets, positions=positions,
             d_vocab=config["d_vocab"], d_vocab_out=config["d_vocab_out"], attention=config["attention_dir"],
-            padding=config["key_padding_token"],
+            padding=config[PADDING],
         )  # fmt: skip
     with reading(about, PACK):
         for one in readings.values():
@@ -145,6 +146,14 @@ def read_pack(path: Path) -> Pack:
         name=name, model=model, task=task, readings=readings, config=config, weights=weights, arrays=further,
         digest=readings_digest(values),
     )  # fmt: skip
+
+
+def _make_model(weights: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> Transformer:
+    """The model of a pack, from its settings but those of the task: the token of padding, and that all logits count."""
+    settings = {name: value for name, value in config.items() if name != PADDING}
+    if settings.get(READ_LOGITS, 0) is None:
+        del settings[READ_LOGITS]
+    return from_transformer_lens(weights, settings)
 
 
 def _readings(values: Mapping[str, Any]) -> dict[str, Reading]:
