@@ -239,7 +239,8 @@ class Experiment:
             base, source = engine.activations(spot.site, place, rows)
             is_other = (source - base).norm(dim=1) > SAME * base.norm(dim=1)
             n_same += int((~is_other).sum())
-            rows, with_source = rows.select(is_other), with_source[is_other]
+            pairs_with_other = is_other.nonzero()[:, 0]
+            rows, with_source = rows.select(pairs_with_other), with_source[pairs_with_other]
             if not len(rows):
                 continue
             edit = self._edit(hypothesis, spot, place)

@@ -45,7 +45,7 @@ class Located:
     """The lowest of three shares there: answers that must change, that must stay, and that stay with a placebo."""
     at_input: float = 0.0
     """Accuracy of an interchange of the input at this place; 0 if no site could tell more than the input."""
-    searched: tuple[tuple[Stage, Accuracies], ...] = ()
+    searched: tuple[tuple[Stage, Float[np.ndarray, "_ _ _"]], ...] = ()
     """Accuracies of each stage that was searched for it."""
 
     @property

@@ -239,7 +239,7 @@ def _audited(
     # How the label is told apart from the others, so that every cell could still be decided if all were
     fit_present, test_present = fitting.present[:, columns], testing.present[:, columns]
     n_classes = int(torch.cat([fit_labels[fit_present], test_labels[test_present]]).max()) + 1
-    n_needed = sequences_needed(4 * probes.accuracy.value.size, alpha, SHARE_THAT_COUNTS)
+    n_needed = sequences_needed(float(4 * probes.accuracy.value.size), alpha, SHARE_THAT_COUNTS)
     labels = [task.probe_labels(batch) for batch in (fitting, testing)]
     isolations = isolate_targets(
         probes.label,

@@ -44,7 +44,7 @@ def test_bidirectional_model_sees_every_token(make, tokens, position):
     ],
     ids=["additive", "minus infinity", "counts", "a half", "NaN"],
 )
-def test_masks_of_other_values_are_refused(make, tokens, mask):
+def test_masks_of_other_values_are_refused(as_a_user, make, tokens, mask):
     mask = mask.expand(len(tokens), -1)
     for call in (lambda model: model(tokens, mask), lambda model: model.run_with_cache(tokens, attention_mask=mask)):
         with pytest.raises(ValueError, match=r"attention_mask has .*; it must be True or 1 for real tokens"):
@@ -52,7 +52,7 @@ def test_masks_of_other_values_are_refused(make, tokens, mask):
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.long, torch.float32])
-def test_masks_of_zeros_and_ones_are_the_same_in_all_types(make, tokens, dtype):
+def test_masks_of_zeros_and_ones_are_the_same_in_all_types(as_a_user, make, tokens, dtype):
     mask = torch.ones_like(tokens, dtype=torch.bool)
     mask[0, 6:] = False
     model = make()
@@ -60,7 +60,7 @@ def test_masks_of_zeros_and_ones_are_the_same_in_all_types(make, tokens, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool])
-def test_ids_that_are_not_integers_are_refused(make, tokens, dtype):
+def test_ids_that_are_not_integers_are_refused(as_a_user, make, tokens, dtype):
     with pytest.raises(ValueError, match=r"tokens is torch\.\w+; it must hold integer ids"):
         make()(tokens.to(dtype))
 

@@ -227,7 +227,7 @@ def test_a_variable_that_no_right_answer_tests_is_undecided():
         (lambda batch: None, "variable 'value' of 'bad' gave NoneType"),
     ],
 )
-def test_values_that_are_no_numbers_of_values(compute, text):
+def test_values_that_are_no_numbers_of_values(as_a_user, compute, text):
     bad = Algorithm(
         name="bad", variables=(Variable(name="value", compute=compute),), answers=lambda batch, value: batch.labels
     )
@@ -243,7 +243,7 @@ def test_values_that_are_no_numbers_of_values(compute, text):
         (lambda batch, value: batch.labels - 3, "answers of 'bad' has -3; give indices, and -1 for no answer"),
     ],
 )
-def test_answers_that_are_no_indices(answers, text):
+def test_answers_that_are_no_indices(as_a_user, answers, text):
     value = Variable(name="value", compute=lambda batch: batch.tokens[:, 0])
     with pytest.raises(ValueError, match=text):
         interp.implements(
@@ -280,7 +280,7 @@ def test_arguments_that_say_nothing(as_a_user, options, text):
         )
 
 
-def test_parents_as_a_text_are_refused():
+def test_parents_as_a_text_are_refused(as_a_user):
     values = Variable(name="ab", compute=lambda batch: batch.tokens[:, 0])
     child = Variable(name="child", compute=lambda batch, value: value, parents="ab")
     with pytest.raises(ValueError, match="parents of 'child' is 'ab'; give a tuple of names"):

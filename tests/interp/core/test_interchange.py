@@ -109,7 +109,9 @@ def test_sources_of_several_batches_are_counted_on(small):
     for index, (base_row, source_row) in enumerate(zip(pairs.base.tolist(), pairs.source.tolist(), strict=True)):
         of_source = source if source_row < len(source) else further
         row = source_row % len(source)
-        alone = Interchange(model, base.select([base_row]), [of_source.select([row])], ["resid"])
+        alone = Interchange(
+            model, base.select(torch.tensor([base_row])), [of_source.select(torch.tensor([row]))], ["resid"]
+        )
         alone_place = Place("#1 clause", positions[0][[base_row]], task.places(of_source)["#1 clause"][[row]])
         one_pair = Rows(torch.tensor([0]), torch.tensor([0]))
         ((_, expected),) = alone.logits_by_chunk(Site("resid", 1), alone_place, one_pair)

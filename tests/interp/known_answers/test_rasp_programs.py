@@ -110,7 +110,7 @@ def test_inputs_are_all_or_different_ones():
     assert len(set(drawn)) == len(drawn) == 100
     assert {len(word) for word in drawn} == {2, 3, 4, 5}
     with pytest.raises(ValueError, match="the program 'none' has no tokens or no lengths; give both"):
-        RaspProgram(name="none", description="", write=None, statement=None, tokens=())
+        RaspProgram(name="none", description="", write=program.write, statement=program.statement, tokens=())
 
 
 @pytest.fixture(scope="module", params=SHIPPED)

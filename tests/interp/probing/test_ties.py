@@ -162,7 +162,7 @@ def effects_of(isolation, activations):
         rows = slice(start, n if start else n // 3)
         sums.add(rows, activations[None, rows])
     width = activations.shape[1]
-    zeros = torch.zeros(1, width)
+    zeros = torch.zeros(len(isolation.effects), width)
     plain = Directions(means=zeros, weights=zeros, centre=activations.mean(0))
     return sums.directions(0, plain)
 
