@@ -131,6 +131,7 @@ def test_what_reads_a_value_and_whether_answers_change(folder):
     assert values.changed_by(letters, "indices", 0) == (0, 0)  # sequences of one length have the same
 
 
+@pytest.mark.slow
 def test_graphs_that_are_not_accepted_or_not_refused(folder, monkeypatch):
     packs = Packs(folder)
 
