@@ -83,6 +83,8 @@ class PlaceboAnswers:
     """Answers with placebo sources."""
 
     answers: Int[Tensor, "at pair target"]
+    expected: Int[Tensor, "at pair target"]
+    """Those of the algorithm, which are its answers to the base inputs."""
     counted: Bool[Tensor, "at pair target"]
     """Those that must change with the pair's own source, and now must not; not those of sources that the model answers
     wrongly, nor of those that have the base's activations."""
@@ -247,7 +249,8 @@ class Experiment:
             answers[position, with_source] = engine.answers(spot.site, place, rows, self.setup.read_answers, edit)
             is_right = self._answered_right(hypothesis, candidates[with_source])
             counted[position, with_source] = changed[position, with_source] & is_right
-        return PlaceboAnswers(answers, counted, n_same)
+        computation, _ = self.setup.computations[hypothesis.name[0]]
+        return PlaceboAnswers(answers, computation.answers[pairs].expand_as(answers), counted, n_same)
 
     def _answered_right(self, hypothesis: Hypothesis, candidates: Int[Tensor, " row"]) -> Bool[Tensor, "row target"]:
         """Whether placebo sources are answered as the algorithm does; all of them if the variable is an input."""
@@ -266,6 +269,10 @@ class Experiment:
         if key not in self._spans:
             self._spans[key] = self.span_of_means(hypothesis, spot.site, place)
         return SubspaceInterchange(self._spans[key])
+
+    def n_places(self, hypothesis: Hypothesis) -> int:
+        """Places at which a variable is looked for; a value at each position is only at its own."""
+        return 1 if hypothesis.per_position else len(self.places)
 
     def place_name(self, hypothesis: Hypothesis, place: int) -> str:
         return OWN if hypothesis.per_position else self.places[place].name

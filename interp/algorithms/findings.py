@@ -48,8 +48,8 @@ def finding_of(
     accuracy = _agreement(experiment, hypothesis, answers, judged.changed)
     stability = _agreement(experiment, hypothesis, answers, judged.unchanged)
     placebo = experiment.placebo_answers(hypothesis, spot, scoring)
-    clean = experiment.setup.computations[algorithm][0].answers[scoring].expand_as(placebo.answers)
-    invariance = share_of(placebo.answers == clean, placebo.counted, clean, exact=experiment.pairs.every_pair)
+    stay = placebo.answers == placebo.expected
+    invariance = share_of(stay, placebo.counted, placebo.expected, exact=experiment.pairs.every_pair)
     # The same with the input at this place.
     at_input = Spot("means" if spot.search == "means" else "whole", Site("resid", 0), spot.place)
     input_answers = experiment.answers(hypothesis, at_input, scoring)

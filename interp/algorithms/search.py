@@ -125,7 +125,7 @@ def _spots(
     experiment: Experiment, hypothesis: Hypothesis, stage: Stage, located: Located
 ) -> Bool[np.ndarray, "site place"]:
     """Where to try a variable: at its stated site, and for parts of activations where the whole ones do something."""
-    n_places = 1 if hypothesis.per_position else len(experiment.places)
+    n_places = experiment.n_places(hypothesis)
     tried = np.ones((len(stage.sites), n_places), dtype=bool)
     stated_site = experiment.setup.stated_sites.get(hypothesis.name[1])
     if stated_site is not None:
@@ -139,7 +139,7 @@ def _spots(
 
 def _is_active(experiment: Experiment, hypothesis: Hypothesis, stage: Stage) -> Bool[np.ndarray, "site place"]:
     """Where a whole interchange changes some of the answers that the variable must change."""
-    n_places = 1 if hypothesis.per_position else len(experiment.places)
+    n_places = experiment.n_places(hypothesis)
     active = np.zeros((len(stage.sites), n_places), dtype=bool)
     selecting = experiment.pairs.selecting
     changed = hypothesis.judged.changed[:, selecting]
@@ -235,7 +235,7 @@ def _accuracy_at_input(
 
 def input_accuracies(experiment: Experiment, hypothesis: Hypothesis, pairs: slice) -> Float[np.ndarray, " place"]:
     """Accuracy of a whole interchange of the input at each place."""
-    n_places = 1 if hypothesis.per_position else len(experiment.places)
+    n_places = experiment.n_places(hypothesis)
     predicted, changed = hypothesis.judged.answers[:, pairs], hypothesis.judged.changed[:, pairs]
     accuracies = []
     for place in range(n_places):
@@ -248,8 +248,7 @@ def _placebo_share(experiment: Experiment, hypothesis: Hypothesis, spot: Spot) -
     """Share of answers that stay with placebo sources, on the pairs that select; NaN without any."""
     selecting = experiment.pairs.selecting
     placebo = experiment.placebo_answers(hypothesis, spot, selecting)
-    clean = experiment.setup.computations[hypothesis.name[0]][0].answers[selecting].expand_as(placebo.answers)
-    return share_value(placebo.answers == clean, placebo.counted, clean)
+    return share_value(placebo.answers == placebo.expected, placebo.counted, placebo.expected)
 
 
 def _expected_seconds(

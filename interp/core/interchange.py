@@ -199,7 +199,6 @@ class Interchange:
         self._first_rows = np.cumsum([0] + [len(recording.batch) for recording in source_recordings])
         self.logits = self._base.logits
         """Logits at the targets of the base inputs."""
-        self.source_logits = torch.cat([recording.logits for recording in source_recordings])
 
     def activations(
         self, site: Site, place: Place, rows: Rows
