@@ -18,6 +18,29 @@ def test_importing_interp_is_free():
     assert done.stdout.strip() == "[]"
 
 
+STATES = "lambda: (random.getstate(), numpy.random.get_state()[1:3], torch.get_rng_state())"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "for package in (hooks, interp): print([getattr(package, name) for name in package.__all__], file=sys.stderr)",
+        pytest.param(
+            "from interp.known_answers import compile_program; compile_program('histogram', n=64)",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_loading_leaves_the_random_state_of_the_caller(step):
+    """rich draws from Python's generator when it is imported, jax from NumPy's."""
+    if "compile_program" in step:
+        pytest.importorskip("tracr")
+    before = f"import random, sys, numpy, torch; states = {STATES}; import hooks, interp; before = states()"
+    code = f"{before}\n{step}\nprint(repr(states()) == repr(before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "True"
+
+
 RARELY_USED = ("pandas", "altair", "sklearn", "circuitsvis", "vl_convert", "transformers", "datasets", "tokenizers")
 
 

@@ -7,8 +7,11 @@ from contextvars import ContextVar
 from html import escape
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from interp.core.randomness import global_generators_restored
+
+with global_generators_restored():
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 Element = TypeVar("Element")
 AnyBar = TypeVar("AnyBar", bound="_Bar")  # not `Self`, which the shape checker cannot read
