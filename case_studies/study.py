@@ -27,6 +27,7 @@ from case_studies.frame.training import Plan
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
 from hooks.checks import check_choice
+from hooks.files import user_path
 from interp.core.devices import check_device
 from interp.core.environment import environment
 from interp.core.progress import say
@@ -131,8 +132,8 @@ class Study:
             Every claim of the study, in its order, with its measurement and verdict.
 
         Raises:
-            ValueError: an unknown size or claim, a group that the study does not have, an unavailable device, or a
-                training that fails.
+            ValueError: an unknown size or claim, a group that the study does not have, an unavailable device, a
+                training that fails, or a folder with another model than its key says (`ForeignRun`).
             MissingExtra: no chosen claim can be measured without a package of an extra, which is not installed.
             RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
         """
@@ -144,7 +145,9 @@ class Study:
                 omitted[0].packs.check_extra()
             say(f"{len(omitted)} of {len(chosen)} claims are left out: {omitted[0].missing_input}")
         # Train what is missing, then measure, then judge; each model and measurement is stored when it is finished
-        run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
+        run = Run(self, size=size, folder=user_path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
+        if not fresh:
+            run.check_models(chosen)
         to_measure = run.to_measure(chosen, fresh=fresh)
         trained = run.train(to_measure, fresh=fresh, device=device)
         errors = run.measure(to_measure)
@@ -180,7 +183,9 @@ class Study:
             ValueError: as `run`.
         """
         chosen = self._choose_for_run(size, only, n_jobs, None)
-        return Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=0).plan(chosen)
+        run = Run(self, size=size, folder=user_path(folder), n_jobs=n_jobs, seed=0)
+        run.check_models(chosen)
+        return run.plan(chosen)
 
     def draw(self, *, size: Size | None = None, folder: str | Path = "runs/reproduce") -> StudyResult:
         """Draw the page from stored results, without training or measuring.
@@ -236,7 +241,8 @@ class Study:
             Each chosen claim with its stored and its new number.
 
         Raises:
-            ValueError: as `run`; there are no such results, or they are of another study or damaged.
+            ValueError: as `run`; there are no such results, or they are of another study or damaged; a model of a
+                bundle is another one than its key says (`ForeignRun`).
             FileNotFoundError: there is no such archive.
         """
         stored, bundle = self._against(against)
@@ -247,11 +253,10 @@ class Study:
             seed = int(stored.content["manifest"]["seed"])
         # Models of a bundle are kept apart from those of other runs
         models = bundle if bundle and bundle.has_models and not fresh else None
-        run_folder = Path(folder) / f"bundle-{models.digest}" if models else Path(folder)
+        run_folder = user_path(folder) / f"bundle-{models.digest}" if models else user_path(folder)
         run = Run(self, size=size, folder=run_folder, n_jobs=n_jobs, seed=seed, checks=True)
-        if models:
-            models.unpack_models(run.models, run.specs_of(chosen))
-        return check_claims(run, chosen, stored, fresh=fresh, device=device)
+        bundled = models.unpack_models(run.models, run.specs_of(chosen)) if models else frozenset()
+        return check_claims(run, chosen, stored, fresh=fresh, device=device, bundled=bundled)
 
     def bundle(
         self,
@@ -273,18 +278,18 @@ class Study:
             ValueError: as `draw`; with_models, and a model has not been trained.
         """
         stored, _ = self.stored(size=size, folder=folder)
-        run = Run(self, size=stored.size, folder=Path(folder), n_jobs=1, seed=0)
+        run = Run(self, size=stored.size, folder=user_path(folder), n_jobs=1, seed=0)
         specs = run.specs_of(self.claims)
         return write_bundle(
-            Path(path), stored, title=self.title, specs=specs, models=run.models, with_models=with_models
+            user_path(path), stored, title=self.title, specs=specs, models=run.models, with_models=with_models
         )
 
     def _against(self, against: str | Path | None) -> tuple[StoredResults, Bundle | None]:
         """The results to check against, and the bundle that they are in, if any."""
-        if against is not None and not Path(against).is_dir():
-            bundle = open_bundle(Path(against))
+        if against is not None and not user_path(against).is_dir():
+            bundle = open_bundle(user_path(against))
             return bundle.results(self.name), bundle
-        folder = self.shipped if against is None else Path(against)
+        folder = self.shipped if against is None else user_path(against)
         stored = read_results(folder, self.name) if folder else None
         if stored is None:
             reason = f"{against} has no {CLAIMS}" if against else f"the study {self.name} has no shipped results"
@@ -304,7 +309,7 @@ class Study:
         if size is None:
             size = shipped.size if shipped else "quick"
         # Results of a run come first
-        size_folder = Path(folder) / self.name / size
+        size_folder = user_path(folder) / self.name / size
         stored = read_results(size_folder, self.name)
         if stored is None and shipped and shipped.size == size:
             stored = shipped

@@ -1,10 +1,13 @@
 """Reading and writing files: writes are atomic, and unreadable content is a `ValueError` that names the file."""
 
+import hashlib
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +48,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def _write_and_rename(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    _remove_abandoned(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_host()}-{os.getpid()}-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -57,6 +61,50 @@ def _write_and_rename(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of this file that processes of this machine left, which were killed while they wrote."""
+    prefix = f".{path.name}.{_host()}-"
+    for entry in list(os.scandir(path.parent)):
+        process = entry.name.removeprefix(prefix).split("-")[0]
+        if entry.name.startswith(prefix) and process.isdigit() and not process_exists(int(process)):
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+
+
+@cache
+def _host() -> str:
+    """Digest of this machine's name, for names of files."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def process_exists(number: int) -> bool:
+    """Whether a process of this machine exists, also one of another user."""
+    try:
+        os.kill(number, 0)  # signal 0 only tests
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content. A process reads a file again only if it was replaced or modified.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    status = path.stat()
+    return _digest(path, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+
+
+@lru_cache(maxsize=2**16)
+def _digest(path: Path, status: tuple[int, ...]) -> str:
+    """SHA-256 of a file; its size, times and place on the disk are part of the cache's key."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: str | Path, text: str) -> None:

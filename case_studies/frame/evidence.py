@@ -48,13 +48,15 @@ class Evidence:
 
     def run(self, spec: ModelSpec) -> TrainingRun:
         """Load one trained model with its history; it is not cached, so that hundreds can be read in turn."""
-        run = TrainingRun.load(self.folder / spec.key)
+        run = TrainingRun.load(self.folder / spec.key, expected=spec.description)
         run.model.tokenizer = spec.task.vocab
         return run
 
     def history(self, spec: ModelSpec) -> list[dict[str, Any]]:
         """A model's learning curve: one record per evaluation, without loading the model."""
-        return RunFolder(self.folder / spec.key).read_metrics()
+        files = RunFolder(self.folder / spec.key)
+        files.read_manifest(spec.description)
+        return files.read_metrics()
 
     def runs(self, group: str) -> list[TrainingRun]:
         """The trained models of a group with their histories, in the order of `specs`; cached, so do not modify them.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from case_studies.frame.claims import Claim
 from case_studies.frame.evidence import Evidence
+from hooks.files import file_digest
 from interp.core.content_key import digest_of_files
 from interp.core.environment import environment, source_version
 from interp.training.folder import RunFolder
@@ -81,15 +82,7 @@ def weights_digest(folder: Path) -> str | None:
     path = RunFolder(folder).model_path
     if not path.exists():
         return None
-    # Claims share models: a file is hashed again only if it was modified
-    stat = path.stat()
-    return _file_digest(path, stat.st_size, stat.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=4096)
-def _file_digest(path: Path, size: int, modified: int) -> str:
-    """SHA-256 of a file; size and time of modification are part of the cache's key."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_digest(path)
 
 
 def with_cost(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:

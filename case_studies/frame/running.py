@@ -15,6 +15,7 @@ from interp.core.environment import environment
 from interp.core.processes import in_processes
 from interp.core.progress import Count
 from interp.sweeps.spec import ModelSpec
+from interp.sweeps.status import run_status
 from interp.training.folder import RunFolder
 
 MODELS = "models"
@@ -104,8 +105,23 @@ class Run:
             by_key |= {model.key: model for model in (*spec.sources, spec)}
         return by_key
 
+    def check_models(self, claims: Sequence[Claim]) -> None:
+        """Check that the trained models of these claims are those of their keys; models may be missing.
+
+        Raises:
+            ForeignRun: a folder has another model than its key says.
+        """
+        for key, spec in self.specs_of(claims).items():
+            RunFolder(self.models / key).is_trained(spec.description)
+
     def train(self, claims: Sequence[Claim], *, fresh: bool, device: str | None) -> int:
-        """Train the missing models of these claims, and return their number."""
+        """Train the missing models of these claims, and return their number.
+
+        Raises:
+            ForeignRun: a folder has another model than its key says.
+        """
+        for key in self.specs_of(claims):
+            RunFolder(self.models / key).tidy()  # what a killed process left
         stages = missing_models(self._specs(claims), self.models, fresh=fresh)
         if stages:
             plan = self.plan(claims)
@@ -172,7 +188,7 @@ class Run:
     def models_used(self) -> dict[str, Any]:
         """Number of models needed and trained, with their dates and package versions."""
         runs = self._runs()
-        manifests = [run.read_manifest() for run in runs if run.finished]
+        manifests = [run.read_manifest() for run in runs if run_status(run.path) == "trained"]
         times = [manifest["time"] for manifest in manifests]
         versions = environment()["versions"]
         return {
@@ -185,7 +201,7 @@ class Run:
 
     def training_seconds(self) -> float:
         """Total training time of the study's models, of all runs."""
-        return training_seconds(self._runs())
+        return training_seconds([run for run in self._runs() if run_status(run.path) != "mismatch"])
 
     def _runs(self) -> list[RunFolder]:
         return [RunFolder(self.models / key) for key in self.specs_of(self.study.claims)]

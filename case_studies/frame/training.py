@@ -9,6 +9,7 @@ from interp.core.progress import Count, say
 from interp.sweeps.cost import training_memory, training_operations
 from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
+from interp.sweeps.status import run_status
 from interp.training.folder import RunFolder
 
 
@@ -57,7 +58,7 @@ def plan_training(specs: Iterable[ModelSpec], folder: Path, *, n_jobs: int) -> P
     operations, seconds = 0.0, 0.0
     for spec in specs:
         run = RunFolder(folder / spec.key)
-        if not run.finished:
+        if run_status(run.path, spec.description) != "trained":
             missing.append(spec)
             continue
         trained += 1
@@ -86,11 +87,14 @@ def missing_models(specs: Iterable[ModelSpec], folder: Path, *, fresh: bool) -> 
         specs: Models that are needed, without the pretrained ones.
         folder: Folder of trained models.
         fresh: Whether those that are trained are trained again.
+
+    Raises:
+        ForeignRun: a folder has another model than its key says.
     """
     missing: dict[str, ModelSpec] = {}
     for spec in specs:
         for model in (spec, *reversed(spec.sources)):
-            if not fresh and RunFolder(folder / model.key).finished:
+            if not fresh and RunFolder(folder / model.key).is_trained(model.description):
                 break  # so its pretrained model is not needed
             missing[model.key] = model
     # A stage for each number of models that a model starts from

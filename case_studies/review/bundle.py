@@ -19,9 +19,11 @@ from typing import Any
 
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
-from hooks.files import write_bytes
+from hooks.files import reading
 from interp.core.environment import source_version
 from interp.sweeps.spec import ModelSpec
+from interp.training.folder import RunFolder
+from interp.training.identity import ForeignRun
 
 SUMS = "SHA256SUMS"
 RESULTS = "results"
@@ -80,15 +82,41 @@ class Bundle:
         details = self._read(f"{RESULTS}/{DETAILS}")
         return parse_results(claims, details, study=study, origin=str(self.path))
 
-    def unpack_models(self, folder: Path, keys: Iterable[str]) -> None:
-        """Write its models with these keys to a folder, each to a folder of its key; other models are ignored."""
+    def unpack_models(self, folder: Path, keys: Iterable[str]) -> frozenset[str]:
+        """Write its models with these keys to a folder, each to a folder of its key; other models are ignored.
+
+        Args:
+            folder: Folder of trained models.
+            keys: The keys, which are hashes of everything that determines a model.
+
+        Returns:
+            The keys of the models that were written.
+
+        Raises:
+            ForeignRun: a model is another one than its key says, or its files are not those that its training wrote;
+                no further model is written.
+        """
+        listed = {}
+        if "models.json" in self.sums:
+            with reading(self.path, "a bundle (its models.json)"):
+                listed = {model["key"]: model["weights"] for model in json.loads(self._read("models.json"))}
+        written = set()
         with zipfile.ZipFile(self.path) as archive:
             for key in keys:
                 paths = {name: f"models/{key}/{name}" for name in MODEL_FILES}
                 if not set(paths.values()) <= self.sums.keys():  # not in the bundle: it will be trained
                     continue
-                for name, path in paths.items():
-                    write_bytes(folder / key / name, self._content(archive, path))
+                if listed.get(key) != self.sums[paths["model.safetensors"]]:
+                    raise ForeignRun(
+                        f"the weights of model {key} in {self.path} are not those of its models.json. Get another copy "
+                        f"of the bundle, or check the claims with --fresh, which trains its models again."
+                    )
+                contents = {name: self._content(archive, path) for name, path in paths.items()}
+                files = RunFolder(folder / key)
+                with files.writing():
+                    files.write_received(contents, sender=f"the bundle {self.path}")
+                written.add(key)
+        return frozenset(written)
 
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:
@@ -171,7 +199,7 @@ def write_bundle(
         with_models: Whether it has the trained models; otherwise only their keys and hashes.
 
     Raises:
-        ValueError: with_models, and a model has not been trained.
+        ValueError: with_models, and a model has not been trained, or (`ForeignRun`) is another one than its key says.
     """
     # The files of the bundle: small ones as content, those of models as paths
     model_files = _model_files(specs, models) if with_models else {}
@@ -201,12 +229,12 @@ def _model_files(specs: Mapping[str, ModelSpec], models: Path) -> dict[str, Path
     """The files of trained models, by their names in the bundle."""
     files: dict[str, Path] = {}
     for key, spec in sorted(specs.items()):
+        if not RunFolder(models / key).is_trained(spec.description):
+            raise ValueError(
+                f"the model {key} (seed {spec.seed}) is not in {models}; train it, or bundle without models."
+            )
         for name in MODEL_FILES:
             file = models / key / name
-            if not file.exists():
-                raise ValueError(
-                    f"the model {key} (seed {spec.seed}) is not in {models}; train it, or bundle without models."
-                )
             files[f"models/{key}/{name}"] = file
     return files
 

@@ -1,7 +1,7 @@
 """Checking a study: its claims measured again and compared with stored results, one by one."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,13 @@ class CheckResult:
 
 
 def check_claims(
-    run: Run, chosen: Sequence[Claim], stored: StoredResults, *, fresh: bool, device: str | None
+    run: Run,
+    chosen: Sequence[Claim],
+    stored: StoredResults,
+    *,
+    fresh: bool,
+    device: str | None,
+    bundled: Collection[str] = (),
 ) -> CheckResult:
     """Measure claims again and compare them with stored results; writes `check.json` to the run's folder.
 
@@ -67,6 +73,7 @@ def check_claims(
         stored: What to compare with.
         fresh: Whether to train models again that the run's folder has.
         device: Device for training.
+        bundled: Keys of the models that are from the bundle of the stored results.
     """
     # Measure all claims again; what they took before estimates the remaining time
     to_measure = run.to_measure(chosen, fresh=True)
@@ -75,7 +82,11 @@ def check_claims(
     errors = run.measure(to_measure, costs)
     # Compare each with its stored number
     results = [run.result(claim, errors) for claim in chosen]
-    comparisons = [check_claim(stored, result, size=run.size, seed=run.seed) for result in results]
+    comparisons = []
+    for result in results:
+        keys = {spec.key for specs in run.evidence[result.claim.id].groups.values() for spec in specs}
+        options = {"size": run.size, "seed": run.seed, "same_models": keys <= set(bundled)}
+        comparisons.append(check_claim(stored, result, **options))
     check = CheckResult(
         study=run.study.name,
         size=run.size,

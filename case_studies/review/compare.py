@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 """Difference of two numbers without an interval that counts as rounding, absolute and relative."""
 COMPARED = {"measured": "number", "interval": "interval", "n": "n", "numbers": "further figures"}
 """What must be equal, with its name."""
-MEASURE, PACKS, CLOCK = "code of the measure", "packs", "clock"
+MEASURE, PACKS, CLOCK, WEIGHTS = "code of the measure", "packs", "clock", "weights of the models"
 EXPECTED = frozenset({"size", "seed", "versions", "threads", "hardware", "training", "source", CLOCK})
 """What may change a number within its interval; code, settings and data may not."""
 
@@ -42,7 +42,9 @@ class ClaimCheck:
         return {"id": self.claim} | {name: value for name, value in vars(self).items() if name != "claim"}
 
 
-def check_claim(stored: StoredResults, now: ClaimResult, *, size: str, seed: int) -> ClaimCheck:
+def check_claim(
+    stored: StoredResults, now: ClaimResult, *, size: str, seed: int, same_models: bool = False
+) -> ClaimCheck:
     """Compare a claim measured again with its stored number.
 
     Args:
@@ -50,6 +52,7 @@ def check_claim(stored: StoredResults, now: ClaimResult, *, size: str, seed: int
         now: The claim as measured now.
         size: Size of the new measurement.
         seed: Its seed.
+        same_models: Whether the models are given as those of the stored number, as in a bundle; others differ.
     """
     claim = now.claim
     entry = stored.entry(claim)
@@ -68,6 +71,8 @@ def check_claim(stored: StoredResults, now: ClaimResult, *, size: str, seed: int
     # Compare them in view of what has changed since
     changes = _changes(stored, entry, now, size, seed)
     status, reason = _compare(entry, new_entry, now, verdict, changes)
+    if same_models and WEIGHTS in changes:
+        status, reason = "differs", "the models are not those that the stored number was measured on"
     causes = [f"{name}: {text}" for name, text in changes.items() if status != "same"]
     return ClaimCheck(
         claim=claim.id,
@@ -154,7 +159,7 @@ def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, 
     models = before.get("trained") or {}
     new_models = after.get("trained") or {}
     if models.get("weights") != new_models.get("weights"):
-        pairs["weights of the models"] = (models.get("weights"), new_models.get("weights"))
+        pairs[WEIGHTS] = (models.get("weights"), new_models.get("weights"))
         pairs["training"] = (models.get("environments"), new_models.get("environments"))
     # Code of earlier versions was not recorded, so that a number may differ because of it
     code = before.get("code")

@@ -40,9 +40,22 @@ def save_checkpoint(model: Model, path: str | Path) -> None:
         ValueError: weights that `load_checkpoint` could not read again: those of a compiled, pruned or parametrised
             model, or tensors that its config does not make.
     """
+    write_bytes(path, checkpoint_bytes(model))
+
+
+def checkpoint_bytes(model: Model, run: str = "") -> bytes:
+    """The content of the file that `save_checkpoint` writes.
+
+    Args:
+        model: The model.
+        run: As in `write_tensors`.
+
+    Raises:
+        ValueError: as `save_checkpoint`.
+    """
     _check_can_be_read(model)
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
-    write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
+    return _content(tensors, kind="model", description=model.cfg.to_dict(), run=run)
 
 
 @checks_types
@@ -119,22 +132,41 @@ def check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict) -> None:
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict, run: str = "") -> None:
     """Write named tensors and a JSON description to one safetensors file, atomically.
 
     Equal content gives equal files. A checksum of content and description is written too.
+
+    Args:
+        path: The file, which is replaced if it exists.
+        tensors: The tensors.
+        kind: What they are, in words.
+        description: Plain values.
+        run: Hash of the training run that the file belongs to, if it belongs to one.
     """
+    write_bytes(path, _content(tensors, kind=kind, description=description, run=run))
+
+
+def _content(tensors: dict[str, Tensor], *, kind: str, description: dict, run: str) -> bytes:
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": kind, "description": json.dumps(description)}
-    metadata["sha256"] = _checksum(tensors, metadata["description"])
-    write_bytes(path, _sorted_header(save(tensors, metadata)))
+    if run:
+        metadata["run"] = run
+    metadata["sha256"] = _checksum(tensors, metadata["description"] + run)
+    return _sorted_header(save(tensors, metadata))
 
 
-def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict]:
+def read_tensors(path: str | Path, *, kind: str, run: str = "") -> tuple[dict[str, Tensor], dict]:
     """Read a file that `write_tensors` wrote: tensors and description.
+
+    Args:
+        path: The file.
+        kind: What its tensors should be.
+        run: Hash of the training run that it should belong to, if that is known.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a truncated, changed or foreign file, another kind, or a newer format version.
+        ValueError: a truncated, changed or foreign file, another kind, a newer format version, or a file of another
+            run.
     """
     path = user_path(path)
     if not path.is_file():
@@ -162,8 +194,14 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
             )
         if metadata["kind"] != kind:
             raise Unreadable(f"{path} holds a {shortened(metadata['kind'])}, not a {kind}.")
-        if "sha256" in metadata and metadata["sha256"] != _checksum(tensors, metadata["description"]):
+        file_run = metadata.get("run", "")
+        if "sha256" in metadata and metadata["sha256"] != _checksum(tensors, metadata["description"] + file_run):
             raise Unreadable(f"{path} has changed since it was written: its checksum is not that of its content.")
+        if run and file_run != run:
+            raise Unreadable(
+                f"{path} is of another training run than its manifest.json. Put its own files back, or train again "
+                f"with fresh=True."
+            )
         description = json.loads(metadata["description"])
         if not isinstance(description, dict):
             raise TypeError("its description is not an object.")

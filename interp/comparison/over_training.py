@@ -217,7 +217,8 @@ def over_training(
 
     Raises:
         ValueError: a run without a folder or snapshots, a step without one, two runs with one seed, runs without a
-            common step or of different tasks for a verb that compares them, or a verb that refuses every snapshot.
+            common step or of different tasks for a verb that compares them, a snapshot that is not the one which the
+            run wrote (`ForeignRun`), or a verb that refuses every snapshot.
     """
     runs = [run] if isinstance(run, TrainingRun) else list(run)
     check_number("n_jobs", n_jobs, integer=True, above=0)
@@ -257,6 +258,8 @@ def _snapshots(run: TrainingRun, steps: Sequence[int] | None) -> list[VerbInput]
         raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {listed}.")
     snapshot_file = RunFolder(run.folder).snapshots.file
     used_steps = stored_steps if steps is None else sorted(set(steps))
+    for step in used_steps:
+        run.check_snapshot(step)
     return [
         VerbInput({"seed": seed, "step": step}, (snapshot_file(step),), run.folder, run.task) for step in used_steps
     ]

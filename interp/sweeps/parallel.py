@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 
-from hooks.files import write_bytes
 from hooks.model.architectures import Model, make_model
 from interp.core.processes import in_processes
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.status import save_failure
+from interp.tasks.base import Task
 from interp.training.folder import FolderInUse, RunFolder
+from interp.training.manifest import manifest_of
 from interp.training.pretrained import pretrained
-from interp.training.train import Diverged, train
+from interp.training.run import TrainingRun
+from interp.training.settings import TrainSettings
+from interp.training.train import Diverged, train_run
 
 WAIT = 2.0
 """Seconds between looks at a model that another process trains."""
@@ -109,13 +112,16 @@ def initial_model(spec: ModelSpec, models: Path) -> Model:
         models: Folder that has the run of its pretrained model, if that is a spec.
 
     Raises:
-        ValueError: a pretrained model that cannot be loaded, or with another config.
+        ValueError: a pretrained model that cannot be loaded, is another one than its folder should have, or has another
+            config.
     """
     if spec.pretrained is None:
         return make_model(spec.config, seed=spec.seed)
     source = spec.pretrained
     if isinstance(source, ModelSpec):
+        expected = source.description
         source = models / source.key
+        RunFolder(source).is_trained(expected)  # raises an error if it is another model
     try:
         model = pretrained(spec.task, source, symbols=dict(spec.symbols), seed=spec.seed)
     except OSError as error:
@@ -132,6 +138,22 @@ def initial_model(spec: ModelSpec, models: Path) -> Model:
             f"Use interp.training.pretrained.pretrained_config."
         )
     return model
+
+
+def train(
+    model: Model, task: Task, settings: TrainSettings, *, seed: int, origin: Mapping[str, Any], **options: Any
+) -> TrainingRun:
+    """Train the initial model of a specification.
+
+    Args:
+        model: The model.
+        task: The task.
+        settings: Training settings.
+        seed: Seed of the training.
+        origin: `ModelSpec.origin`, for the manifest.
+        options: `folder`, `fresh` and `device`, as in `interp.train`.
+    """
+    return train_run(model, task, settings, manifest_of(model, task, settings, seed, origin), **options)
 
 
 def _outcomes(
@@ -151,7 +173,7 @@ def _outcomes(
     if scheduler is not None:
         options["scheduler"] = scheduler
     for absolute, outcome in in_processes(calls, **options):
-        error = _receive(absolute, outcome, fresh) if isinstance(outcome, bytes) else outcome
+        error = _receive(absolute, specs[folders[absolute]], outcome, fresh) if isinstance(outcome, bytes) else outcome
         yield folders[absolute], error
 
 
@@ -162,7 +184,8 @@ def _train(
     torch.set_num_threads(1)
     try:
         model = initial_model(spec, models or folder.parent)
-        train(model, spec.task, spec.settings, seed=spec.seed, folder=folder, fresh=fresh, device=device)
+        options = {"folder": folder, "fresh": fresh, "device": device}
+        train(model, spec.task, spec.settings, seed=spec.seed, origin=spec.origin, **options)
     except FolderInUse as error:
         return folder, error
     except Exception as error:
@@ -188,21 +211,16 @@ def _train_and_send(
         return folder, packed.getvalue()
 
 
-def _receive(folder: Path, packed: bytes, fresh: bool) -> Exception | None:
-    """Write the run that a worker has sent: the trained model last, as it marks the run as finished."""
+def _receive(folder: Path, spec: ModelSpec, packed: bytes, fresh: bool) -> Exception | None:
+    """Write the run that a worker has sent, after a check that it is the one that was asked for."""
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
     files = RunFolder(folder)
     try:
-        with files.writing(), zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            if files.finished and not fresh:
+        with files.writing():
+            if not fresh and files.is_trained(spec.description):
                 return None  # another process was faster
-            files.clear()
-            names = sorted(archive.namelist(), key=lambda name: name == files.model_path.name)  # that one last
-            for name in names:
-                path = folder / name
-                if not path.resolve().is_relative_to(folder.resolve()):
-                    return ValueError(f"the run that a worker sent has a file outside its folder: {name}.")
-                path.parent.mkdir(exist_ok=True)
-                write_bytes(path, archive.read(name))
-    except FolderInUse as error:
+            files.write_received(contents, spec.description, sender="a worker")
+    except ValueError as error:
         return error
     return None

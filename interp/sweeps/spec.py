@@ -41,6 +41,12 @@ class ModelSpec:
             "settings": self.settings.to_dict(),
             "seed": self.seed,
         }
+        return described | self.origin
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The part of the description that is about the pretrained model; empty without one."""
+        described: dict[str, Any] = {}
         if self.pretrained is not None:
             described["pretrained"] = self.pretrained.key if isinstance(self.pretrained, ModelSpec) else self.pretrained
         if self.symbols:

@@ -112,10 +112,10 @@ def _open_trainer(
 ) -> Trainer | None:
     """The trainer of a spec, with its folder locked for writing; None if the run is finished."""
     files = RunFolder(folder)
-    model = initial_model(spec, folder.parent)
-    if files.finished and not fresh:
+    if not fresh and files.is_trained(spec.description):
         return None
-    manifest = {**manifest_of(model, spec.task, spec.settings, spec.seed), "stacked": n_stacked}
+    model = initial_model(spec, folder.parent)
+    manifest = manifest_of(model, spec.task, spec.settings, spec.seed, spec.origin) | {"stacked": n_stacked}
     if spec.settings.association == "mimic":
         check_mimicking(spec.task, spec.settings.mimicking)
     open_folders.enter_context(files.writing())

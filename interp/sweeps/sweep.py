@@ -1,6 +1,6 @@
 """Train the models of a grid, in processes, on a cluster or stacked on an accelerator; apply verbs to all of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,11 @@ from interp.sweeps.grid import SEED, Sweep
 from interp.sweeps.parallel import Specs, train_each, train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.stacked import stacking_group, train_stacked, why_not_stacked
-from interp.sweeps.status import failure_of, run_status, save_failure
+from interp.sweeps.status import failure_of, mismatch_of, run_status, save_failure
 from interp.sweeps.sweep_table import SweepTable, in_words, over_seeds
 from interp.sweeps.tables import Verb, VerbInput, compares_models, tabulate, verb_name
 from interp.training.folder import FolderInUse, RunFolder
+from interp.training.identity import ForeignRun
 from interp.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ def sweep(
 ) -> "SweepRuns":
     """Train every model of a grid, each once: those that are in the folder are not trained again.
 
-    A model is in `folder/<key>`, under the key of everything that determines its weights. A sweep that is interrupted
-    resumes, and several may share a folder. One that fails does not stop the others. A pretrained model that is a
-    specification is trained first.
+    A model is in `folder/<key>`, under the key of everything that determines its weights. A trained model is used if
+    its manifest has this key and its files have the hashes that the manifest gives; another one is an error, and
+    nothing is deleted. A sweep that is interrupted resumes, and several may share a folder. One that fails does not
+    stop the others. A pretrained model that is a specification is trained first.
 
     Args:
         grid: The models.
@@ -69,6 +71,9 @@ def sweep(
     Raises:
         ValueError: an unavailable device; `stacked` for models that cannot be, or on a cluster; a pretrained model that
             cannot be trained, or that workers cannot read.
+        ForeignRun: a folder has another model than its key says.
+        FolderInUse: another process holds a model and has not gone on for a long time.
+        NoLocks: the file system of the folder has no locks.
         LostWorkers: processes are killed again and again, or the scheduler is gone; the same call resumes.
 
     Example:
@@ -89,6 +94,10 @@ def sweep(
     for index, (key, status) in enumerate(zip(grid.keys, runs.status, strict=True)):
         if fresh or status != "trained":
             missing[runs.folder / key] = index
+            continue
+        RunFolder(runs.folder / key).tidy()  # what a killed process left
+    if not fresh:
+        runs.check_models(missing.values())
     if not missing:
         return runs
 
@@ -170,9 +179,12 @@ class SweepRuns:
 
     @property
     def status(self) -> list[str]:
-        """How far each model is: trained, running, failed, interrupted or missing."""
+        """How far each model is: trained, running, failed, interrupted or missing; `mismatch`: it is another one."""
         run_folders = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
-        return [run_status(self.folder / key) if key in run_folders else "missing" for key in self.grid.keys]
+        return [
+            run_status(self.folder / key, self.grid[index].description) if key in run_folders else "missing"
+            for index, key in enumerate(self.grid.keys)
+        ]
 
     def name(self, index: int) -> str:
         """What a model is, in words."""
@@ -184,14 +196,33 @@ class SweepRuns:
         return f"{len(status)} models in {self.folder}: {counts}"
 
     def table(self) -> "pd.DataFrame":
-        """One row per model: what varies, how far it is, the error if it failed, and its key."""
+        """One row per model: what varies, how far it is, its error if it failed or is another model, and its key."""
         import pandas as pd
 
         rows = []
         for index, (status, key) in enumerate(zip(self.status, self.grid.keys, strict=True)):
-            error = failure_of(self.folder / key) if status == "failed" else ""
-            rows.append({**self.grid.labels(index), "status": status, "error": error, "key": key})
+            rows.append({**self.grid.labels(index), "status": status, "error": self._error(index, status), "key": key})
         return pd.DataFrame(rows)
+
+    def _error(self, index: int, status: str) -> str:
+        """Why a model failed, or in what it is another one; empty for others."""
+        folder = self._files(index).path
+        if status == "mismatch":
+            return mismatch_of(folder, self.grid[index].description)
+        return failure_of(folder) if status == "failed" else ""
+
+    def check_models(self, indices: Iterable[int]) -> None:
+        """Check that trained models are those of their folders.
+
+        Raises:
+            ForeignRun: some are not; names the first.
+        """
+        errors = []
+        for index in indices:
+            if error := mismatch_of(self._files(index).path, self.grid[index].description):
+                errors.append(f"{self.name(index)}: {error}")
+        if errors:
+            raise ForeignRun(f"{len(errors)} trained models are not those of their folders. {errors[0]}")
 
     def __len__(self) -> int:
         return len(self.grid)
@@ -200,7 +231,7 @@ class SweepRuns:
         """The trained runs in which columns have given values: `select(learning_rate=1e-3)`; all without arguments.
 
         Raises:
-            ValueError: an unknown column, or no trained model.
+            ValueError: an unknown column, no trained model, or (`ForeignRun`) one that is not that of its folder.
         """
         return [self._run(index) for index in self._trained(labels)]
 
@@ -250,7 +281,8 @@ class SweepRuns:
             options: Further arguments of the verb, such as `n=500`.
 
         Raises:
-            ValueError: no trained model, or a verb that refuses every model.
+            ValueError: no trained model, one that is not that of its folder (`ForeignRun`), or a verb that refuses
+                every model.
         """
         check_number("n_jobs", n_jobs, integer=True, above=0)
         inputs = self._verb_inputs(verb)
@@ -286,15 +318,12 @@ class SweepRuns:
         return RunFolder(self.folder / self.grid.keys[index])
 
     def _run(self, index: int) -> TrainingRun:
-        files, task = self._files(index), self.grid[index].task
+        spec = self.grid[index]
+        run = TrainingRun.load(self._files(index).path, expected=spec.description)
         run = TrainingRun.with_task(
-            task,
-            model=files.load_model(),
-            history=tuple(files.read_metrics()),
-            manifest=files.read_manifest(),
-            folder=files.path,
+            spec.task, model=run.model, history=run.history, manifest=run.manifest, folder=run.folder
         )
-        run.model.tokenizer = task.vocab
+        run.model.tokenizer = spec.task.vocab
         return run
 
     def _trained(self, labels: Mapping[str, Any]) -> list[int]:
@@ -302,14 +331,20 @@ class SweepRuns:
         for name in labels:
             if name not in self.grid.columns:
                 raise ValueError(f"the sweep has no column {name!r}; it has {', '.join(self.grid.columns)}.")
-        indices = [
-            index
+        statuses = {
+            index: status
             for index, status in enumerate(self.status)
-            if status == "trained" and labels.items() <= self.grid.labels(index).items()
-        ]
+            if labels.items() <= self.grid.labels(index).items()
+        }
+        self.check_models(index for index, status in statuses.items() if status == "mismatch")
+        indices = [index for index, status in statuses.items() if status == "trained"]
         if not indices:
             described = f" with {in_words(labels)}" if labels else ""
-            raise ValueError(f"no model{described} is trained in {self.folder}; see table() for how far they are.")
+            errors = [self._error(index, status) for index, status in statuses.items() if status == "failed"]
+            reason = f" The first failed: {errors[0]}" if errors else ""
+            raise ValueError(
+                f"no model{described} is trained in {self.folder}; see table() for how far they are.{reason}"
+            )
         return indices
 
     def _frame(self, *, last: bool) -> "pd.DataFrame":
@@ -334,13 +369,13 @@ class SweepRuns:
     def __str__(self) -> str:
         status = self.status
         lines = [self.tally(status)]
-        if "trained" in status:
+        if "trained" in status and "mismatch" not in status:
             by = [*self.grid.combined, "target"]
             table = over_seeds(self.to_dataframe(), by, "accuracy", within=(0.0, 1.0))
             lines += _printed(table, by)
         for index, model_status in enumerate(status):
-            if model_status == "failed":
-                lines.append(f"failed: {self.name(index)}: {failure_of(self._files(index).path)}")
+            if model_status in ("failed", "mismatch"):
+                lines.append(f"{model_status}: {self.name(index)}: {self._error(index, model_status)}")
         return "\n".join(lines)
 
 

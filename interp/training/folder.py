@@ -4,10 +4,12 @@ Files are written atomically and metrics lines in one call, so a run killed at a
 process at a time writes to a folder.
 """
 
+import errno
+import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,32 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from hooks import load_checkpoint, save_checkpoint
-from hooks.files import Unreadable, read_json, reading, user_path, write_json, write_text
+from hooks import load_checkpoint
+from hooks.files import (
+    Unreadable,
+    file_digest,
+    read_json,
+    reading,
+    shortened,
+    user_path,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from hooks.model.architectures import Model
-from hooks.model.checkpoint import check_finite, read_tensors, write_tensors
-from interp.training.manifest import manifest_differences
+from hooks.model.checkpoint import check_finite, checkpoint_bytes, read_tensors, write_tensors
+from interp.training.identity import HASHES, ForeignRun, check_contents, check_file, check_manifest, hash_of_fields
+from interp.training.manifest import IDENTITY, ORIGIN, manifest_differences
 from interp.training.snapshots import SnapshotFolder
 from interp.training.writer import Writer
 
 
 class FolderInUse(ValueError):
     """Another process writes to the folder of this run, or has replaced it."""
+
+
+class NoLocks(OSError):
+    """A folder in which files cannot be locked."""
 
 
 class RunFolder:
@@ -45,11 +62,30 @@ class RunFolder:
         self._writer_path = self.path / ".writer.json"
         self._clearing_path = self.path / ".cleared"  # marks a clear that has begun; removed when it is complete
         self._this_process: Writer | None = None
+        self._run = ""
+        """Hash of the run that this process writes or resumes; it is in its states and in the best model so far."""
 
     @property
     def finished(self) -> bool:
         """Whether the trained model has been saved."""
         return self.model_path.exists() and not self._clearing_path.exists()
+
+    def is_trained(self, expected: Mapping[str, Any] | None = None) -> bool:
+        """Whether the folder has a trained model, which is that of its manifest and of its folder.
+
+        Args:
+            expected: What the model should be, as `ModelSpec.description`; None if that is unknown.
+
+        Raises:
+            ForeignRun: it has another model.
+            ValueError: the manifest cannot be read.
+        """
+        if not self.finished:
+            return False
+        if not self.manifest_path.exists():
+            raise ForeignRun(f"{self.path} has a model without {self.manifest_path.name}, so whose it is is unknown.")
+        check_file(self.read_manifest(expected), self.path, self.model_path)
+        return True
 
     @property
     def writer(self) -> Writer | None:
@@ -65,10 +101,11 @@ class RunFolder:
 
         Raises:
             FolderInUse: another process writes to it.
+            NoLocks: its file system has no locks.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         # The lock decides who writes; the record of the writer is for messages, and shows that the folder was replaced
-        lock = FileLock(self._lock_path, timeout=0)
+        lock = FileLock(self._lock_path, timeout=0, fallback_to_soft=False)
         try:
             lock.acquire()
         except Timeout:
@@ -76,6 +113,8 @@ class RunFolder:
             raise FolderInUse(
                 f"{writer} writes to {self.path}. Wait for it or stop it, or choose another folder."
             ) from None
+        except (OSError, NotImplementedError) as error:
+            raise _no_locks(self.path, error) from error
         try:
             self._this_process = Writer.of_this_process()
             self._this_process.save(self._writer_path)
@@ -109,26 +148,44 @@ class RunFolder:
                     f"{self.path} has {' and '.join(orphans)} without {self.manifest_path.name}, so whose they are is "
                     f"unknown. Choose another folder, or pass fresh=True."
                 )
+            manifest = json.loads(json.dumps(manifest))  # as it will be read
+            manifest[HASHES] = {"manifest": hash_of_fields(manifest)}
             write_json(self.manifest_path, manifest)
+            self._run = manifest[HASHES]["manifest"]
             return manifest
-        stored = self.read_manifest()
-        differences = manifest_differences(stored, manifest)
+        stored = self._stored_manifest()
+        names = (*IDENTITY, *ORIGIN) if HASHES in stored else IDENTITY
+        differences = manifest_differences(stored, manifest, names)
         if differences:
             raise ValueError(
                 f"{self.path} holds another run: {differences}. Choose another folder, or pass fresh=True."
             )
+        with reading(self.manifest_path, "a manifest"):
+            check_manifest(stored, self.path)
+        self._run = stored.get(HASHES, {}).get("manifest", "")
         if not self.finished and stored.get("threads") != manifest["threads"]:
             stored.setdefault("resumed_with_threads", []).append(manifest["threads"])
             write_json(self.manifest_path, stored)
         return stored
 
-    def read_manifest(self) -> dict[str, Any]:
-        """Read the manifest.
+    def read_manifest(self, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Read the manifest, and check that it is that of the run which the folder should have.
+
+        Args:
+            expected: What the run should be, as `ModelSpec.description`; None if that is unknown.
 
         Raises:
             FileNotFoundError: there is no run in this folder.
+            ForeignRun: the folder has another run, or a manifest that was changed.
             ValueError: the manifest cannot be read.
         """
+        manifest = self._stored_manifest()
+        with reading(self.manifest_path, "a manifest"):
+            check_manifest(manifest, self.path, expected)
+        return manifest
+
+    def _stored_manifest(self) -> dict[str, Any]:
+        """The manifest, of whichever run."""
         if not self.manifest_path.exists():
             subfolders = [path.parent for path in self.path.glob(f"*/{self.manifest_path.name}")]
             subfolders.sort(key=lambda path: (path.name != "model", path.name))  # the demo's model first
@@ -158,9 +215,15 @@ class RunFolder:
         """Read all metrics records.
 
         Raises:
+            ForeignRun: the training has finished, and the file is another one since.
             ValueError: a line that is not a record, or steps that do not increase.
         """
-        return self._parse_metrics(self._metrics_lines())
+        records = self._parse_metrics(self._metrics_lines())
+        if self.finished and self.manifest_path.exists():
+            manifest = self.read_manifest()
+            if self.metrics_path.name in manifest.get(HASHES, {}):
+                check_file(manifest, self.path, self.metrics_path)
+        return records
 
     def cut_metrics(self, steps_done: int) -> list[dict[str, Any]]:
         """Drop the records of steps that will be repeated; returns the others. A torn last line is dropped too."""
@@ -181,17 +244,17 @@ class RunFolder:
             tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items()}
         tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
         description = {"steps_done": steps_done, "seconds": seconds}
-        write_tensors(self.state_path, tensors, kind="training state", description=description)
+        write_tensors(self.state_path, tensors, kind="training state", description=description, run=self._run)
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]], dict[str, Any]] | None:
         """Model weights, optimizer state and description of the last checkpoint; None if there is none.
 
         Raises:
-            ValueError: the file is not a training state, or cannot be read.
+            ValueError: the file is not a training state of this run, or cannot be read.
         """
         if not self.state_path.exists():
             return None
-        tensors, description = read_tensors(self.state_path, kind="training state")
+        tensors, description = read_tensors(self.state_path, kind="training state", run=self._run)
         # The file has all tensors in one mapping: `model/<name>` and `optimizer/<parameter>/<slot>`
         weights: dict[str, Tensor] = {}
         slots: dict[int, dict[str, Tensor]] = {}
@@ -209,16 +272,34 @@ class RunFolder:
     def save_snapshot(self, model: Model, step: int) -> None:
         """Write the model of a step."""
         self._check_writer()
-        self.snapshots.save(model, step)
+        self.snapshots.path.mkdir(exist_ok=True)
+        self._write_for_good(self.snapshots.file(step), model)
+
+    def load_snapshot(self, step: int) -> Any:
+        """The model of a step.
+
+        Raises:
+            ForeignRun: the file is another one than was written.
+            ValueError: there is no snapshot of this step, or it cannot be read.
+        """
+        model = self.snapshots.load(step)
+        check_file(self.read_manifest(), self.path, self.snapshots.file(step))
+        return model
 
     def save_best(self, model: Model) -> None:
         """Write the best model so far."""
         self._check_writer()
-        save_checkpoint(model, self.best_path)
+        write_bytes(self.best_path, checkpoint_bytes(model, self._run))
 
-    def load_best(self) -> Any:
-        """The best model so far."""
-        return load_checkpoint(self.best_path)
+    def load_best(self) -> dict[str, Tensor]:
+        """The weights of the best model so far.
+
+        Raises:
+            ValueError: the file is not a model of this run, or cannot be read.
+        """
+        weights, _ = read_tensors(self.best_path, kind="model", run=self._run)
+        check_finite(self.best_path, weights)
+        return weights
 
     def finish(self, model: Model, manifest: dict[str, Any]) -> None:
         """Write the trained model and remove the files needed only to resume.
@@ -227,25 +308,69 @@ class RunFolder:
             FolderInUse: the folder has another run's manifest by now.
         """
         self._check_writer()
-        differences = manifest_differences(self.read_manifest(), manifest)
+        differences = manifest_differences(self._stored_manifest(), manifest)
         if differences:
             raise FolderInUse(f"{self.path} holds another run by now: {differences}. The trained model is not saved.")
-        save_checkpoint(model, self.model_path)
+        self._write_for_good(self.model_path, model, self.metrics_path)
         self._remove_checkpoint()
 
-    def load_model(self) -> Any:
-        """The trained model.
+    def _write_for_good(self, path: Path, model: Model, *files: Path) -> None:
+        """Write a model that will not be replaced, after its hash and those of further files are in the manifest."""
+        content = checkpoint_bytes(model)
+        manifest = self._stored_manifest()
+        if HASHES in manifest:
+            hashes = {path: hashlib.sha256(content).hexdigest(), **{file: file_digest(file) for file in files}}
+            names = {file.relative_to(self.path).as_posix(): digest for file, digest in hashes.items()}
+            write_json(self.manifest_path, {**manifest, HASHES: {**manifest[HASHES], **names}})
+        write_bytes(path, content)
+
+    def write_received(
+        self, contents: Mapping[str, bytes], expected: Mapping[str, Any] | None = None, *, sender: str
+    ) -> None:
+        """Write the files of a trained model that was trained elsewhere, after a check that they are its own.
+
+        Args:
+            contents: All files by their paths in the folder, with slashes.
+            expected: As in `is_trained`.
+            sender: Where they are from, in words.
 
         Raises:
+            ForeignRun: another run, or files that are not its own.
+            ValueError: a manifest that cannot be read, or a file outside the folder.
+        """
+        advice = f"The files are from {sender}; they are not used."
+        for name in contents:
+            if not (self.path / name).resolve().is_relative_to(self.path.resolve()):
+                raise ValueError(f"a run has a file outside its folder, {shortened(name)}. {advice}")
+        # The files are those of the manifest, and that is of the expected run
+        files = dict(contents)
+        with reading(self.manifest_path, f"a manifest from {sender}"):
+            manifest = json.loads(files.pop(self.manifest_path.name))
+            check_contents(manifest, self.path, files, expected, advice=advice)
+        # The trained model last, as it marks the run as finished
+        self.clear()
+        for name in sorted(contents, key=lambda name: name == self.model_path.name):
+            path = self.path / name
+            path.parent.mkdir(exist_ok=True)
+            write_bytes(path, contents[name])
+
+    def load_model(self, expected: Mapping[str, Any] | None = None) -> Any:
+        """The trained model.
+
+        Args:
+            expected: As in `is_trained`.
+
+        Raises:
+            ForeignRun: it is another model.
             ValueError: the run did not finish.
         """
-        if not self.finished:
+        if not self.is_trained(expected):
             raise ValueError(f"the run in {self.path} did not finish; run the same training again to resume it.")
         return load_checkpoint(self.model_path)
 
     def tidy(self) -> None:
         """Remove what a process left that was killed after it had saved the model, unless another process writes."""
-        if any(path.exists() for path in (self._lock_path, self.state_path, self.best_path)):
+        if self.finished and any(path.exists() for path in self._leftovers()):
             with suppress(FolderInUse, OSError), self.writing():
                 pass  # entering removes the leftovers
 
@@ -257,12 +382,20 @@ class RunFolder:
         """The files of a run: all but the manifest and `failed.json`. Snapshots have a folder of their own."""
         return (self.model_path, self.best_path, self.state_path, self.metrics_path)
 
+    def _leftovers(self) -> list[Path]:
+        """The files that a finished run does not need: those to resume, of a lock, and temporary ones."""
+        return [self._lock_path, self._writer_path, self.state_path, self.best_path, *self._temporary_files()]
+
+    def _temporary_files(self) -> list[Path]:
+        """Files that are being written, or that killed processes left."""
+        written = (*self._files(), self.manifest_path, self.failed_path, self._writer_path, self._clearing_path)
+        prefixes = tuple(f".{path.name}." for path in written)
+        return [path for path in self.path.iterdir() if path.name.startswith(prefixes)]
+
     def _remove_leftovers(self) -> None:
         """Remove temporary files of killed processes and checkpoints of finished runs; complete a killed `clear`."""
-        # Temporary files
-        for path in (*self._files(), self.manifest_path, self._writer_path, self._clearing_path):
-            for temporary in self.path.glob(f".{path.name}.*"):
-                temporary.unlink(missing_ok=True)
+        for temporary in self._temporary_files():
+            temporary.unlink(missing_ok=True)
         # A clear that has begun; its mark is removed last
         if self._clearing_path.exists():
             self.snapshots.clear()
@@ -305,3 +438,15 @@ class RunFolder:
                 )
             records.append(record)
         return records
+
+
+def _no_locks(folder: Path, error: OSError | NotImplementedError) -> NoLocks:
+    """The error of a folder that cannot be locked."""
+    number = getattr(error, "errno", None) or errno.ENOSYS
+    reason = getattr(error, "strerror", None) or str(error)
+    return NoLocks(
+        number,
+        f"a lock cannot be taken ({reason}), without which two processes could write to one run. Choose a folder on "
+        f"a local disk that you may write to, or mount this file system with locks",
+        str(folder),
+    )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,21 @@ from interp.training.settings import TrainSettings
 
 IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
 """Manifest fields that must agree for a run to be resumed."""
+ORIGIN = ("pretrained", "symbols")
+"""Further such fields, which only manifests of models with a pretrained one have."""
 
 
-def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) -> dict[str, Any]:
+def manifest_of(
+    model: Model, task: Task, settings: TrainSettings, seed: int, origin: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The manifest of a run that starts with this model, which is checked and gets the task's tokenizer.
+
+    Args:
+        model: The model.
+        task: The task.
+        settings: Training settings.
+        seed: Seed of the training.
+        origin: `pretrained` and `symbols` of the model's specification, where they are set.
 
     Raises:
         ValueError: an inconsistent task, or a model or settings that do not fit it.
@@ -41,6 +52,7 @@ def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) ->
         "config": model.cfg.to_dict(),
         "settings": settings.to_dict(),
         "initial_weights": weights_fingerprint(model),
+        **(origin or {}),
         **environment(),
     }
 
@@ -54,11 +66,13 @@ def weights_fingerprint(model: Model) -> str:
     return digest.hexdigest()[:16]
 
 
-def manifest_differences(stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    """How the identity of a stored manifest differs from this one, in words; empty if it does not."""
-    expected = json.loads(json.dumps(manifest))  # lists in place of tuples, as in the stored one
-    differing = [name for name in IDENTITY if stored.get(name) != expected[name]]
-    return "; ".join(_difference(name, stored.get(name), expected[name]) for name in differing)
+def manifest_differences(
+    stored: Mapping[str, Any], manifest: Mapping[str, Any], names: Sequence[str] = IDENTITY
+) -> str:
+    """How fields of a stored manifest differ from those of this one, in words; empty if they do not."""
+    expected = json.loads(json.dumps(dict(manifest)))  # lists in place of tuples, as in the stored one
+    differing = [name for name in names if stored.get(name) != expected.get(name)]
+    return "; ".join(_difference(name, stored.get(name), expected.get(name)) for name in differing)
 
 
 def _difference(name: str, stored: Any, expected: Any) -> str:

@@ -3,7 +3,7 @@
 A run is resumed by `Trainer._resume` (`train.py`) from what `RunFolder.load_state` (`folder.py`) reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from interp.core.statistics import proportion_interval
 from interp.tasks import task_from
 from interp.tasks.base import Task
 from interp.training.folder import RunFolder
+from interp.training.identity import check_file
 
 if TYPE_CHECKING:
     import altair as alt
@@ -38,17 +39,23 @@ class TrainingRun:
 
     @classmethod
     @checks_types
-    def load(cls, folder: str | Path) -> "TrainingRun":
-        """Load a finished run from its folder.
+    def load(cls, folder: str | Path, *, expected: Mapping[str, Any] | None = None) -> "TrainingRun":
+        """Load a finished run from its folder, after a check that its files are those that the run wrote.
+
+        Args:
+            folder: Folder of the run. If its name is the key of a `ModelSpec`, it must have that model.
+            expected: What the run should be, as `ModelSpec.description`; default: what its manifest says.
 
         Raises:
             FileNotFoundError: there is no run in the folder.
+            ForeignRun: the folder has another run, or files that are not its own.
             ValueError: the run did not finish, or its files cannot be read.
         """
         files = RunFolder(folder)
-        manifest = files.read_manifest()
+        manifest = files.read_manifest(expected)
         history = tuple(files.read_metrics())
-        return cls(model=files.load_model(), history=history, manifest=manifest, folder=files.path)
+        model = files.load_model(expected)
+        return cls(model=model, history=history, manifest=manifest, folder=files.path)
 
     @classmethod
     def with_task(cls, task: Task, **values: Any) -> "TrainingRun":
@@ -87,7 +94,20 @@ class TrainingRun:
         """
         if self.folder is None:
             raise ValueError("this run has no folder, and so no snapshots; train with folder= and snapshots=20.")
-        return RunFolder(self.folder).snapshots.load(step)
+        files = RunFolder(self.folder)
+        model = files.snapshots.load(step)
+        self.check_snapshot(step)
+        return model
+
+    def check_snapshot(self, step: int) -> None:
+        """Check that the file of a snapshot is the one that this run wrote.
+
+        Raises:
+            ForeignRun: it is another file.
+        """
+        assert self.folder is not None
+        files = RunFolder(self.folder)
+        check_file(self.manifest, files.path, files.snapshots.file(step))
 
     @property
     def seconds(self) -> float:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from hooks import load_checkpoint, save_checkpoint
-from hooks.model.architectures import Model
+from hooks import load_checkpoint
 
 FALSE_CHANGE_RATE = 0.05
 """Probability, at one evaluation, that accuracies count as changed when only noise has moved them."""
@@ -30,11 +29,6 @@ class SnapshotFolder:
     def file(self, step: int) -> Path:
         """File of the snapshot of a step."""
         return self.path / SNAPSHOT_NAME.format(step)
-
-    def save(self, model: Model, step: int) -> None:
-        """Write a snapshot."""
-        self.path.mkdir(exist_ok=True)
-        save_checkpoint(model, self.file(step))
 
     def load(self, step: int) -> Any:
         """The model of a step, in evaluation mode.

@@ -76,7 +76,9 @@ def train(
 
     Raises:
         ValueError: an inconsistent task, a model or settings that do not fit it, an unavailable device, a folder with
-            another run or in which another process trains (`FolderInUse`), or a loss that is not finite.
+            another run or with files that are not its own, in which another process trains (`FolderInUse`), or a loss
+            that is not finite.
+        NoLocks: the file system of the folder has no locks.
 
     Example:
         >>> import hooks, interp
@@ -87,8 +89,25 @@ def train(
         2
     """
     settings = settings_or_default(settings, task)
-    torch_device = None if device is None else check_device(device)
     manifest = manifest_of(model, task, settings, seed)  # checks the model and the settings
+    options = {"folder": folder, "fresh": fresh, "on_record": on_record, "device": device}
+    return train_run(model, task, settings, manifest, **options)
+
+
+def train_run(
+    model: Model,
+    task: Task,
+    settings: TrainSettings,
+    manifest: dict[str, Any],
+    *,
+    folder: str | Path | None = None,
+    fresh: bool = False,
+    on_record: OnRecord | None = None,
+    device: str | None = None,
+) -> TrainingRun:
+    """`train`, with the manifest of the run, which `manifest_of` makes."""
+    seed = manifest["seed"]
+    torch_device = None if device is None else check_device(device)
     if settings.snapshots is not None and folder is None:
         raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
     files = None if folder is None else RunFolder(folder)
@@ -111,6 +130,7 @@ def train(
         if not files.finished:
             with on_device(model, torch_device):
                 history = Trainer(model, task, settings, seed, files, on_record, manifest).run()
+            manifest = files.read_manifest()  # with the hashes of all files
             return TrainingRun.with_task(
                 task, model=model.eval(), history=tuple(history), manifest=manifest, folder=files.path
             )
@@ -240,10 +260,10 @@ class Trainer:
         # What was written after the checkpoint will be written again
         self.history = self.files.cut_metrics(self.step)
         if self.settings.keep == "best" and self.history:
-            self.best_weights = self.files.load_best().state_dict()
+            self.best_weights = self.files.load_best()
         self.files.snapshots.cut(self.step)
         if self.settings.snapshots == "on change":
-            last_snapshot = self.files.snapshots.load(self.files.snapshots.steps[-1])
+            last_snapshot = self.files.load_snapshot(self.files.snapshots.steps[-1])
             self._compare_later_with(last_snapshot.to(self.device))
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from hooks.files import shortened, write_json
+from hooks.files import process_exists, shortened, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,7 @@ class Writer:
         """Whether the process exists; assumed of a process on another machine."""
         if self.host != socket.gethostname():
             return True
-        try:
-            os.kill(self.process, 0)  # signal 0 only tests
-        except PermissionError:  # a process of another user
-            return True
-        except OSError:
-            return False
-        return True
+        return process_exists(self.process)
 
     def __str__(self) -> str:
         return f"process {self.process} on {shortened(self.host)} (since {shortened(self.since)})"

@@ -1,12 +1,16 @@
 """Short training runs, and comparing and interrupting them."""
 
+import json
+
 import pytest
 import torch
 
 import interp
 from hooks import Transformer
+from hooks.files import file_digest
 from interp import TrainSettings
 from interp.training import Mimicking
+from interp.training.identity import hash_of_fields
 
 SHORT = TrainSettings(
     steps=12,
@@ -62,6 +66,22 @@ def stop_at(step):
             raise Stopped
 
     return stop
+
+
+def stamp(folder, **fields):
+    """Write a manifest as if its run had these fields and had written the files that are in the folder now."""
+    manifest = json.loads((folder / "manifest.json").read_text()) | fields
+    paths = [folder / "metrics.jsonl", *folder.rglob("*.safetensors")]
+    hashes = {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}
+    manifest["sha256"] = {"manifest": hash_of_fields(manifest), **hashes}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def forget_hashes(folder):
+    """Write a manifest as versions of before there were hashes did."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def interrupted(task, folder, *, at=8):

@@ -1,11 +1,13 @@
 """Models with pretrained sources: trained in stages, counted, resumed; keys of other models are unchanged."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from toys import CONFIG, FAILING, SETTINGS, TASK, accuracy
+from short_runs import stamp
+from toys import CONFIG, FAILING, SETTINGS, STUDY, TASK, accuracy
 
 import interp
 from case_studies.frame.evidence import settings_of
@@ -15,6 +17,7 @@ from interp.sweeps.cost import training_operations
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
+from interp.training.identity import ForeignRun
 from interp.training.pretrained import pretrained_config
 
 LONGER = Lego(n_vars=3, sentence_format="compact")
@@ -92,6 +95,7 @@ def test_sources_are_trained_first_and_once(reproduce, tmp_path, counted):
         assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), by_hand.model.parameters(), strict=True))
     with source.writing():
         source.append_metrics({"steps_done": 10**6, "seconds": 5000.0})
+    stamp(source.path)
     again = reproduce(study(tuned(0), tuned(1)))
     assert again.trained == []
     assert again.content["manifest"]["seconds"] >= 5000
@@ -164,3 +168,22 @@ def test_a_config_different_from_the_source_is_refused(reproduce):
     wrong = replace(tuned(0), config=interp.config_for(TASK, n_layers=2, d_model=16, n_heads=2))
     with pytest.raises(ValueError, match=r"seed 0\): config is not that of the pretrained model.*n_layers is 2, not 1"):
         reproduce(study(wrong))
+
+
+def test_a_model_that_is_not_that_of_its_key_is_refused(reproduce, tmp_path):
+    reproduce()
+    first, second, *_ = sorted((tmp_path / "models").iterdir())
+    for name in ("model.safetensors", "manifest.json"):
+        kept = (first / name).read_bytes()
+        shutil.copy(second / name, first / name)
+        with pytest.raises(ForeignRun, match=first.name):
+            reproduce()
+        with pytest.raises(ForeignRun, match=first.name):
+            reproduce(fresh=False, only=["figure-1.all"])
+        (first / name).write_bytes(kept)
+    first.rename(tmp_path / "models/between")
+    second.rename(first)
+    (tmp_path / "models/between").rename(second)
+    with pytest.raises(ForeignRun, match="seed is"):
+        STUDY.plan(folder=tmp_path)
+    assert reproduce(fresh=True).trained == [0, 1, 2]

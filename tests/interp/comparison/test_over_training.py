@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 
 import interp
-from hooks import make_model
+from hooks import make_model, save_checkpoint
+from hooks.files import file_digest
 from interp import TrainSettings
 from interp.comparison import Onsets, OverTraining
 from interp.comparison.onsets import coverage, first_lasting, order_interval
@@ -19,6 +20,7 @@ from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
+from interp.training.identity import ForeignRun
 
 TASK = Lego(n_vars=2, sentence_format="compact")
 SETTINGS = TrainSettings(steps=30, batch_size=16, warmup_steps=2, eval_every=10, n_eval=50, snapshots=(0, 3, 30))
@@ -40,24 +42,34 @@ def run(tmp_path_factory):
 @pytest.fixture
 def copied(run, tmp_path):
     """The same run in a folder where nothing is stored."""
-    folder = RunFolder(tmp_path)
-    for step in run.snapshots:
-        folder.snapshots.save(run.load_snapshot(step), step)
+    shutil.copytree(run.folder / "snapshots", tmp_path / "snapshots")
     return dataclasses.replace(run, folder=tmp_path)
 
 
 def history(path, *, look, use, seed=0):
     """A run whose association heads look from one step on and are used from a later one on."""
     task, folder = Lego(n_vars=2), RunFolder(path)
-    path.mkdir(exist_ok=True)
+    folder.snapshots.path.mkdir(parents=True, exist_ok=True)
     for step in range(LAST + 1):
         model = lego_loop(task)
         with torch.no_grad():
             model.blocks[0].attn.W_Q[0] *= step >= look
             model.blocks[0].attn.W_O[0] *= step >= use
-        folder.snapshots.save(model, step)
+        save_checkpoint(model, folder.snapshots.file(step))
     manifest = {"seed": seed, "task": {}, "chance": 0.5}
-    return TrainingRun.with_task(task, model=lego_loop(task), history=(), manifest=manifest, folder=folder.path)
+    run = TrainingRun.with_task(task, model=lego_loop(task), history=(), manifest=manifest, folder=folder.path)
+    return with_hashes(run)
+
+
+def with_hashes(run):
+    """The run whose manifest has the hashes of the snapshots as they are now."""
+    files = [RunFolder(run.folder).snapshots.file(step) for step in run.snapshots]
+    hashes = {file.relative_to(run.folder).as_posix(): file_digest(file) for file in files}
+    return TrainingRun.with_task(run.task, **{**fields_of(run), "manifest": {**run.manifest, "sha256": hashes}})
+
+
+def fields_of(run):
+    return {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +173,10 @@ def test_a_comparison_is_stored_by_the_weights_of_all_models(planted, tmp_path):
     with torch.no_grad():
         changed = other.load_snapshot(4)
         changed.blocks[0].attn.W_Q.mul_(2)
-    RunFolder(other.folder).snapshots.save(changed, 4)
-    again = interp.over_training([planted, other], spread)
+    save_checkpoint(changed, RunFolder(other.folder).snapshots.file(4))
+    with pytest.raises(ForeignRun, match="step-00000004"):
+        interp.over_training([planted, other], spread)
+    again = interp.over_training([planted, with_hashes(other)], spread)
     assert len(calls) == LAST + 2
     pairs = zip(again.columns["step"], again.columns["value"], first.columns["value"], strict=True)
     assert [step for step, one, two in pairs if one != two] == [4]
@@ -176,8 +190,8 @@ def test_each_snapshot_is_measured_once(copied):
     assert len(calls) == 3
     interp.over_training(copied, weight, fresh=True)
     assert len(calls) == 6
-    RunFolder(copied.folder).snapshots.save(copied.load_snapshot(0), 3)  # another model
-    changed = interp.over_training(copied, weight)
+    save_checkpoint(copied.load_snapshot(0), RunFolder(copied.folder).snapshots.file(3))  # another model
+    changed = interp.over_training(with_hashes(copied), weight)
     assert len(calls) == 7
     assert changed.columns["value"][2] == first.columns["value"][0]
 
@@ -300,6 +314,7 @@ def test_bad_input_is_named(run, second_run, tmp_path):
     for step in (0, 3):
         RunFolder(later.folder).snapshots.file(step).unlink()
     RunFolder(later.folder).snapshots.file(30).rename(RunFolder(later.folder).snapshots.file(29))
+    later = with_hashes(later)
     for runs, words in [
         (run, "attention_variation compares models; give several runs"),
         ([run, later], "no step in common"),

@@ -19,6 +19,7 @@ from interp import TrainSettings
 from interp.core.processes import LostWorkers, in_processes
 from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
+from interp.training import folder as folders
 from interp.training.folder import RunFolder
 
 TASK = Lego(n_vars=2, sentence_format="compact")
@@ -86,7 +87,7 @@ def runs_of(folder):
     for key in GRID.keys:
         run = RunFolder(folder / key)
         assert run.finished
-        manifest = {**run.read_manifest(), "time": "", "hardware": "", "threads": ""}
+        manifest = {**run.read_manifest(), "time": "", "hardware": "", "threads": "", "sha256": ""}
         metrics = [{**record, "seconds": 0} for record in run.read_metrics()]
         weights = {path.name: path.read_bytes() for path in (folder / key).rglob("*.safetensors")}
         names = {path.relative_to(folder) for path in (folder / key).rglob("*")}
@@ -122,17 +123,17 @@ def test_a_run_that_is_sent_back_does_not_replace_a_finished_one(cluster, tmp_pa
     run = RunFolder(tmp_path / GRID.keys[0])
     run.metrics_path.unlink()
     packed = parallel._train_and_send(run.path, GRID[0], None, False)[1]
-    assert parallel._receive(run.path, packed, False) is None
+    assert parallel._receive(run.path, GRID[0], packed, False) is None
     assert not run.metrics_path.exists()
-    assert parallel._receive(run.path, packed, True) is None
+    assert parallel._receive(run.path, GRID[0], packed, True) is None
     assert run.metrics_path.exists()
     written = []
-    monkeypatch.setattr(parallel, "write_bytes", lambda path, content: written.append(path.name))
-    parallel._receive(run.path, packed, True)
+    monkeypatch.setattr(folders, "write_bytes", lambda path, content: written.append(path.name))
+    parallel._receive(run.path, GRID[0], packed, True)
     assert written[-1] == "model.safetensors"  # which says that the run is whole
     assert len(written) == 5
     with run.writing():
-        assert "writes to" in str(parallel._receive(run.path, packed, True))
+        assert "writes to" in str(parallel._receive(run.path, GRID[0], packed, True))
 
 
 def test_a_scheduler_that_is_not_there_is_named(tmp_path, monkeypatch):
