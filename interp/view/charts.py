@@ -4,7 +4,10 @@ In charts of tables, `x`, `y` and `series` are names of columns; each series has
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -307,12 +310,36 @@ def pattern_maps(
     return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)
 
 
+_inherited: set[str] = set()
+"""Modules that a forked process took over from its parent, whose threads it does not have."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _inherited.update({"vl_convert"} & set(sys.modules)))
+
+
 def chart_svg(chart: Any) -> str:
     """SVG text of a chart, or of its Vega-Lite dict, rendered without a browser."""
+    spec = drawable(dict(chart) if isinstance(chart, Mapping) else chart.to_dict())
+    # The converter draws in threads, which a forked process does not have: it would wait for them for ever
+    if "vl_convert" in _inherited:
+        return _svg_of_new_process(spec)
+
     import vl_convert
 
-    spec = dict(chart) if isinstance(chart, Mapping) else chart.to_dict()
-    return vl_convert.vegalite_to_svg(drawable(spec))
+    return vl_convert.vegalite_to_svg(spec)
+
+
+def _svg_of_new_process(spec: Any) -> str:
+    """SVG text of a Vega-Lite dict, drawn by a process that is started, not forked, for it."""
+    program = "import json, sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_svg(json.load(sys.stdin)))"
+    # Without this process's folder in sys.path: a file of the user's could have the name of a module
+    command = [sys.executable, "-P", "-X", "utf8", "-c", program]
+    drawn = subprocess.run(command, input=json.dumps(spec), capture_output=True, encoding="utf-8", check=False)
+    if drawn.returncode:
+        reason = drawn.stderr.strip().splitlines()[-1:] or [f"exit code {drawn.returncode}"]
+        raise RuntimeError(
+            f"the chart could not be drawn in a forked process ({reason[0]}). Start the process with the method 'spawn'."
+        )
+    return drawn.stdout
 
 
 def drawable(spec: Any) -> Any:

@@ -1,7 +1,9 @@
 """Scaling curves: positions of points, reference curves, logarithmic axes and unusual column names."""
 
 import math
+import multiprocessing
 import re
+import sys
 from html import unescape
 
 import pandas as pd
@@ -125,3 +127,40 @@ def test_intervals_reach_from_low_to_high(table):
     expected = sorted(table["high"] - table["low"])
     for length in expected:
         assert any(abs(length - length_of_axis) < 0.01 for length_of_axis in lengths)
+
+
+def draws_again(texts):
+    """Draw a chart again, and send its SVG text to a queue."""
+    texts.put(chart_svg(SPEC))
+
+
+def draws_in_grandchild(texts):
+    child = multiprocessing.get_context("fork").Process(target=draws_again, args=(texts,))
+    child.start()
+    child.join()
+
+
+def draws_twice(texts):
+    chart_svg(SPEC)
+    texts.put(chart_svg(SPEC))
+
+
+SPEC = {
+    "data": {"values": [{"accuracy": 0.25, "name": "depth \u00e9"}]},
+    "mark": "point",
+    "encoding": {"x": {"field": "accuracy", "type": "quantitative"}, "y": {"field": "name", "type": "nominal"}},
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("draws", [draws_again, draws_in_grandchild, draws_twice])
+def test_a_forked_process_draws_what_its_parent_drew(draws):
+    drawn = chart_svg(SPEC)
+    context = multiprocessing.get_context("fork")
+    texts = context.Queue()
+    child = context.Process(target=draws, args=(texts,))
+    child.start()
+    try:
+        assert texts.get(timeout=60) == drawn
+    finally:
+        child.kill()
