@@ -1,14 +1,18 @@
-"""Conversion between Hugging Face's configs and ours; settings without a counterpart raise ValueError."""
+"""Conversion between Hugging Face's configs and ours."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import transformers
+
+from hooks.adapters.huggingface.settings import ACTIVATIONS, Family, checked_settings
 from hooks.files import shortened
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import EncoderConfig
 
-Family = Literal["gpt2", "bert", "albert"]
 HeadKind = Literal["lm", "linear", "none"]
 
 
@@ -41,20 +45,6 @@ ARCHITECTURES = {
     )
 }
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-"""Hugging Face's names to ours. Of two names for one function, the first is written."""
-
-_MUST_BE: dict[Family, dict[str, tuple[Any, ...]]] = {
-    "gpt2": {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
-    "bert": {"is_decoder": (False,), "add_cross_attention": (False,)},
-    "albert": {"num_hidden_groups": (1,), "inner_group_num": (1,), "is_decoder": (False,)},
-}
-_MUST_BE_EVERYWHERE = {
-    "position_embedding_type": ("absolute",),
-    "quantization_config": (),
-    "pruned_heads": ({},),
-}
-
 
 def architecture_named(name: Any, source: str) -> Architecture:
     """The architecture of a name; `source` is for the error text.
@@ -67,28 +57,33 @@ def architecture_named(name: Any, source: str) -> Architecture:
     names = ", ".join(ARCHITECTURES)
     if name is None:
         raise ValueError(f'{source} names no architecture; its config needs "architectures" with one of {names}.')
-    raise ValueError(f"{source} is a {name}, which is not known here; known are {names}.")
+    raise ValueError(
+        f"{source} has the architecture {shortened(repr(name))}, which is not known here; known are {names}."
+    )
 
 
-def check_settings(values: dict[str, Any], architecture: Architecture, location: str | Path | None = None) -> None:
-    """Check that every setting has a counterpart.
+def read_settings(values: dict[str, Any], architecture: Architecture) -> dict[str, Any]:
+    """The settings that decide what a model computes.
 
     Args:
-        values: The settings.
+        values: All settings.
         architecture: The model's class.
-        location: The model's folder or name; None for a model in memory.
 
     Raises:
-        ValueError: a setting without one.
+        ValueError: a setting that is not known, or whose value cannot be loaded.
     """
-    activation = "activation_function" if architecture.family == "gpt2" else "hidden_act"
-    allowed_values = {activation: tuple(ACTIVATIONS), **_MUST_BE[architecture.family], **_MUST_BE_EVERYWHERE}
-    for name, allowed in allowed_values.items():
-        value = values.get(name)
-        if value is not None and value not in allowed:
-            must = " or ".join(map(repr, allowed)) or "absent"
-            model = f"this {architecture.name}" if location is None else f"the {architecture.name} in {location}"
-            raise ValueError(f"{name} is {shortened(repr(value))} in the config of {model}; only {must} can be loaded.")
+    defaults = getattr(transformers, architecture.name).config_class().to_dict()
+    return checked_settings(values, architecture.family, defaults)
+
+
+@contextmanager
+def naming_config(architecture: Architecture, location: str | Path | None) -> Iterator[None]:
+    """Within this block a ValueError names the config: that of a folder or hub name, or of a model in memory (None)."""
+    try:
+        yield
+    except ValueError as error:
+        model = f"this {architecture.name}" if location is None else f"the {architecture.name} in {location}"
+        raise ValueError(f"the config of {model}: {error}") from None
 
 
 def config_of(hf_config: Any, architecture: Architecture, *, tied: bool, pooler: bool) -> TransformerConfig:
@@ -103,7 +98,7 @@ def config_of(hf_config: Any, architecture: Architecture, *, tied: bool, pooler:
     Raises:
         ValueError: a setting without a counterpart.
     """
-    check_settings(hf_config.to_dict(), architecture)
+    read_settings(hf_config.to_dict(), architecture)
     sizes = {
         "d_vocab": hf_config.vocab_size,
         "d_model": hf_config.hidden_size,

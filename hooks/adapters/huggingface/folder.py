@@ -117,12 +117,6 @@ def check_links(path: Path, names: Iterable[str]) -> None:
             raise ValueError(f"{path / name} is a link to outside the folder, which is not followed. Copy the file.")
 
 
-def safe_settings(values: dict[str, Any], config_class: Any) -> dict[str, Any]:
-    """The settings of a config that its class defines: no auto_map, kernels of attention, or other files of weights."""
-    allowed = {*config_class().to_dict(), *config_class.attribute_map, "num_labels"} - {"dtype", "_name_or_path"}
-    return {name: value for name, value in values.items() if name in allowed}
-
-
 def check_stored_sizes(path: Path, config: Any, family: str) -> None:
     """Check the sizes of a config against the shapes in the files, before a model of these sizes is built.
 

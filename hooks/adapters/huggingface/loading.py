@@ -13,14 +13,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers.utils.hub import cached_file, logging
 
-from hooks.adapters.huggingface.configs import Architecture, architecture_named, check_settings, config_of
+from hooks.adapters.huggingface.configs import Architecture, architecture_named, config_of, naming_config, read_settings
 from hooks.adapters.huggingface.folder import (
     INDEX,
     TOKENIZER_FILES,
     check_folder,
     check_stored_sizes,
     check_tokenizer_files,
-    safe_settings,
     shards,
 )
 from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
@@ -35,6 +34,8 @@ HARMLESS = re.compile(
 )
 """Weights without effect on the loaded model: heads for pairs of texts, buffers of old versions, and the unused bias of
 an untied head."""
+UNKNOWN_TEXT = "a \N{SNOWMAN}"
+"""A text of a usual and an unusual letter."""
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SAFE: dict[str, Any] = {"trust_remote_code": False}
 _EAGER = {**_SAFE, "attn_implementation": "eager"}  # a config could name a kernel, which is downloaded and executed
@@ -77,8 +78,8 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     model = _convert(hf_model, architecture, location)
     # Every weight is used, or known to have no effect
     unused = _unused_weights(hf_model, rows(architecture, model.cfg))
-    _check_harmless(unused, "this model")
-    _check_harmless(unused_names, f"a {architecture.name}")
+    _check_harmless(unused, "this model", location)
+    _check_harmless(unused_names, f"a {architecture.name}", location)
     # Compare the logits
     model.parity = None  # type: ignore[assignment]
     if check:
@@ -103,13 +104,22 @@ def _convert(hf_model: Any, architecture: Architecture, location: str | Path | N
     # Tied if the read-out shares the embedding's tensor, whatever the config says
     read_out = hf_model.get_output_embeddings()
     tied = read_out is not None and read_out.weight is hf_model.get_input_embeddings().weight
-    try:
+    with naming_config(architecture, location):
         cfg = config_of(hf_model.config, architecture, tied=tied, pooler=pooler)
-    except ValueError as error:
-        raise ValueError(f"the config of {'the model' if location is None else location}: {error}") from error
     model = make_model(cfg).to(dtype=first.dtype, device=first.device)
     _copy_weights(model, weights, rows(architecture, cfg))
+    _check_finite(model, location)
     return model.eval()
+
+
+def _check_finite(model: TransformerStack, location: str | Path | None) -> None:
+    for name, parameter in model.named_parameters():
+        n_wrong = int((~parameter.isfinite()).sum())
+        if n_wrong:
+            raise ValueError(
+                f"{n_wrong} of the {parameter.numel()} values of {name} in {location or 'model_or_path'} are NaN or "
+                f"infinite; there is no model to compare or to load. Was it saved after a training that diverged?"
+            )
 
 
 def _copy_weights(model: TransformerStack, hf_weights: Mapping[str, Tensor], table: list[Row]) -> None:
@@ -142,10 +152,13 @@ def _unused_weights(hf_model: Any, table: list[Row]) -> list[str]:
     return [name for name, parameter in hf_model.named_parameters() if id(parameter) not in ids_in_table]
 
 
-def _check_harmless(names: list[str], description: str) -> None:
+def _check_harmless(names: list[str], description: str, location: str | Path | None) -> None:
+    weights = (
+        "the weights do not fit the config" if location is None else f"the weights in {location} do not fit its config"
+    )
     for name in sorted(names):
         if not HARMLESS.search(name):
-            raise ValueError(f"the weights do not fit the config: {name} has no place in {description}.")
+            raise ValueError(f"{weights}: {shortened(name)} has no place in {description}.")
 
 
 def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
@@ -189,7 +202,10 @@ def find_tokenizer(location: str | Path) -> Any:
     local_files_only = isinstance(location, Path)
     try:
         with quiet():
-            return transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, **_SAFE)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, **_SAFE)
+            # Some faults show at the first text only, such as a vocabulary without the token of unknown words
+            tokenizer(UNKNOWN_TEXT)
+            return tokenizer
     except OSError as error:
         raise FileNotFoundError(missing) from error
     except BaseException as error:  # parsers raise many kinds of error on a broken file; one, in Rust, is no Exception
@@ -232,10 +248,11 @@ def _read_config(location: str | Path, local_files_only: bool) -> tuple[Architec
     if isinstance(names, list):
         names = names[0] if names else None
     architecture = architecture_named(names or None, str(location))
-    check_settings(values, architecture, location)
+    with naming_config(architecture, location):
+        settings = read_settings(values, architecture)
     config_class = getattr(transformers, architecture.name).config_class
     with reading(location, "a folder with the config of a Hugging Face model"):
-        config = config_class.from_dict(safe_settings(values, config_class))
+        config = config_class.from_dict(settings)
     config.dtype = None  # the dtype of the stored weights, whatever the config says
     return architecture, config
 

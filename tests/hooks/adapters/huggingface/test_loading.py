@@ -390,7 +390,9 @@ def test_presets_equal_the_published_configs():
 @settings(max_examples=25, deadline=None)
 def test_any_sizes(name, heads, width, layers, types, seed):
     sizes = {"num_attention_heads": heads, "hidden_size": heads * width * 2, "num_hidden_layers": layers}
-    reference = theirs(name, seed=seed, dtype=torch.float64, **sizes, type_vocab_size=types)
+    if not name.startswith("GPT2"):
+        sizes["type_vocab_size"] = types
+    reference = theirs(name, seed=seed, dtype=torch.float64, **sizes)
     model = from_huggingface(reference)
     assert model.parity.logits < 1e-8
     table = rows(ARCHITECTURES[name], model.cfg)

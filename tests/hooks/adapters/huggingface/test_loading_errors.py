@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from test_loading import folder, no_network, theirs  # noqa: F401 (fixtures)
 
 from hooks import from_huggingface
+from hooks.adapters.huggingface.settings import READ, WITHOUT_EFFECT
 
 KNOWN = "known are GPT2LMHeadModel, GPT2Model, BertForMaskedLM, .*AlbertModel"
 
@@ -32,14 +33,18 @@ def written(folder):  # noqa: F811
 
 
 def test_another_architecture(written):
-    with pytest.raises(ValueError, match=f"model is a 3, which is not known here; {KNOWN}"):
+    with pytest.raises(ValueError, match=f"model has the architecture 3, which is not known here; {KNOWN}"):
         from_huggingface(written(config={"architectures": 3}))
     other = transformers.LlamaConfig(
         vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
     )
-    with pytest.raises(ValueError, match=f"model_or_path is a LlamaForCausalLM, which is not known here; {KNOWN}"):
+    with pytest.raises(
+        ValueError, match=f"model_or_path has the architecture 'LlamaForCausalLM', which is not known here; {KNOWN}"
+    ):
         from_huggingface(transformers.LlamaForCausalLM(other))
-    with pytest.raises(ValueError, match=f"model is a BertForQuestionAnswering, which is not known here; {KNOWN}"):
+    with pytest.raises(
+        ValueError, match=f"model has the architecture 'BertForQuestionAnswering', which is not known here; {KNOWN}"
+    ):
         from_huggingface(written(config={"architectures": ["BertForQuestionAnswering"]}))
 
 
@@ -72,9 +77,9 @@ def test_not_a_model(what):
 def test_settings_without_a_counterpart(written, name, setting, value):
     found = "load_in_8bit" if isinstance(value, dict) else value
     path = written(name, config={setting: value})
-    with pytest.raises(ValueError, match=f"{setting} is .*{found}.* in the config of the {name} in {path}; only"):
+    with pytest.raises(ValueError, match=f"config of the {name} in {path}: {setting} is .*{found}.*; it must be"):
         from_huggingface(path)
-    text = f"{setting} is .*{found}.* in the config of this {name}; only"
+    text = f"config of this {name}: {setting} is .*{found}.*; it must be"
     if setting != "quantization_config":
         with pytest.raises(ValueError, match=text):
             from_huggingface(theirs(name, **{setting: value}))
@@ -82,12 +87,78 @@ def test_settings_without_a_counterpart(written, name, setting, value):
 
 def test_a_setting_out_of_range_names_the_folder(written):
     path = written("BertForMaskedLM", config={"layer_norm_eps": -1.0})
-    with pytest.raises(ValueError, match=f"the config of {path}: layer_norm_eps is -1.0; it must not be negative"):
+    with pytest.raises(ValueError, match=rf"{path}: layer_norm_eps is -1\.0; it must be a finite number of at least 0"):
+        from_huggingface(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("GPT2LMHeadModel", "use_qk_norm", True),
+        ("GPT2LMHeadModel", "rotary_dim", 4),
+        ("GPT2LMHeadModel", "layer_norm_epsilon", "1e-5"),
+        ("GPT2LMHeadModel", "n_head", 0),
+        ("GPT2LMHeadModel", "scale_attn_weights", 1),
+        ("BertForMaskedLM", "logits_scale", 0.5),
+        ("BertForMaskedLM", "hidden_size", True),
+        ("BertForMaskedLM", "num_hidden_layers", 2.0),
+        ("BertForMaskedLM", "is_decoder", 0),
+        ("BertForTokenClassification", "id2label", []),
+        ("AlbertModel", "embedding_norm", "x"),
+        ("AlbertModel", "num_attention_heads", float("nan")),
+        ("AlbertModel", "y" * 5000, 3),
+    ],
+)
+def test_settings_that_are_not_known_or_of_another_type(written, name, setting, value):
+    path = written(name, config={setting: value})
+    with pytest.raises(
+        ValueError, match=f"the config of the {name} in {path}: {setting[:150]}.* is .*; it must be|may"
+    ) as raised:
+        from_huggingface(path)
+    assert len(str(raised.value)) < 700
+
+
+def test_two_names_of_one_setting(written):
+    assert from_huggingface(written("GPT2LMHeadModel", config={"hidden_size": 16, "unknown": None})).parity.ok
+    with pytest.raises(ValueError, match="hidden_size is 20, but n_embd, another name of it, is 16"):
+        from_huggingface(written("GPT2LMHeadModel", config={"hidden_size": 20}))
+    with pytest.raises(ValueError, match="num_labels is 3, but id2label names 5"):
+        from_huggingface(written("BertForTokenClassification", config={"num_labels": 3}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"pad_token_id": 10**30, "return_dict": False},
+        {"hidden_dropout_prob": float("nan"), "attention_probs_dropout_prob": 7},
+        {"label2id": 3, "output_hidden_states": "x", "_name_or_path": ["x"], "model_type": []},
+    ],
+)
+def test_settings_without_effect_have_none_whatever_their_value(written, values):
+    path = written("BertForMaskedLM", config=values)
+    assert from_huggingface(path, with_tokenizer=False).parity.ok
+
+
+@pytest.mark.parametrize("name", ["GPT2Config", "BertConfig", "AlbertConfig"])
+def test_every_setting_of_a_class_is_acted_on_or_known_to_have_no_effect(name):
+    family = name.removesuffix("Config").lower()
+    assert set(getattr(transformers, name)().to_dict()) <= {*READ[family], *WITHOUT_EFFECT}
+    assert not set(READ[family]) & WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias"])
+def test_weights_that_are_not_finite(written, name, value):
+    def change(tensors):
+        tensors[name if name in tensors else "cls.predictions.bias"].view(-1)[0] = value
+
+    path = written("BertForMaskedLM", change=change)
+    with pytest.raises(ValueError, match=rf"1 of the \d+ values of \w+.* in {path} are NaN or infinite"):
         from_huggingface(path)
 
 
 def test_cross_attention_of_bert():
-    with pytest.raises(ValueError, match="is_decoder is True in the config of this BertModel; only False can be"):
+    with pytest.raises(ValueError, match="this BertModel: is_decoder is True; it must be False: only that can be"):
         from_huggingface(theirs("BertModel", is_decoder=True, add_cross_attention=True))
 
 
@@ -175,16 +246,18 @@ def test_a_folder_without_a_config(written):
         from_huggingface(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"architectures": ["BertModel"], "hidden_size": "x"}'])
+@pytest.mark.parametrize("text", ["", "{", "[1]"])
 def test_a_config_that_cannot_be_read(written, text):
     path = written()
     (path / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config.json (is not|in .*model cannot be read)"):
+    with pytest.raises(ValueError, match=r"config.json is not"):
         from_huggingface(path)
 
 
 def test_heads_that_do_not_divide_the_width(written):
-    with pytest.raises(ValueError, match=r"hidden size .16. is not a multiple|n_heads is 3"):
+    with pytest.raises(
+        ValueError, match=r"model: num_attention_heads is 3, which does not divide .* hidden_size is 16"
+    ):
         from_huggingface(written(config={"num_attention_heads": 3}))
 
 
@@ -196,6 +269,27 @@ def test_a_folder_without_a_tokenizer(written):
     with pytest.raises(ValueError, match=r"the tokenizer of .*model cannot be read .*with_tokenizer=False loads"):
         from_huggingface(path)
     assert from_huggingface(path, with_tokenizer=False).tokenizer is None
+
+
+def without_the_unknown_word(tokenizer):
+    words = tokenizer["model"]["vocab"]
+    del words["[UNK]"]
+
+
+def with_a_negative_word(tokenizer):
+    tokenizer["model"]["vocab"]["[UNK]"] = -1
+
+
+@pytest.mark.parametrize("change", [without_the_unknown_word, with_a_negative_word])
+def test_a_tokenizer_that_fails_at_unknown_words(written, change):
+    path = written()
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    change(tokenizer)
+    tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["content"] != "[UNK]"]
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (path / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match=r"the tokenizer of .*model cannot be read .*with_tokenizer=False loads"):
+        from_huggingface(path)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl"])
