@@ -337,7 +337,7 @@ def _svg_of_new_process(spec: Any) -> str:
     if drawn.returncode:
         reason = drawn.stderr.strip().splitlines()[-1:] or [f"exit code {drawn.returncode}"]
         raise RuntimeError(
-            f"the chart could not be drawn in a forked process ({reason[0]}). Start the process with the method 'spawn'."
+            f"the chart could not be drawn in a forked process ({reason[0]}). Start it with the method 'spawn'."
         )
     return drawn.stdout
 
