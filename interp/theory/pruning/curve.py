@@ -198,6 +198,9 @@ def pruning_curve(
     Task.require(task, IS_A_TASK)
     fractions = _check(model, fractions, n)
     pruned_model = copy.deepcopy(model)
+    # torch's pruning needs each matrix stored row by row
+    for parameter in pruned_model.parameters():
+        parameter.data = parameter.data.contiguous()
     criteria = weight_criteria(pruned_model, seed)
     names = _chosen_names(by, (*criteria, "heads", "heads, random order"))
     batch = sample_split(task, n, generator=derived_generator(seed, "pruning curve"), split="test")

@@ -483,3 +483,27 @@ def test_unsupported_models_are_refused(as_a_user):
     prune.l1_unstructured(model.block(0).attention.q, "weight", amount=0.5)
     with pytest.raises(ValueError, match=r"model is pruned already: .* Make them permanent with prune.remove"):
         pruning_curve(model, TASK)
+
+
+def by_columns(values):
+    return values.T.contiguous().T
+
+
+def within_a_wider_matrix(values):
+    return torch.cat([values, values], -1)[..., : values.shape[-1]]
+
+
+def every_other_row(values):
+    return values.repeat_interleave(2, 0)[::2]
+
+
+@pytest.mark.parametrize("layout", [by_columns, within_a_wider_matrix, every_other_row])
+def test_curves_do_not_depend_on_how_weights_are_stored(layout):
+    model = toy()
+    stored_otherwise = copy.deepcopy(model)
+    for parameter in stored_otherwise.parameters():
+        parameter.data = layout(parameter.data) if parameter.ndim == 2 else parameter.data
+    strides = [parameter.stride() for parameter in stored_otherwise.parameters()]
+    curves = [pruning_curve(each, TASK, n=8, fractions=(0.5, 0)) for each in (model, stored_otherwise)]
+    assert str(curves[0]) == str(curves[1])
+    assert [parameter.stride() for parameter in stored_otherwise.parameters()] == strides
