@@ -12,7 +12,7 @@ import torch
 
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
-from interp.core.devices import check_device, device_of, on_device
+from interp.core.devices import check_device, device_of, on_device, warn_of_slow_bfloat16
 from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import held_out
@@ -196,6 +196,8 @@ class Trainer:
         self.manifest = manifest or {}
         self.on_record = on_record or (lambda record: None)
         self.device = device_of(model)
+        if settings.precision == "bfloat16":
+            warn_of_slow_bfloat16(self.device)
         self.step = 0
         """Number of steps that are finished."""
         self.saved_step = 0

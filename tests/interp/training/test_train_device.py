@@ -6,6 +6,7 @@ and refuse to meet a tensor of the CPU in one operation, as those on a GPU do.
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -144,6 +145,27 @@ def test_evaluation_runs_on_the_device_of_the_model(pretended, generator):
         assert getattr(there, name).device.type == "cpu"
         assert torch.equal(getattr(here, name), getattr(there, name))
     assert str(interp.evaluate(model, LEGO, n=50)) == str(whole)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "is_slow"),
+    [
+        ({"cpu_name": "x", "avx2": True}, True),
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, True),
+        ({"avx512_bf16": True}, False),
+        ({"arm_bf16": True, "neon": True}, False),
+    ],
+)
+def test_bfloat16_on_a_processor_without_its_units_gives_a_warning(monkeypatch, capabilities, is_slow):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    settings = {**SHORT, "steps": 1}
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        interp.train(new_model(LEGO, SMALL), LEGO, TrainSettings(**settings, precision="bfloat16"))
+        interp.train(new_model(LEGO, SMALL), LEGO, TrainSettings(**settings))
+    texts = [str(warning.message) for warning in raised if "bfloat16" in str(warning.message)]
+    assert len(texts) == is_slow
+    assert all("Use precision='float32'" in text for text in texts)
 
 
 def test_weights_stay_float32_in_bfloat16_training():
