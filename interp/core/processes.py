@@ -1,5 +1,6 @@
 """Work in parallel processes that end with the process that started them."""
 
+import math
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from hooks.extras import require
-from interp.core.progress import progress
+from interp.core.progress import progress, say
 
 PARENT_CHECK_SECONDS = 0.5
 """Seconds between checks of the parent process."""
@@ -20,6 +21,14 @@ MOST_LOST = 5
 """Losses of processes without a finished call, after which no others are started."""
 CONNECT = 30
 """Seconds to wait for a scheduler."""
+LONGEST_WAIT = 600.0
+"""Default of `longest_wait`. A training writes metrics or a state every 50 to 100 steps, so ten minutes without a change
+are many times what any of our trainings needs."""
+WAIT_VARIABLE = "INTERP_WAIT"
+POLL = 0.1
+"""Seconds between looks at the results of a cluster."""
+LOOK_FOR_WORKERS = 1.0
+"""Seconds between questions to a scheduler how many workers it has."""
 _one_at_a_time = threading.Lock()
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
@@ -27,6 +36,24 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 class LostWorkers(RuntimeError):
     """Processes that do the work end again and again, or the scheduler of a cluster is gone."""
+
+
+def longest_wait() -> float:
+    """Seconds that this process waits for another one that does not go on: the environment variable INTERP_WAIT.
+
+    Raises:
+        ValueError: it is not a positive number.
+    """
+    text = os.environ.get(WAIT_VARIABLE, str(LONGEST_WAIT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(
+            f"the environment variable {WAIT_VARIABLE} is {text[:40]!r}; give a number of seconds above 0."
+        )
+    return seconds
 
 
 def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -> Iterator[Any]:
@@ -45,7 +72,8 @@ def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -
         The results, in the order in which they are ready.
 
     Raises:
-        LostWorkers: processes are killed again and again without finishing a call, or the scheduler is gone.
+        LostWorkers: processes are killed again and again without finishing a call, the scheduler is gone, or it has no
+            workers for `longest_wait`.
         MissingExtra: a scheduler is given, and `distributed` is not installed.
     """
     remaining = dict(enumerate(calls))
@@ -95,7 +123,9 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
         client = client or Client(scheduler, timeout=CONNECT, set_as_default=False)
         futures = {client.submit(_call_alone, *call, pure=False): index for index, call in calls.items()}
         results = as_completed(list(futures), loop=client.loop)
-        for future in results:
+        while futures:
+            _wait_for_result(results, client, len(futures))
+            future = next(results)
             index = futures.pop(future)
             try:
                 result = future.result()
@@ -121,6 +151,49 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
             if opens_client:
                 with suppress(CancelledError, OSError):
                     client.close(timeout=CONNECT)
+
+
+def _wait_for_result(results: Any, client: Any, n_calls: int) -> None:
+    """Wait until a call is done.
+
+    Args:
+        results: distributed's `as_completed` of all calls.
+        client: The client of the scheduler.
+        n_calls: Number of calls that are not done.
+
+    Raises:
+        LostWorkers: the scheduler has no workers, or does not answer, for `longest_wait`.
+    """
+    longest = longest_wait()
+    next_look = time.monotonic() + LOOK_FOR_WORKERS
+    alone_since: float | None = None  # when it was first seen that there are no workers
+    while not results.has_ready():
+        time.sleep(POLL)
+        now = time.monotonic()
+        if now < next_look:
+            continue
+        next_look = now + LOOK_FOR_WORKERS
+        if _has_workers(client):
+            alone_since = None
+            continue
+        address = client.scheduler.address
+        if alone_since is None:
+            say(f"waiting for workers: the scheduler at {address} has none, or does not answer.")
+            alone_since = now
+        elif now - alone_since > longest:
+            raise LostWorkers(
+                f"the scheduler at {address} has had no workers, or has not answered, for {longest:g} seconds; "
+                f"{n_calls} calls are not done. Start workers (dask worker {address}) and make the same call again; "
+                f"{WAIT_VARIABLE} sets the seconds."
+            )
+
+
+def _has_workers(client: Any) -> bool:
+    """Whether a scheduler answers, and has workers."""
+    try:
+        return bool(client.sync(client.scheduler.ncores, callback_timeout=LOOK_FOR_WORKERS))
+    except TimeoutError:
+        return False
 
 
 def _call_alone(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

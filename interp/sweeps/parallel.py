@@ -15,8 +15,9 @@ from hooks.model.architectures import Model, make_model
 from interp.core.processes import in_processes
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.status import save_failure
+from interp.sweeps.waiting import Waiting
 from interp.tasks.base import Task
-from interp.training.folder import FolderInUse, RunFolder
+from interp.training.folder import FolderInUse, NoLocks, RunFolder
 from interp.training.manifest import manifest_of
 from interp.training.pretrained import pretrained
 from interp.training.run import TrainingRun
@@ -86,21 +87,29 @@ def train_each(
 
     Yields:
         The folder of each run that has ended, and its error or None.
+
+    Raises:
+        FolderInUse: a process that trains an awaited model is stopped, or has written nothing for `longest_wait`.
+        NoLocks: the file system of the folders has no locks.
     """
     options = {"n_jobs": n_jobs, "device": device, "fresh": fresh, "scheduler": scheduler}
     # Train; those that another process trains at the moment are tried again, until it has finished or died
     remaining = specs
+    waiting = Waiting()
     while remaining:
         awaited: dict[Path, ModelSpec] = {}
         for folder, error in _outcomes(remaining, **options, shared_folder=shared_folder):
             if isinstance(error, FolderInUse):
                 awaited[folder] = remaining[folder]
                 continue
+            if isinstance(error, NoLocks):
+                raise error
             if error is not None:
                 save_failure(folder, error)
             yield folder, error
         remaining = awaited
         if remaining:
+            waiting.look(remaining)
             time.sleep(WAIT)
 
 

@@ -72,7 +72,8 @@ def sweep(
         ValueError: an unavailable device; `stacked` for models that cannot be, or on a cluster; a pretrained model that
             cannot be trained, or that workers cannot read.
         ForeignRun: a folder has another model than its key says.
-        FolderInUse: another process holds a model and has not gone on for a long time.
+        FolderInUse: a process that trains a model is stopped, or has written nothing for ten minutes (the environment
+            variable INTERP_WAIT, in seconds).
         NoLocks: the file system of the folder has no locks.
         LostWorkers: processes are killed again and again, or the scheduler is gone; the same call resumes.
 

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from torch import Tensor
 
 from hooks import load_checkpoint
@@ -92,6 +93,15 @@ class RunFolder:
         """The process that writes to this folder, or has been killed while it did; None if none is recorded."""
         return Writer.load(self._writer_path)
 
+    @property
+    def last_change(self) -> int:
+        """When a file of the run was written last, in nanoseconds; 0 if there is none."""
+        times = [0]
+        for folder in (self.path, self.snapshots.path):
+            with suppress(OSError):
+                times += [entry.stat().st_mtime_ns for entry in os.scandir(folder)]
+        return max(times)
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only process that writes to this folder; the operating system ends this when the process dies.
@@ -105,16 +115,22 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         # The lock decides who writes; the record of the writer is for messages, and shows that the folder was replaced
-        lock = FileLock(self._lock_path, timeout=0, fallback_to_soft=False)
+        lock = FileLock(self._lock_path, timeout=0)
         try:
-            lock.acquire()
+            take_lock(lock)
         except Timeout:
             writer = self.writer or "another process"
             raise FolderInUse(
                 f"{writer} writes to {self.path}. Wait for it or stop it, or choose another folder."
             ) from None
         except (OSError, NotImplementedError) as error:
-            raise _no_locks(self.path, error) from error
+            reason = getattr(error, "strerror", None) or str(error)
+            raise NoLocks(
+                getattr(error, "errno", None) or errno.ENOSYS,
+                f"a lock cannot be taken ({reason}), without which two processes could write to one run. Choose a "
+                f"folder on a local disk that you may write to, or mount this file system with locks",
+                str(self.path),
+            ) from error
         try:
             self._this_process = Writer.of_this_process()
             self._this_process.save(self._writer_path)
@@ -440,13 +456,39 @@ class RunFolder:
         return records
 
 
-def _no_locks(folder: Path, error: OSError | NotImplementedError) -> NoLocks:
-    """The error of a folder that cannot be locked."""
-    number = getattr(error, "errno", None) or errno.ENOSYS
-    reason = getattr(error, "strerror", None) or str(error)
-    return NoLocks(
-        number,
-        f"a lock cannot be taken ({reason}), without which two processes could write to one run. Choose a folder on "
-        f"a local disk that you may write to, or mount this file system with locks",
-        str(folder),
-    )
+def take_lock(lock: BaseFileLock) -> None:
+    """Take a lock of the operating system, at once.
+
+    Raises:
+        Timeout: another process has it.
+        OSError, NotImplementedError: the file system has no locks, or does not allow them.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="flock not supported")
+        try:
+            lock.acquire()
+        except Timeout:
+            # `filelock` counts a lock that is not allowed as one that another process has
+            if error := _refusal(Path(lock.lock_file)):
+                raise error from None
+            raise
+    # Without locks of the system it makes a file instead, which would stay when the process is killed
+    if isinstance(lock, SoftFileLock):
+        lock.release()
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+def _refusal(path: Path) -> OSError | None:
+    """The error of a file that may not be locked; None if it may be, or another process has the lock."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        with path.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return None if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK) else error
+    return None

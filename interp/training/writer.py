@@ -54,5 +54,17 @@ class Writer:
             return True
         return process_exists(self.process)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the process is stopped, as by SIGSTOP or Ctrl-Z; assumed not if that cannot be found out."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            # The state follows the name of the program, which is in brackets
+            state = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return state in ("T", "t")
+
     def __str__(self) -> str:
         return f"process {self.process} on {shortened(self.host)} (since {shortened(self.since)})"
