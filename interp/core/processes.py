@@ -22,8 +22,7 @@ MOST_LOST = 5
 CONNECT = 30
 """Seconds to wait for a scheduler."""
 LONGEST_WAIT = 600.0
-"""Default of `longest_wait`. A training writes metrics or a state every 50 to 100 steps, so ten minutes without a change
-are many times what any of our trainings needs."""
+"""Default of `longest_wait`. A training writes metrics or a state every 50 to 100 steps: within minutes."""
 WAIT_VARIABLE = "INTERP_WAIT"
 POLL = 0.1
 """Seconds between looks at the results of a cluster."""

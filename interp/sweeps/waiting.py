@@ -48,5 +48,6 @@ class Waiting:
                 )
             raise FolderInUse(
                 f"{writer or 'another process'} holds {folder} and has written nothing there for {seconds:.0f} "
-                f"seconds. {advice}. The environment variable {WAIT_VARIABLE} sets the longest wait, {self._longest:g} seconds."
+                f"seconds. {advice}. The longest wait is {self._longest:g} seconds; the environment variable "
+                f"{WAIT_VARIABLE} sets it."
             )
