@@ -1,6 +1,6 @@
 """Weights of a HookedTransformer, as old checkpoints of TransformerLens hold them, in a `hooks.Transformer`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hooks.adapters.bridge.weights import attention_scale
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.files import shortened
 from hooks.model.config import Activation, TransformerConfig
 from hooks.model.transformer import Transformer
@@ -66,6 +66,7 @@ WITHOUT_EFFECT = {
 }
 """Settings with any value, which change no logit."""
 FULL_NAMES = {"W_E": "embed.W_E", "W_pos": "pos_embed.W_pos", "W_U": "unembed.W_U", "b_U": "unembed.b_U"}
+DEFAULT_EPS = 1e-5
 BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 
 
@@ -97,9 +98,11 @@ def from_transformer_lens(weights: Mapping[str, Any], config: Any) -> Transforme
     Source: HookedTransformer of TransformerLens 2. Logits agree within rounding.
     """
     settings = config if isinstance(config, Mapping) else vars(config)
-    model = Transformer(_converted_config(settings))
+    cfg = _converted_config(settings)
     stored_names = [name for name in weights if not name.endswith(BUFFERS)]
     tensors = {FULL_NAMES.get(name, name): _as_tensor(weights[name]) for name in stored_names}
+    _check_sizes(cfg, tensors)
+    model = Transformer(cfg)
     # Under TransformerLens's names the model's weights are views in TransformerLens's axes, which are written to
     assert model.positions is not None
     views = {**model.tl_parameters(), "pos_embed.W_pos": model.positions.weight}
@@ -142,26 +145,38 @@ def _converted_config(settings: Mapping[str, Any]) -> TransformerConfig:
         )
     # Settings that change the function
     for name, allowed in ONLY.items():
-        if settings.get(name, allowed[0]) not in allowed:
+        if not _is_one_of(settings.get(name, allowed[0]), allowed):
             raise ValueError(
-                f"config has {name} {settings[name]!r}, which has no counterpart; only {allowed[0]!r} can be read."
+                f"config has {name} {_shown(settings[name])}, which has no counterpart; only {allowed[0]!r} is read."
             )
+    # Sizes, numbers and flags
     for name in SIZES:
         if settings.get(name) is None:
             raise ValueError(f"config has no {name}; give the settings of the HookedTransformer.")
+        check_number(f"config's {name}", settings[name], integer=True, low=1)
+    for name in ("d_head", "d_mlp", "d_vocab_out"):
+        if settings.get(name) is not None:
+            check_number(f"config's {name}", settings[name], integer=True)
+    check_number("config's eps", settings.get("eps", DEFAULT_EPS), low=0)
+    # TransformerLens writes -1 for the square root of d_head
+    if not _is_one_of(settings.get("attn_scale"), (None, -1.0)):
+        check_number("config's attn_scale", settings["attn_scale"], above=0)
+    for name in ("attn_only", "use_attn_scale"):
+        if not _is_one_of(settings.get(name, False), (False, True)):
+            raise ValueError(f"config has {name} {_shown(settings[name])}; it must be True or False.")
     # Choices that have a counterpart under another name
     norm = settings.get("normalization_type", "LN")
-    if norm not in NORMS:
-        raise ValueError(f"config has normalization_type {norm!r}; choose one of {', '.join(map(str, NORMS))}.")
-    attn_only = bool(settings.get("attn_only", False))
+    if not _is_one_of(norm, NORMS):
+        raise ValueError(f"config has normalization_type {_shown(norm)}; choose one of {', '.join(map(str, NORMS))}.")
+    attn_only = settings.get("attn_only", False)
     activation = settings.get("act_fn")
-    if not attn_only and activation not in ACTIVATIONS:
-        raise ValueError(f"config has act_fn {activation!r}; choose one of {', '.join(ACTIVATIONS)}.")
+    if not _is_one_of(activation, (*ACTIVATIONS, None) if attn_only else ACTIVATIONS):
+        raise ValueError(f"config has act_fn {_shown(activation)}; choose one of {', '.join(ACTIVATIONS)}.")
     direction = settings.get("attention_dir", "causal")
-    if direction not in ("causal", "bidirectional"):
-        raise ValueError(f"config has attention_dir {direction!r}; choose causal or bidirectional.")
+    if not _is_one_of(direction, ("causal", "bidirectional")):
+        raise ValueError(f"config has attention_dir {_shown(direction)}; choose causal or bidirectional.")
     # Sizes that follow from others where they are missing
-    d_head = settings.get("d_head") or settings["d_model"] // settings["n_heads"]
+    d_head = _size_or_zero(settings.get("d_head")) or settings["d_model"] // settings["n_heads"]
     d_mlp = _size_or_zero(settings.get("d_mlp")) or 4 * settings["d_model"]
     return TransformerConfig(
         **{name: settings[name] for name in SIZES},
@@ -172,8 +187,38 @@ def _converted_config(settings: Mapping[str, Any]) -> TransformerConfig:
         attention=direction,
         activation=ACTIVATIONS.get(activation or "", "relu"),
         attn_scale=attention_scale(SimpleNamespace(**settings), d_head),
-        layer_norm_eps=float(settings.get("eps", 1e-5)),
+        layer_norm_eps=float(settings.get("eps", DEFAULT_EPS)),
     )
+
+
+def _is_one_of(value: Any, options: Iterable[Any]) -> bool:
+    """Whether a value is an option, of the same type: 0 is not False, but a whole float is its number."""
+    numbers = (int, float)
+    for option in options:
+        same_kind = type(value) is type(option) or (type(value) in numbers and type(option) in numbers)
+        if same_kind and value == option:
+            return True
+    return False
+
+
+def _shown(value: Any) -> str:
+    return shortened(repr(value))
+
+
+def _check_sizes(cfg: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Check the sizes of a config against the weights, before a model of these sizes is made.
+
+    Raises:
+        ValueError: more layers than weights, or an axis longer than any of a weight.
+    """
+    longest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
+    limits = {**dict.fromkeys((*SIZES, "d_head", "d_mlp", "d_vocab_out"), longest), "n_layers": len(tensors)}
+    for name, limit in limits.items():
+        if getattr(cfg, name) > limit:
+            raise ValueError(
+                f"config has {name} {_shown(getattr(cfg, name))}, but the {len(tensors)} weights have axes of at most "
+                f"{longest}."
+            )
 
 
 def _size_or_zero(size: int | None) -> int:

@@ -198,3 +198,35 @@ def test_every_setting_of_a_bridge_config_is_known():
         if name not in known:
             with pytest.raises(ValueError, match=f"config has '{name}'"):
                 from_transformer_lens(random_weights(THEIRS), {**THEIRS, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_heads", 0),
+        ("n_heads", "3"),
+        ("d_model", -12),
+        ("d_model", 10**30),
+        ("n_layers", 10**9),
+        ("n_ctx", 2.5),
+        ("d_head", {}),
+        ("d_mlp", "wide"),
+        ("d_vocab_out", 10**12),
+        ("eps", "1e-5"),
+        ("eps", -1e-5),
+        ("attn_scale", -0.5),
+        ("attn_scale", 0),
+        ("attn_scale", float("nan")),
+        ("use_attn_scale", "no"),
+        ("attn_only", 1),
+        ("act_fn", ["gelu"]),
+        ("attention_dir", None),
+        ("normalization_type", {}),
+        ("final_rms", 0),
+        ("uses_rms_norm", "y" * 5000),
+    ],
+)
+def test_settings_of_another_type_or_out_of_range(name, value):
+    with pytest.raises(ValueError, match=f"config.*{name}") as raised:
+        from_transformer_lens(random_weights(THEIRS), {**THEIRS, name: value})
+    assert len(str(raised.value)) < 600
