@@ -72,9 +72,10 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     Raises:
         ValueError: another model than a `hooks.Transformer`, or one with a compiled part.
     """
+    if isinstance(model, torch.nn.Module):
+        check_not_compiled(*model.modules())
     if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; verify checks the hook points of a hooks.Transformer.")
-    check_not_compiled(*model.modules())
     # Tokens that the model can read
     generator = torch.Generator().manual_seed(seed)
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(model.W_E.device)

@@ -30,6 +30,12 @@ AREAS = {
     "hook points": ("models_tries", "hook_points", 2000),
     "batches and padding": ("models_tries", "batches", 1000),
     "threads": ("models_tries", "threads", 900),
+    "edits in place": ("edits_tries", "in_place", 1500),
+    "compiled models": ("edits_tries", "compiled", 600),
+    "masks": ("edits_tries", "masks", 800),
+    "HookedTransformer settings": ("settings_tries", "hooked_transformers", 3000),
+    "Hugging Face settings": ("settings_tries", "hugging_face", 2500),
+    "forked processes": ("forks_tries", "forks", 60),
 }
 """Module, function and number of tries of each area."""
 MOST = 60

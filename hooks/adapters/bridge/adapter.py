@@ -13,6 +13,7 @@ from hooks.adapters.bridge.model import SIZES, BridgeModel
 from hooks.adapters.bridge.sites import CANDIDATES
 from hooks.checks import check_number
 from hooks.model.checked_hooks import CheckedHooks
+from hooks.model.layers import check_not_compiled
 from hooks.model.locks import holding
 
 Foreign = TransformerBridge | HookedRootModule
@@ -53,6 +54,8 @@ def _check_model(model: Any) -> None:
     if isinstance(model, CheckedHooks):
         raise ValueError(f"model is a {type(model).__name__} of this package: it needs no adapter. Pass it as it is.")
     if not isinstance(model, Foreign):
+        if isinstance(model, nn.Module):
+            check_not_compiled(model)
         raise ValueError(_not_accepted(model))
     if isinstance(model, HookedRootModule):
         _check_sizes(model)
