@@ -287,7 +287,7 @@ class Study:
     def _against(self, against: str | Path | None) -> tuple[StoredResults, Bundle | None]:
         """The results to check against, and the bundle that they are in, if any."""
         if against is not None and not user_path(against).is_dir():
-            bundle = open_bundle(user_path(against))
+            bundle = open_bundle(against)
             return bundle.results(self.name), bundle
         folder = self.shipped if against is None else user_path(against)
         stored = read_results(folder, self.name) if folder else None

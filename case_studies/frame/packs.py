@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from hooks.files import user_path
+
 
 @dataclass(frozen=True)
 class OutsideFiles:
@@ -18,6 +20,10 @@ class OutsideFiles:
     """The option that names the folder: `--packs`."""
     word: ClassVar[str]
     """What the files are, in a word."""
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            object.__setattr__(self, "folder", user_path(self.folder))
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
-from hooks.files import reading
+from hooks.files import reading, user_path
 from interp.core.environment import source_version
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
@@ -134,13 +134,14 @@ class Bundle:
         return content
 
 
-def open_bundle(path: Path) -> Bundle:
+def open_bundle(path: str | Path) -> Bundle:
     """Check the hashes of all files of a bundle.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not a bundle, has invalid names, or is damaged; the message names the file that differs.
     """
+    path = user_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no archive {path}.")
     try:

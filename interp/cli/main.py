@@ -4,6 +4,7 @@ Packages that load torch are imported inside commands, which keeps --help fast.
 """
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import version as version_of
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 from interp.cli.audit import audit
 from interp.cli.demo import demo
 from interp.cli.heads import heads
-from interp.cli.output import Commands, run_command
+from interp.cli.output import Commands, Output, run_command, with_user_paths
 from interp.cli.probe import probe
 from interp.cli.report import report
 from interp.cli.reproduce import reproduce
@@ -43,6 +44,7 @@ def interp(
     """Train small transformers on reasoning tasks, read what they learned, and check the reading."""
 
 
-for _command in (demo, probe, heads, audit, report, reproduce, sweep, tasks):
-    app.command()(_command)
+_COMMANDS: tuple[Callable[..., Output], ...] = (demo, probe, heads, audit, report, reproduce, sweep, tasks)
+for _command in _COMMANDS:
+    app.command()(with_user_paths(_command))
 app.add_typer(train_app, name="train", no_args_is_help=True)

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from typer.core import TyperGroup
 
 from hooks.extras import MissingExtra
 
+P = ParamSpec("P")
 DONE, FAILED, USAGE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
 RESUMED = ("demo", "train", "reproduce", "sweep")
@@ -43,6 +45,19 @@ class Output:
     """The same as plain values, for `--json`."""
     code: int = DONE
     """Exit code."""
+
+
+def with_user_paths(command: Callable[P, Output]) -> Callable[P, Output]:
+    """A command in whose paths ~ is the home folder, also in `--out=~/runs`, which shells leave as it is."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Output:
+        from hooks.files import user_path
+
+        options = {name: user_path(value) if isinstance(value, Path) else value for name, value in kwargs.items()}
+        return command(*args, **options)  # type: ignore[arg-type]
+
+    return run
 
 
 def output_of(results: Mapping[str, Any], page: Path | None) -> Output:

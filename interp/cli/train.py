@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from interp.cli.options import Options
-from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean
+from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean, with_user_paths
 from interp.cli.tasks import summary
 
 MODEL_OPTIONS = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
@@ -100,7 +100,7 @@ def _train_command(name: str) -> Any:
     for options in (task_options, model_options, training_options):
         parameters.extend(options.parameters().values())
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return _command(name, run, summary(task_class))
+    return _command(name, with_user_paths(run), summary(task_class))
 
 
 def _options(task_class: Any) -> tuple[Options, Options, Options]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hooks.files import user_path
 from hooks.model.architectures import Model, make_model
 from interp.core.processes import in_processes
 from interp.sweeps.spec import ModelSpec
@@ -172,7 +173,7 @@ def _outcomes(
     if not specs:
         return
     # Absolute paths, as processes may have another working directory
-    folders = {folder.absolute(): folder for folder in specs}
+    folders = {user_path(folder).absolute(): folder for folder in specs}
     sends_files = scheduler is not None and not shared_folder
     function = _train_and_send if sends_files else _train
     calls = [(function, (absolute, specs[folder], device, fresh)) for absolute, folder in folders.items()]

@@ -10,6 +10,7 @@ import torch
 from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import find_tokenizer
 from hooks.checks import checks_types
+from hooks.files import user_path
 from hooks.model.architectures import Config
 from hooks.model.baseline import Baseline, BaselineConfig
 from interp.tasks import task_from
@@ -135,7 +136,7 @@ def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Any, Any]:
             f"model, or a hub name."
         )
     # A folder of a training run or of a Hugging Face model, or a name on the hub
-    path = Path(source).expanduser()
+    path = user_path(source)
     files = RunFolder(path)
     if files.manifest_path.exists():
         manifest = files.read_manifest()

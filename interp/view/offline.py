@@ -6,10 +6,12 @@ notebook and save HTML with its JavaScript inside. Another renderer that is enab
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 
+from hooks.files import user_path
 from interp.view.charts import chart_svg, drawable
 
 
@@ -27,6 +29,8 @@ class Offline:
 
     def save(self, fp: Any, format: Any = None, *args: Any, **options: Any) -> None:
         """As in Altair, but HTML contains its JavaScript unless inline is False."""
+        if isinstance(fp, str | Path):
+            fp = str(user_path(fp))
         if format == "html" or (format is None and str(fp).endswith(".html")):
             options = {"inline": True} | options
         super().save(fp, format, *args, **options)  # pyright: ignore[reportAttributeAccessIssue]

@@ -25,7 +25,7 @@ from hooks.adapters.huggingface.folder import (
 from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import Row, from_hf_weights, rows
 from hooks.checks import checks_types
-from hooks.files import reading, shortened
+from hooks.files import reading, shortened, user_path
 from hooks.model.architectures import make_model
 from hooks.model.transformer import TransformerStack
 
@@ -174,7 +174,7 @@ def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
             f"model_or_path is a {type(model_or_path).__name__}; pass a model of transformers, a folder or a hub name."
         )
     # A folder is read without the network; anything that does not look like a path is a name on the hub
-    path = Path(model_or_path).expanduser()
+    path = user_path(model_or_path)
     if path.exists() or isinstance(model_or_path, Path) or not _HUB_NAME.fullmatch(model_or_path):
         check_folder(path)
         return *_read(path, local_files_only=True), path

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.checks import checks_types
+from hooks.files import user_path
 from hooks.interventions.ablation_engine import Head, every_head
 from interp.known_answers.answers import HeadTruth, KnownAnswer
 from interp.known_answers.compiled.network import network
@@ -49,7 +50,7 @@ def read_compiled(path: str | Path) -> KnownAnswer:
     Source: Lindner et al. 2023 (arXiv:2301.05062), who compile RASP programs (Weiss et al. 2021) to such transformers.
     """
     program = read_program(path)
-    return known_answer_of(program, str(Path(path).expanduser().absolute()))
+    return known_answer_of(program, str(user_path(path).absolute()))
 
 
 def known_answer_of(program: Program, path: str = "") -> KnownAnswer:

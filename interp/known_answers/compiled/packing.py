@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hooks.checks import checks_types
-from hooks.files import write_bytes, write_json
+from hooks.files import user_path, write_bytes, write_json
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.compiled.answers import read_compiled
 from interp.known_answers.compiled.compiling import compiled
@@ -49,7 +49,7 @@ def write_compiled(program: Program, path: str | Path) -> None:
         program: The program, as in `answer.task.program` of a compiled known answer.
         path: One of the two files, or their common name without an ending. Existing files are replaced.
     """
-    stem = Path(path)
+    stem = user_path(path)
     if stem.suffix in (".json", ".npz"):
         stem = stem.with_suffix("")
     n_layers, n_heads, d_model, d_head = program.weights["W_Q"].shape
@@ -119,4 +119,4 @@ def write_packs(folder: Path, names: Sequence[str] = SHIPPED) -> None:
         MissingExtra, ValueError: as `compile_program`.
     """
     for name in names:
-        write_compiled(compiled(name, n=N_SHIPPED), folder / file_name(name))
+        write_compiled(compiled(name, n=N_SHIPPED), user_path(folder) / file_name(name))

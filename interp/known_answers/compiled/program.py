@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from hooks.arrays import read_arrays, read_headers
 from hooks.checks import check_choice, check_class, check_number
-from hooks.files import read_json, reading, shortened
+from hooks.files import read_json, reading, shortened, user_path
 
 PACK = "a pack of a compiled program"
 SIZES = ("n_layers", "n_heads", "d_head", "d_mlp", "d_model", "max_seq_len", "n_examples")
@@ -95,7 +95,7 @@ def read_program(path: str | Path) -> Program:
         FileNotFoundError: one of the two files is not there.
         ValueError: a file that cannot be read, names or sizes that are missing, or arrays that do not fit them.
     """
-    stem = Path(path).expanduser()
+    stem = user_path(path)
     if stem.suffix in (".json", ".npz"):
         stem = stem.with_suffix("")
     json_file = stem.with_name(f"{stem.name}.json")

@@ -14,6 +14,7 @@ from typing import Any
 
 from hooks.checks import check_choice
 from hooks.extras import require
+from hooks.files import user_path
 from interp.tasks.base import Split
 
 HELD_OUT_SHARE = 0.05
@@ -109,7 +110,7 @@ class Corpus:
                 or an invalid corpus.
         """
         # a folder that can be read
-        folder = Path(path).expanduser().resolve()
+        folder = user_path(path).resolve()
         if not folder.exists():
             raise FileNotFoundError(f"path is {folder}; there is no such folder.")
         if not folder.is_dir():

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from hooks.files import write_bytes, write_text
+from hooks.files import user_path, write_bytes, write_text
 from interp.tasks.base import SPLITS, Split
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.tokenizer import TextTokenizer, train_tokenizer
@@ -90,7 +90,7 @@ def cache_folder() -> Path:
     """`$UNMYOPIC_CACHE`, else `unmyopic` in `$XDG_CACHE_HOME` or in `~/.cache`. Its content may be deleted."""
     folder = os.environ.get("UNMYOPIC_CACHE")
     if folder:
-        return Path(folder)
+        return user_path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unmyopic"
 
 
