@@ -10,6 +10,7 @@ from interp.algorithms.algorithm import Computation
 from interp.algorithms.predictions import Pairs, Prediction, has_own_counterparts
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Batch, Task
+from interp.tasks.outputs import checked_batch
 
 OWN_CANDIDATES = 8
 """Further counterparts of each base input, for tasks with rules of their own for pairs: of a variable with two values,
@@ -48,7 +49,7 @@ def candidates_for(task: Task, pairs: Pairs, seed: int) -> Candidates:
         return Candidates(pairs.source_inputs, of_pair, _difference(pairs, pairs.source_inputs, of_pair), True)
     # Further counterparts of the base inputs, several in a row for each.
     repeated = pairs.base_inputs.select(torch.arange(n_base).repeat_interleave(OWN_CANDIDATES))
-    batch = task.counterparts(repeated, generator=generator, split="test")
+    batch = checked_batch(task, task.counterparts(repeated, generator=generator, split="test"), "counterparts")
     of_pair = pairs.rows.base[:, None] * OWN_CANDIDATES + torch.arange(OWN_CANDIDATES)
     return Candidates(batch, of_pair, _difference(pairs, batch, of_pair), False)
 

@@ -15,6 +15,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.statistics import effective_trials, share_interval
 from interp.tasks.base import Batch, Task
+from interp.tasks.outputs import checked_batch
 from interp.tasks.splits import sample_split
 
 POOL = 8
@@ -276,7 +277,8 @@ def _pool(task: Task, size: int, seed: int) -> tuple[Pairs, torch.Generator]:
     """Sampled pairs, and the generator in its state after them."""
     generator = derived_generator(seed, "implements")
     base = sample_split(task, size, generator=generator, split="test")
-    return paired(base, task.counterparts(base, generator=generator, split="test")), generator
+    source = checked_batch(task, task.counterparts(base, generator=generator, split="test"), "counterparts")
+    return paired(base, source), generator
 
 
 def _informative(

@@ -23,6 +23,7 @@ from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
+from interp.probing.labels import numbered_labels
 from interp.probing.probe import ProbeResult, examples_of_probes, omitted_text, probe
 from interp.probing.ties import Isolation, isolate_targets
 from interp.tasks.base import Batch, Task
@@ -234,13 +235,12 @@ def _audited(
     columns = [task.targets.index(name) for name in probes.targets]
     fitting, testing = examples_of_probes(task, n_train, n_test, seed=seed)
     every_input = n_test == ALL
-    fit_labels = task.probe_labels(fitting)[probes.label][:, columns]
-    test_labels = task.probe_labels(testing)[probes.label][:, columns]
+    labels = numbered_labels(task, (fitting, testing))
+    fit_labels, test_labels = (of_batch[probes.label][:, columns] for of_batch in labels)
     # How the label is told apart from the others, so that every cell could still be decided if all were
-    fit_present, test_present = fitting.present[:, columns], testing.present[:, columns]
-    n_classes = int(torch.cat([fit_labels[fit_present], test_labels[test_present]]).max()) + 1
+    fit_present = fitting.present[:, columns]
+    n_classes = 1 + max(int(of_batch[probes.label].max()) for of_batch in labels)
     n_needed = sequences_needed(float(4 * probes.accuracy.value.size), alpha, SHARE_THAT_COUNTS)
-    labels = [task.probe_labels(batch) for batch in (fitting, testing)]
     isolations = isolate_targets(
         probes.label,
         labels,

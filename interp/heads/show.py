@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from interp.core.activations import patterns_on
 from interp.core.evaluation_mode import evaluation_mode, in_evaluation_mode
@@ -68,7 +68,8 @@ def show_attention(
     """
     # Check the model, the examples and the heads.
     model = prepare_model(model, "show_attention", task)
-    if isinstance(examples, int):
+    if not isinstance(examples, Batch):
+        check_number("examples", examples, integer=True, low=1)
         examples = sample_split(task, examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
         raise ValueError("examples is empty; show at least one sequence.")

@@ -22,16 +22,11 @@ from interp.core.results import Result, count_range
 from interp.core.statistics import CONFIDENCE, share_interval
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.probing.directions import MAX_PAIRS, DirectionSums, interchange_map, isolated_interchanges
-from interp.probing.scoring import (
-    Blocks,
-    control_labels,
-    position_accuracy,
-    score_logistic,
-    score_ridge,
-    shuffled_labels,
-)
+from interp.probing.labels import control_labels, input_types, numbered_labels, shuffled_labels
+from interp.probing.scoring import Blocks, majority_share, position_accuracy, score_logistic, score_ridge
 from interp.probing.ties import isolate_targets
 from interp.tasks.base import Batch, Task
+from interp.tasks.outputs import checked_probe_labels
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
 if TYPE_CHECKING:
@@ -70,13 +65,16 @@ class ProbeResult(Result):
     (Clopper-Pearson), whose trials are distinct inputs, fewer than examples in a finite task; exact if every input was
     counted."""
     control: Float[np.ndarray, "layer target"]
-    """Accuracy on the control task, a random class per input type: what memorisation alone achieves."""
+    """Accuracy on the control task, a random class per input type, each as frequent as in the label: what memorisation
+    alone achieves."""
     shuffled: Float[np.ndarray, "layer target"]
     """Accuracy with shuffled labels: chance level of the probe."""
     shuffled_high: Float[np.ndarray, "layer target"]
     """Upper 97.5 % quantile of `shuffled` over control draws."""
     untrained: Float[np.ndarray, "layer target"]
     """Accuracy of the same probes on an untrained model of the same config."""
+    majority: Float[np.ndarray, " target"]
+    """Share of the most frequent class among the held-out examples: accuracy of a constant answer."""
     position: Float[np.ndarray, " target"]
     """Accuracy of the most frequent class at the target's position and number of tokens: what these alone predict."""
     n_train: int
@@ -100,9 +98,10 @@ class ProbeResult(Result):
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Earlier versions did not look for ties, nor at what the position alone predicts."""
+        """Earlier versions did not look for ties, nor at what the position or a constant answer achieves."""
         values = super()._combine_former_fields(values)
-        return {"tied": {}, "position": np.full(len(values.get("targets", ())), np.nan)} | values
+        unknown = np.full(len(values.get("targets", ())), np.nan)
+        return {"tied": {}, "position": unknown, "majority": unknown} | values
 
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:
@@ -115,18 +114,25 @@ class ProbeResult(Result):
         columns = self.accuracy.columns("accuracy")
         for name in ("control", "selectivity", "shuffled", "shuffled_high", "untrained"):
             columns[name] = getattr(self, name)
-        columns["position"] = np.broadcast_to(self.position, self.accuracy.shape)
+        for name in ("majority", "position"):
+            columns[name] = np.broadcast_to(getattr(self, name), self.accuracy.shape)
         columns |= {f"interchange_{name}": values for name, values in (self.causal or {}).items()}
         return self._table(axes, **columns, n=np.broadcast_to(self.n_scored, self.accuracy.shape))
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Layer x target maps of accuracy (as LEGO Figure 4), the control task and the untrained model."""
+        """Layer x target maps of accuracy (as LEGO Figure 4), the control task, shuffled labels, an untrained model."""
         from interp.view.charts import heatmaps
 
-        panels = {"accuracy": self.accuracy.value, "control task": self.control, "untrained model": self.untrained}
+        panels = {
+            "accuracy": self.accuracy.value,
+            f"{self._control_name()} task": self.control,
+            "shuffled labels": self.shuffled,
+            "untrained model": self.untrained,
+        }
         n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n)
         within = "exact" if self.accuracy.exact else f"95 % within ±{self.accuracy.half_width:.3f}"
         title = f"linear probes for {self.label}, n = {n} per cell ({within})"
+        title += self._majority_text()
         if self.causal is not None:
             panels["output follows interchange"] = self.causal["follows"]
             title += f"; interchange, n >= {int(self.causal['n'].min())}"
@@ -145,11 +151,13 @@ class ProbeResult(Result):
         if self.accuracy.exact:
             examples = all_inputs_text(self.n_test)
         footer = (
-            f"{self.solver} probes for {self.label}, {examples}; control at most {self.control.max():.3f}, "
-            f"untrained at most {self.untrained.max():.3f}"
+            f"{self.solver} probes for {self.label}, {examples}; {self._control_name()} at most "
+            f"{self.control.max():.3f}, shuffled at most {self.shuffled.max():.3f}, untrained at most "
+            f"{self.untrained.max():.3f}"
         )
         if np.isfinite(self.position).all():  # earlier versions did not save it
             footer += f", position at most {self.position.max():.3f}"
+        footer += self._majority_text()
         # A second block of columns on the right: the causal check.
         if self.causal is not None:
             n = count_range(self.causal["n"].astype(int))
@@ -160,6 +168,17 @@ class ProbeResult(Result):
             gap = " " * len("  interchange")
             rows = [f"{row}{gap}  {_row(follows)}" for row, follows in zip(rows, self.causal["follows"], strict=True)]
         return "\n".join([header, *rows, footer + omitted_text(self.omitted)])
+
+    def _control_name(self) -> str:
+        """Earlier versions, which did not save `majority`, gave input types every class with the same probability."""
+        return "control" if np.isfinite(self.majority).all() else "uniform control"
+
+    def _majority_text(self) -> str:
+        """The share of the most frequent class, or its range over targets; empty if it was not saved."""
+        if not np.isfinite(self.majority).all():
+            return ""
+        low, high = (f"{share:.3f}" for share in (self.majority.min(), self.majority.max()))
+        return f", majority class {low}" if low == high else f", majority class {low} to {high}"
 
     def _tied_text(self) -> str:
         """The labels that the answer is tied to, and the share that follows with these fixed; empty without any."""
@@ -236,20 +255,21 @@ def probe(
     every_input = n_test == ALL
     if every_input:
         seed = 0
-    label = label or next(iter(task.probe_labels(fitting)))
-    labels = [_labels(task, batch, label) for batch in batches]
-    if verify and not torch.equal(labels[1], testing.labels.masked_fill(~testing.present, 0)):
-        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; use verify=False.")
+    labels_of_batches = numbered_labels(task, batches)
+    label = _known_label(labels_of_batches[0], label)
+    labels = [of_batch[label] for of_batch in labels_of_batches]
+    if verify:
+        _check_label_is_predicted(task, testing, label)
     n_classes = int(torch.cat(labels).max()) + 1
     targets, omitted = _probed_targets(task, batches, labels[0], label, n_classes)
     labels = [values[:, targets] for values in labels]
     present = [batch.present[:, targets] for batch in batches]
     # Label sets: the true labels, and the draws of both controls.
-    types = [task.control_types(batch)[:, targets] for batch in batches]
+    types = [of_batch[:, targets] for of_batch in input_types(task, batches)]
     n_draws = RIDGE_CONTROLS if solver == "ridge" else LOGISTIC_CONTROLS
     true = [values.T[:, None] for values in labels]
     shuffled = shuffled_labels(labels, present, n_classes, n_draws, seed)
-    control = control_labels(types, present, n_classes, n_draws, seed)
+    control = control_labels(types, labels, present, n_classes, n_draws, seed)
     # Fit and score all sets on the model's activations, and the true labels on those of an untrained model.
     model.eval()
     n_blocks = 2 * sum(-(-len(batch) // EXAMPLES_PER_BLOCK) for batch in batches)
@@ -258,7 +278,7 @@ def probe(
     if verify:
         isolations = isolate_targets(
             label,
-            [task.probe_labels(batch) for batch in (fitting, paired)],
+            [labels_of_batches[0], {name: values[: len(paired)] for name, values in labels_of_batches[1].items()}],
             [fitting.present, paired.present],
             targets,
             n_classes=n_classes,
@@ -312,6 +332,7 @@ def probe(
         shuffled=shuffled_scores.mean(-1),
         shuffled_high=np.quantile(shuffled_scores, (1 + CONFIDENCE) / 2, axis=-1),
         untrained=untrained_scores[..., 0],
+        majority=majority_share(labels[1], present[1]),
         position=position_accuracy(batches, labels, targets),
         n_train=len(fitting),
         n_test=len(testing),
@@ -327,9 +348,15 @@ def probe(
 def examples_of_probes(
     task: Task, n_train: int | EveryInput, n_test: int | EveryInput, *, seed: int
 ) -> tuple[Batch, Batch]:
-    """Examples to fit on and to score on; with "all", every input of the split."""
+    """Examples to fit on and to score on; with "all", every input of the split.
+
+    Raises:
+        ValueError: targets at padding.
+    """
     fitting = sample_split(task, n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = inputs_or_sample(task, n_test, generator=derived_generator(seed, "probe test"), split="test")
+    for batch in (fitting, testing):
+        _check_padding(batch)
     return fitting, testing
 
 
@@ -342,18 +369,29 @@ def omitted_text(omitted: Mapping[str, str]) -> str:
     return f"; omitted: {', '.join(groups)}" if groups else ""
 
 
-def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]:
-    """Labels of a batch; 0 where an example does not have the target."""
+def _check_padding(batch: Batch) -> None:
     real = batch.attention_mask
     if real is not None and not (real.gather(1, batch.target_positions) | ~batch.present).all():
         raise ValueError(
             "some targets of this task are at padding and have no activations to probe; set target_mask of its "
             "batches to False there (interp.tasks.check_task names the first)."
         )
-    labels = task.probe_labels(batch)
+
+
+def _known_label(labels: Mapping[str, Int[Tensor, "batch target"]], label: str | None) -> str:
+    """The label of this name, by default the first."""
+    if label is None:
+        return next(iter(labels))
     if label not in labels:
         raise ValueError(f"label is {label!r}; this task has {', '.join(labels)}.")
-    return labels[label].masked_fill(~batch.present, 0)
+    return label
+
+
+def _check_label_is_predicted(task: Task, batch: Batch, label: str) -> None:
+    """Check that a label equals the correct answers, as `verify` needs."""
+    classes = checked_probe_labels(task, batch)[label]
+    if not torch.equal(classes[batch.present], batch.labels[batch.present]):
+        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; use verify=False.")
 
 
 def _probed_targets(
@@ -380,8 +418,9 @@ def _probed_targets(
             probed.append(index)
     # Without a target to probe, name the reason.
     if not probed and set(omitted.values()) == {"a single class"}:
+        first_class = int(checked_probe_labels(task, fitting)[label][0, 0])
         raise ValueError(
-            f"label {label!r} has a single class at every target ({int(labels[0, 0])} in all {len(labels)} examples at "
+            f"label {label!r} has a single class at every target ({first_class} in all {len(labels)} examples at "
             f"{task.targets[0]}), so there is nothing to classify. Choose another label or task."
         )
     if not probed:

@@ -1,4 +1,4 @@
-"""Held-out accuracy of the classifiers of every layer and target, and the labels of their controls."""
+"""Held-out accuracy of the classifiers of every layer and target."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from hooks.extras import require
 from interp.core.activations import EXAMPLES_PER_BLOCK, same_examples
-from interp.core.randomness import derived_generator
 from interp.probing.ridge import Moments, one_hot, varying
 from interp.tasks.base import Batch
 
@@ -20,59 +19,6 @@ Blocks = Iterable[tuple[slice, Float[Tensor, "layer target block d_model"]]]
 """Rows of a batch and their activations, block by block."""
 LabelSet = Sequence[Int[Tensor, "target _ _"]]
 """Labels of the examples to fit on and of those to score on."""
-
-
-def control_labels(
-    types: list[Int[Tensor, "_ target"]], present: list[Bool[Tensor, "_ target"]], n_classes: int, draws: int, seed: int
-) -> list[Int[Tensor, "target draw batch"]]:
-    """A random class per input type, the same in both batches."""
-    exists = torch.cat(present)
-    dtype = _label_dtype(n_classes)
-    distinct, inverse = torch.cat(types)[exists].unique(return_inverse=True)
-    # Draw a class for each type, and give it to all examples of the type in both batches.
-    generator = derived_generator(seed, "control task")
-    labels = torch.zeros(draws, *exists.shape, dtype=dtype)
-    for draw in labels:
-        class_of_type = torch.randint(n_classes, (len(distinct),), generator=generator).to(dtype)
-        draw[exists] = class_of_type[inverse]
-    labels = labels.permute(2, 0, 1)
-    n_fitting = len(types[0])
-    return [labels[..., :n_fitting], labels[..., n_fitting:]]
-
-
-def shuffled_labels(
-    labels: list[Int[Tensor, "_ target"]],
-    present: list[Bool[Tensor, "_ target"]],
-    n_classes: int,
-    draws: int,
-    seed: int,
-) -> list[Int[Tensor, "target draw batch"]]:
-    """Labels of each target in random orders, among the examples that have it."""
-    generator = derived_generator(seed, "shuffled labels")
-    shuffled = []
-    for values, exists in zip(labels, present, strict=True):
-        values = values.to(_label_dtype(n_classes))
-        draws_of_batch = torch.empty(values.shape[1], draws, len(values), dtype=values.dtype)
-        for draw in range(draws):
-            order = torch.randperm(len(values), generator=generator)
-            draws_of_batch[:, draw] = _in_order(values, exists, order)
-        shuffled.append(draws_of_batch)
-    return shuffled
-
-
-def _label_dtype(n_classes: int) -> torch.dtype:
-    """The smallest type of the labels, of which there are many: one per example, target and draw."""
-    return torch.int8 if n_classes <= 128 else torch.int32
-
-
-def _in_order(
-    labels: Int[Tensor, "batch target"], present: Bool[Tensor, "batch target"], order: Int[Tensor, " batch"]
-) -> Int[Tensor, "target batch"]:
-    """Labels of each target in this order of the examples, without those that do not have the target."""
-    ordered = labels.T.clone()
-    for target, exists in enumerate(present.T):
-        ordered[target, exists] = labels[order[exists[order]], target]
-    return ordered
 
 
 def position_accuracy(
@@ -109,6 +55,14 @@ def position_accuracy(
             scores.append(float((predicted[cases[n_fitted:]] == classes[n_fitted:]).double().mean()))
         accuracy[index] = max(scores)
     return accuracy
+
+
+def majority_share(
+    labels: Int[Tensor, "scored target"], present: Bool[Tensor, "scored target"]
+) -> Float[np.ndarray, " target"]:
+    """Share of the most frequent class of each target, among the examples that have it."""
+    counts = [label[exists].bincount().double() for label, exists in zip(labels.T, present.T, strict=True)]
+    return np.array([float(of_target.max() / of_target.sum()) for of_target in counts])
 
 
 def _lengths(batch: Batch) -> Int[Tensor, " batch"]:

@@ -104,10 +104,12 @@ def probe_section(probes: ProbeResult) -> Section:
         f"Each cell is the held-out accuracy of one linear classifier ({probes.solver}) that predicts {probes.label} "
         f"from the residual stream at the position of the target; layer 0 is the embedding. The classifiers were "
         f"fitted on {count_range(probes.n_fitted)} examples. The other maps are controls: the same classifiers on a "
-        f"control task (a random class for each input type, which can only be memorised) and on an untrained model of "
-        f"the same config. With shuffled labels, the mean accuracy is {probes.shuffled.mean():.3f} "
-        f"({probes.n_controls} draws)."
+        f"control task (a random class for each input type, which can only be memorised), with shuffled labels, and on "
+        f"an untrained model of the same config. The mean accuracy is {probes.control.mean():.3f} on the control task "
+        f"and {probes.shuffled.mean():.3f} with shuffled labels ({probes.n_controls} draws)."
     )
+    if np.isfinite(probes.majority).all():  # earlier versions did not save it
+        text += f" The most frequent class has a share of {probes.majority.mean():.3f}, on average over targets."
     # with verify=True, whether the model uses what probes read
     if probes.causal is not None:
         causal = probes.causal

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.tasks.batch import Batch, Score, logits_at_targets
 from interp.tasks.fields import default, json_value, tuples
+from interp.tasks.outputs import checked_probe_labels
 from interp.tasks.splits import ALL, SPLITS, Split, can_sample, sample_split
 from interp.tasks.vocab import Vocab
 
@@ -199,7 +200,7 @@ class Task:
         """The probe label that equals the answers, whose use `probe(verify=True)` can test; None if there is none."""
         batch = self._sample_some_split(64)
         answers = batch.labels[batch.present]
-        for name, labels in self.probe_labels(batch).items():
+        for name, labels in checked_probe_labels(self, batch).items():
             if torch.equal(labels[batch.present], answers):
                 return name
         return None

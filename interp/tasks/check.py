@@ -7,10 +7,17 @@ from textwrap import shorten
 from typing import get_args
 
 import torch
-from torch import Tensor
 
 from hooks.checks import check_choice
 from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
+from interp.tasks.outputs import (
+    check_range,
+    checked_answers,
+    checked_batch,
+    checked_control_types,
+    checked_probe_labels,
+    fault,
+)
 from interp.tasks.splits import can_sample, sample_split
 from interp.tasks.vocab import Vocab
 
@@ -55,7 +62,7 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
     checked_splits: list[Split] = [split for split in SPLITS if split in splits or can_sample(task, split)]
     # a small batch first: n_ctx, which limits the size of the large one, may itself be wrong
     first_split = checked_splits[0]
-    _check_shapes(task, _sample(task, 16, first_split), f"sample(split={first_split!r})")
+    _sample(task, 16, first_split)
     # then each split, the generator, and whether splits share examples
     n = min(512, max(16, MOST_TOKENS // _positive(task, "n_ctx")))
     batches = {split: _sample(task, n, split) for split in checked_splits}
@@ -84,17 +91,17 @@ def _check_definition(task: Task) -> None:
     # attributes without a default
     for name in ("vocab", "targets"):
         if not hasattr(type(task), name) and name not in vars(task):
-            raise _fault(task, name, "is missing", "a field, a property or a class attribute")
+            raise fault(task, name, "is missing", "a field, a property or a class attribute")
     if not isinstance(task.vocab, Vocab):
-        raise _fault(task, "vocab", f"is a {type(task.vocab).__name__}", "an interp.tasks.Vocab")
+        raise fault(task, "vocab", f"is a {type(task.vocab).__name__}", "an interp.tasks.Vocab")
     # its own `sample`, with the arguments of `Task.sample`
     expected = "a method sample(n, *, generator, split)"
     if type(task).sample is Task.sample:
-        raise _fault(task, "sample", "is missing", expected)
+        raise fault(task, "sample", "is missing", expected)
     try:
         signature(task.sample).bind(1, generator=None, split="test")
     except TypeError as error:
-        raise _fault(task, "sample", f"cannot be called: {error}", expected) from None
+        raise fault(task, "sample", f"cannot be called: {error}", expected) from None
 
 
 def _check_names(task: Task) -> None:
@@ -104,58 +111,47 @@ def _check_names(task: Task) -> None:
         names = getattr(task, name)
         finding = f"is {shorten(repr(names), 80)}"
         if not isinstance(names, tuple) or not names or not all(isinstance(text, str) for text in names):
-            raise _fault(task, name, finding, "a tuple of names, one at least")
+            raise fault(task, name, finding, "a tuple of names, one at least")
         if name != "answer_names" and len(set(names)) < len(names):
-            raise _fault(task, name, finding, "a tuple of different names")
+            raise fault(task, name, finding, "a tuple of different names")
     # sizes agree with them; a task with its own `answers` may have one logit for several answers
     if len(task.vocab) != task.d_vocab:
-        raise _fault(task, "d_vocab", f"is {task.d_vocab}", f"{len(task.vocab)}, the number of tokens of its vocab")
+        raise fault(task, "d_vocab", f"is {task.d_vocab}", f"{len(task.vocab)}, the number of tokens of its vocab")
     if type(task).answers is Task.answers and len(task.answer_names) != n_answers:
-        raise _fault(task, "answer_names", f"has {len(task.answer_names)} names", f"{n_answers}, its d_vocab_out")
+        raise fault(task, "answer_names", f"has {len(task.answer_names)} names", f"{n_answers}, its d_vocab_out")
     # attention, chances and audited outcomes
     if task.attention not in get_args(AttentionKind):
-        raise _fault(task, "attention", f"is {task.attention!r}", "'causal' or 'bidirectional'")
+        raise fault(task, "attention", f"is {task.attention!r}", "'causal' or 'bidirectional'")
     if len(task.chances) != len(task.outcomes) or not all(0 <= chance <= 1 for chance in task.chances):
-        raise _fault(task, "chances", f"is {task.chances}", f"{len(task.outcomes)} fractions, one for each outcome")
+        raise fault(task, "chances", f"is {task.chances}", f"{len(task.outcomes)} fractions, one for each outcome")
     unknown = [name for name in task.audited_outcomes if name not in task.outcomes]
     if unknown:
-        raise _fault(task, "audited_outcomes", f"has {unknown[0]!r}", f"outcomes: {', '.join(task.outcomes)}")
+        raise fault(task, "audited_outcomes", f"has {unknown[0]!r}", f"outcomes: {', '.join(task.outcomes)}")
 
 
 def _positive(task: Task, name: str) -> int:
     """An attribute that must be a positive integer."""
     value = getattr(task, name)
     if not isinstance(value, int) or value < 1:
-        raise _fault(task, name, f"is {value!r}", "a positive number")
+        raise fault(task, name, f"is {value!r}", "a positive number")
     return value
 
 
 def _sample(task: Task, n: int, split: Split) -> Batch:
     """A batch of n examples, always with the same seed."""
     batch = sample_split(task, n, generator=torch.Generator().manual_seed(0), split=split)
-    if not isinstance(batch, Batch):
-        raise _fault(task, "sample", f"gives a {type(batch).__name__}", "an interp.tasks.Batch")
     if len(batch) != n:
-        raise _fault(task, f"sample({n}, split={split!r})", f"gives {len(batch)} examples", f"{n}")
+        raise fault(task, f"sample({n}, split={split!r})", f"gives {len(batch)} examples", f"{n}")
     return batch
 
 
 def _check_batch(task: Task, batch: Batch, method: str) -> None:
-    _check_shapes(task, batch, method)
+    """Check what only training and audits need: lengths, padding and supervision."""
     pos = batch.tokens.shape[1]
     if pos > task.n_ctx:
-        raise _fault(task, method, f"gives examples of {pos} tokens", f"at most {task.n_ctx}, its n_ctx")
-    # tokens, positions and labels are in range, also labels of missing targets, which index the logits
-    n_answers = len(task.answer_names)
-    labels = batch.labels[batch.present]
-    missing_labels = batch.labels[~batch.present]
-    missing_meaning = "0 is simplest; the number of answer_names"
-    _check_range(task, method, "tokens", batch.tokens, task.d_vocab, "d_vocab")
-    _check_range(task, method, "target_positions", batch.target_positions, pos, "the number of tokens")
-    _check_range(task, method, "labels", labels, n_answers, "the number of answer_names")
-    _check_range(task, method, "labels of missing targets", missing_labels, n_answers, missing_meaning)
+        raise fault(task, method, f"gives examples of {pos} tokens", f"at most {task.n_ctx}, its n_ctx")
     if batch.position_ids is not None:
-        _check_range(task, method, "position_ids", batch.position_ids, task.n_ctx, "n_ctx")
+        check_range(task, method, "position_ids", batch.position_ids, task.n_ctx, "n_ctx")
     # no target is at padding
     if batch.attention_mask is not None:
         at_padding = ~batch.attention_mask.gather(1, batch.target_positions) & batch.present
@@ -163,41 +159,10 @@ def _check_batch(task: Task, batch: Batch, method: str) -> None:
             row, target = at_padding.nonzero()[0].tolist()
             finding = f"has the target {task.targets[target]!r} of example {row} at padding"
             expected = "targets at real tokens; set target_mask where an example has no target"
-            raise _fault(task, method, finding, expected)
+            raise fault(task, method, finding, expected)
     # some target is supervised
     if not (batch.present & batch.supervised).any():
-        raise _fault(task, method, "gives no supervised target", "one at least, else there is nothing to learn")
-
-
-def _check_shapes(task: Task, batch: Batch, method: str) -> None:
-    if batch.tokens.ndim != 2:
-        raise _fault(task, method, f"gives tokens of shape {tuple(batch.tokens.shape)}", "(batch, pos)")
-    n, pos = batch.tokens.shape
-    per_token, per_target = (n, pos), (n, len(task.targets))
-    expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "tokens": (per_token, torch.int64),
-        "target_positions": (per_target, torch.int64),
-        "labels": (per_target, torch.int64),
-        "supervised": (per_target[1:], torch.bool),
-        "position_ids": (per_token, torch.int64),
-        "attention_mask": (per_token, torch.bool),
-        "target_mask": (per_target, torch.bool),
-    }
-    for name, value in batch.tensors().items():
-        # fields that a subclass adds have a row for every example
-        shape, dtype = expected.get(name, ((n, *value.shape[1:]), value.dtype))
-        if tuple(value.shape) != shape:
-            raise _fault(task, method, f"gives {name} of shape {tuple(value.shape)}", f"{shape}")
-        if value.dtype != dtype:
-            raise _fault(task, method, f"gives {name} of type {value.dtype}", f"{dtype}")
-
-
-def _check_range(task: Task, method: str, name: str, values: Tensor, end: int, meaning: str) -> None:
-    if not values.numel():
-        return
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high >= end:
-        raise _fault(task, method, f"gives {name} from {low} to {high}", f"0 to {end - 1} ({meaning} is {end})")
+        raise fault(task, method, "gives no supervised target", "one at least, else there is nothing to learn")
 
 
 def _check_generator(task: Task, batch: Batch, split: Split) -> None:
@@ -205,7 +170,7 @@ def _check_generator(task: Task, batch: Batch, split: Split) -> None:
     for name, value in batch.tensors().items():
         if name not in second_tensors or not torch.equal(value, second_tensors[name]):
             expected = "the same examples; draw everything from the generator that it is given"
-            raise _fault(task, "sample", f"gives other {name} for the same seed", expected)
+            raise fault(task, "sample", f"gives other {name} for the same seed", expected)
 
 
 def _check_splits(task: Task, batches: Mapping[str, Batch]) -> None:
@@ -219,7 +184,7 @@ def _check_splits(task: Task, batches: Mapping[str, Batch]) -> None:
             if first_split != split:
                 finding = f"gives {_text(task, batch, row)} in {first_split} and in {split}"
                 expected = "disjoint splits; or set disjoint_splits = False if examples may recur"
-                raise _fault(task, "sample", finding, expected)
+                raise fault(task, "sample", finding, expected)
 
 
 def _check_every_input(task: Task, batch: Batch, split: Split) -> None:
@@ -232,7 +197,8 @@ def _check_every_input(task: Task, batch: Batch, split: Split) -> None:
         return
     method = f"every_input({split!r})"
     if not isinstance(inputs, Batch):
-        raise _fault(task, method, f"gives a {type(inputs).__name__}", "an interp.tasks.Batch")
+        raise fault(task, method, f"gives a {type(inputs).__name__}", "an interp.tasks.Batch")
+    inputs = checked_batch(task, inputs, method)
     _check_batch(task, inputs, method)
     # the same fields and sizes as sampled examples
     sampled_shapes = {name: tuple(value.shape[1:]) for name, value in batch.tensors().items()}
@@ -240,19 +206,19 @@ def _check_every_input(task: Task, batch: Batch, split: Split) -> None:
         shape = tuple(value.shape[1:])
         if shape != sampled_shapes.get(name, shape):
             expected = f"{sampled_shapes[name]}, as in sampled examples"
-            raise _fault(task, method, f"gives {name} of shape {shape} for each example", expected)
+            raise fault(task, method, f"gives {name} of shape {shape} for each example", expected)
     # each input once, and every sampled one
     keys = inputs.input_keys()
     rows: dict[bytes, int] = {}
     for row, key in enumerate(keys):
         if key in rows:
             text = _text(task, inputs, row)
-            raise _fault(task, method, f"gives {text} twice, as examples {rows[key]} and {row}", "each input once")
+            raise fault(task, method, f"gives {text} twice, as examples {rows[key]} and {row}", "each input once")
         rows[key] = row
     for row, key in enumerate(batch.input_keys()):
         if key not in rows:
             finding = f"lacks {_text(task, batch, row)}, which sample gives"
-            raise _fault(task, method, finding, "every input that can be sampled")
+            raise fault(task, method, finding, "every input that can be sampled")
 
 
 def _text(task: Task, batch: Batch, row: int) -> str:
@@ -265,46 +231,29 @@ def _check_relations(task: Task, batch: Batch) -> None:
     for name, relation in task.relations(batch).items():
         if tuple(relation.shape) != (n, pos, pos):
             finding = f"gives {name!r} of shape {tuple(relation.shape)}"
-            raise _fault(task, "relations", finding, f"(batch, query, key), here {(n, pos, pos)}")
+            raise fault(task, "relations", finding, f"(batch, query, key), here {(n, pos, pos)}")
         if relation.dtype != torch.bool:
-            raise _fault(task, "relations", f"gives {name!r} of type {relation.dtype}", "torch.bool")
+            raise fault(task, "relations", f"gives {name!r} of type {relation.dtype}", "torch.bool")
 
 
 def _check_strata(task: Task, batch: Batch) -> None:
     n, n_outcomes = len(batch), len(task.outcomes)
     strata = task.strata(batch)
     if not isinstance(strata, Mapping):
-        raise _fault(task, "strata", f"gives a {type(strata).__name__}", "a dict of masks by name")
+        raise fault(task, "strata", f"gives a {type(strata).__name__}", "a dict of masks by name")
     for name, members in strata.items():
         if tuple(members.shape) not in ((n,), (n, n_outcomes)):
             finding = f"gives {name!r} of shape {tuple(members.shape)}"
-            raise _fault(task, "strata", finding, f"(batch,) or (batch, outcome), here {(n,)} or {(n, n_outcomes)}")
+            raise fault(task, "strata", finding, f"(batch,) or (batch, outcome), here {(n,)} or {(n, n_outcomes)}")
         if members.dtype != torch.bool:
-            raise _fault(task, "strata", f"gives {name!r} of type {members.dtype}", "torch.bool")
+            raise fault(task, "strata", f"gives {name!r} of type {members.dtype}", "torch.bool")
 
 
 def _check_probe_labels(task: Task, batch: Batch) -> None:
-    labels = task.probe_labels(batch)
-    if not labels:
-        raise _fault(task, "probe_labels", "gives no label", "one at least")
-    # each label is a class for every target; a missing target may have any
-    for name, values in labels.items():
-        method = f"probe_labels, {name!r},"
-        _check_per_target(task, method, values, batch)
-        lowest = int(values.masked_fill(~batch.present, 0).min())
-        if lowest < 0:
-            raise _fault(task, method, f"has the class {lowest}", "classes 0, 1, ...")
-    _check_per_target(task, "control_types", task.control_types(batch), batch)
+    labels = checked_probe_labels(task, batch)
+    checked_control_types(task, batch)
     if task.answer_label is not None and task.answer_label not in labels:
-        raise _fault(task, "answer_label", f"is {task.answer_label!r}", f"None, or one of {', '.join(labels)}")
-
-
-def _check_per_target(task: Task, method: str, values: Tensor, batch: Batch) -> None:
-    expected = tuple(batch.labels.shape)
-    if tuple(values.shape) != expected:
-        raise _fault(task, method, f"has the shape {tuple(values.shape)}", f"(batch, target), here {expected}")
-    if values.dtype != torch.int64:
-        raise _fault(task, method, f"has the type {values.dtype}", "torch.int64")
+        raise fault(task, "answer_label", f"is {task.answer_label!r}", f"None, or one of {', '.join(labels)}")
 
 
 def _check_scores(task: Task, batch: Batch) -> None:
@@ -313,49 +262,50 @@ def _check_scores(task: Task, batch: Batch) -> None:
     logits = torch.zeros(n, pos, task.d_vocab_out)
     loss = task.loss(logits, batch)
     if loss.shape != () or not bool(loss.isfinite()):
-        raise _fault(task, "loss", f"gives {loss} for logits of zero", "one finite number")
+        raise fault(task, "loss", f"gives {loss} for logits of zero", "one finite number")
     # answers and score of logits at the targets
     target_logits = logits[:, :1].expand(-1, len(task.targets), -1)
-    _check_per_target(task, "answers", task.answers(target_logits), batch)
+    checked_answers(task, batch, target_logits)
     score: Score = task.score(target_logits, batch)
     expected = (n, len(task.outcomes))
     for name in ("right", "loss", "total"):
         shape = tuple(getattr(score, name).shape)
         if shape != expected:
-            raise _fault(task, "score", f"gives {name} of shape {shape}", f"(batch, outcome), here {expected}")
+            raise fault(task, "score", f"gives {name} of shape {shape}", f"(batch, outcome), here {expected}")
     if not ((score.right >= 0) & (score.right <= score.total)).all():
-        raise _fault(task, "score", "gives fewer than 0 right answers or more than total", "0 <= right <= total")
+        raise fault(task, "score", "gives fewer than 0 right answers or more than total", "0 <= right <= total")
     if not score.loss.isfinite().all():
-        raise _fault(task, "score", "gives a loss that is not finite for logits of zero", "finite numbers")
+        raise fault(task, "score", "gives a loss that is not finite for logits of zero", "finite numbers")
 
 
 def _check_lengths(task: Task) -> None:
     if not task.lengths:
         return
     if type(task).sample_length is Task.sample_length:
-        raise _fault(task, "sample_length", "is missing", "a method, since the task has lengths")
+        raise fault(task, "sample_length", "is missing", "a method, since the task has lengths")
     # two examples of the greatest length
     length = task.lengths[-1]
     method = f"sample_length({length})"
-    batch = task.sample_length(2, length, generator=torch.Generator().manual_seed(0))
+    sampled = task.sample_length(2, length, generator=torch.Generator().manual_seed(0))
+    batch = checked_batch(task, sampled, method)
     _check_batch(task, batch, method)
     n_tokens = batch.tokens.shape[1]
     if n_tokens != task.tokens_of_length(length):
         expected = f"{task.tokens_of_length(length)}, as tokens_of_length"
-        raise _fault(task, method, f"gives examples of {n_tokens} tokens", expected)
+        raise fault(task, method, f"gives examples of {n_tokens} tokens", expected)
 
 
 def _check_description(task: Task) -> None:
     description = task.describe()
     if not isinstance(description, dict) or description.get("task") != task.task_name:
         finding = f"gives {shorten(repr(description), 80)}"
-        raise _fault(task, "describe", finding, f"a dict with 'task': {task.task_name!r}")
+        raise fault(task, "describe", finding, f"a dict with 'task': {task.task_name!r}")
     # through JSON, as in a manifest
     try:
         stored = json.loads(json.dumps(description))
     except TypeError as error:
         finding = f"gives values that JSON cannot store: {error}"
-        raise _fault(task, "describe", finding, "numbers, strings, lists") from None
+        raise fault(task, "describe", finding, "numbers, strings, lists") from None
     # and back
     method = "from_description"
     expected = "the same task"
@@ -363,15 +313,11 @@ def _check_description(task: Task) -> None:
         second_description = type(task).from_description(stored).describe()
     except (TypeError, KeyError, AttributeError) as error:
         finding = f"fails on the output of describe: {type(error).__name__}: {error}"
-        raise _fault(task, method, finding, expected) from None
+        raise fault(task, method, finding, expected) from None
     except (ValueError, OSError) as error:
         if type(task).from_description.__func__ is not Task.from_description.__func__:
             return  # a description may refer to files that are not on this machine
-        raise _fault(task, method, f"fails on the output of describe: {error}", expected) from None
+        raise fault(task, method, f"fails on the output of describe: {error}", expected) from None
     if json.loads(json.dumps(second_description)) != stored:
         changed_names = [name for name in stored if second_description.get(name) != description[name]]
-        raise _fault(task, method, f"gives another {', '.join(changed_names)}", "the task that was described")
-
-
-def _fault(task: Task, method: str, finding: str, expected: str) -> ValueError:
-    return ValueError(f"{type(task).__name__}.{method} {finding}; expected: {expected}.")
+        raise fault(task, method, f"gives another {', '.join(changed_names)}", "the task that was described")

@@ -7,6 +7,7 @@ import torch
 
 from hooks.checks import check_choice, check_number
 from interp.tasks.batch import Batch
+from interp.tasks.outputs import checked_batch, fault
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -70,7 +71,7 @@ def check_few_inputs(task: object, n_inputs: int, *, where: str = "") -> None:
 def sample_split(
     task: HasSplits[SampledBatch], n: int | EveryInput, *, generator: torch.Generator, split: Split = "train"
 ) -> SampledBatch:
-    """Sample n examples of a split of a task, as `task.sample`; every analysis samples with it.
+    """Sample n examples of a split of a task, as `task.sample`, and check them; every analysis samples with it.
 
     Args:
         task: The task.
@@ -80,8 +81,9 @@ def sample_split(
 
     Raises:
         ValueError: `task.sample` fails or gives no examples; says which split was sampled, and why it failed. A
-            ValueError of the task that names the split stays as it is. n is "all", and the task cannot list its inputs,
-            or the split has none.
+            ValueError of the task that names the split stays as it is. Examples that do not fit the task, such as
+            labels that are no answers (`checked_batch`). n is "all", and the task cannot list its inputs, or the split
+            has none.
 
     Example:
         >>> from interp.tasks import Lego
@@ -94,6 +96,11 @@ def sample_split(
     if isinstance(n, str):
         check_sample_size("n", n)
         return cast(SampledBatch, every_input_of_split(task, split))
+    return _checked(task, _drawn(task, n, generator, split), f"sample(split={split!r})")
+
+
+def _drawn(task: HasSplits[SampledBatch], n: int, generator: torch.Generator, split: Split) -> SampledBatch:
+    """n examples of a split, not checked."""
     call = f"{type(task).__name__}.sample({n}, split={split!r})"
     try:
         batch = task.sample(n, generator=generator, split=split)
@@ -107,6 +114,13 @@ def sample_split(
     if n and isinstance(batch, Batch) and not len(batch):
         raise ValueError(f"{call} gives no examples. {_if_empty(split)}")
     return batch
+
+
+def _checked(task: object, batch: SampledBatch, method: str) -> SampledBatch:
+    """The batch, if it fits the task."""
+    if not isinstance(batch, Batch):
+        raise fault(task, method, f"gives a {type(batch).__name__}", "an interp.tasks.Batch")
+    return checked_batch(task, batch, method)
 
 
 def every_input_of_split(task: object, split: Split) -> Batch:
@@ -123,13 +137,13 @@ def every_input_of_split(task: object, split: Split) -> Batch:
     batch = list_inputs(split)
     if not len(batch):
         raise ValueError(f"{name}.every_input({split!r}) gives no inputs. {_if_empty(split)}")
-    return batch
+    return _checked(task, batch, f"every_input({split!r})")
 
 
 def can_sample(task: HasSplits, split: Split) -> bool:
     """Whether an example of a split can be sampled."""
     try:
-        sample_split(task, 1, generator=torch.Generator().manual_seed(0), split=split)
+        _drawn(task, 1, torch.Generator().manual_seed(0), split)
     except ValueError:
         return False
     return True

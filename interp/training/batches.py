@@ -4,6 +4,7 @@ import torch
 
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Batch, Task
+from interp.tasks.outputs import checked_batch
 from interp.tasks.splits import sample_split
 from interp.training.settings import TrainSettings
 
@@ -50,7 +51,8 @@ class TrainingBatches:
             if is_shorter:
                 length = int(torch.randint(shorter.start, shorter.stop, (1,), generator=generator))
         n = self._batch_size(self.task.tokens_of_length(length))
-        return self.task.sample_length(n, length, generator=generator)
+        batch = self.task.sample_length(n, length, generator=generator)
+        return checked_batch(self.task, batch, f"sample_length({length})")
 
     def _batch_size(self, sequence_length: int) -> int:
         return self.settings.batch_size or max(1, self.settings.tokens_per_step // sequence_length)

@@ -69,7 +69,10 @@ class Brackets(Task):
     attention: str = "causal"
 
     vocab: ClassVar = Vocab(("(", ")", "[", "]"))
-    targets: ClassVar = ("nothing",)
+
+    @property
+    def targets(self):
+        return tuple(map(str, range(self.pos)))
 
     @property
     def n_ctx(self):

@@ -92,7 +92,7 @@ def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
         ({"heads": ["ab", "c"]}, r"heads is \['ab', 'c'\]; it must be a list of \(layer, head\), such as"),
         ({"heads": [(0, 9)]}, r"heads has head \(0, 9\); this model has layers 0 to 0 with heads 0 to 1"),
         ({"heads": []}, r"heads is \[\]"),
-        ({"examples": 0}, "examples is empty; show at least one sequence"),
+        ({"examples": 0}, "examples is 0; it must be at least 1"),
     ],
 )
 def test_errors(tiny, as_a_user, settings, words):

@@ -135,6 +135,10 @@ class Letters(Padded):
     vocab = Vocab(["[BOS]", *"abcdefgh"])
     length = 4
 
+    @property
+    def targets(self):
+        return tuple(map(str, range(self.length)))
+
     def sample(self, n, *, generator, split="train", n_vars=None):
         tokens = torch.randint(1, 9, (n, self.length), generator=generator)
         tokens[:, 0] = 0

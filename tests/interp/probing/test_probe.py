@@ -348,6 +348,7 @@ def result():
         shuffled_high=values / 7,
         untrained=np.array([[0.5, np.nan, 0.25], [0.125, 0.0, 1.0]]),
         position=np.array([0.5, 0.25, 0.125]),
+        majority=np.array([0.25, 0.5, 0.375]),
         n_train=40,
         n_test=20,
         n_fitted=np.array([40, 30, 25]),
@@ -392,6 +393,19 @@ def test_results_of_earlier_versions_load(result, tmp_path):
     assert ProbeResult.load(tmp_path / "earlier.json").to_dict() == result.to_dict()
 
 
+def test_controls_of_earlier_versions_are_named(result, tmp_path):
+    """Their control task had equally frequent classes; they did not save the share of the largest one."""
+    saved = result.to_dict()
+    del saved["values"]["majority"]
+    (tmp_path / "earlier.json").write_text(json.dumps(saved))
+    earlier = ProbeResult.load(tmp_path / "earlier.json")
+    assert np.isnan(earlier.majority).all()
+    assert "; uniform control at most 0.156, shuffled at most 0.078, untrained" in str(earlier)
+    assert "majority" not in str(earlier)
+    assert "uniform control task" in json.dumps(earlier.plot().to_dict())
+    assert "uniform" not in str(result)
+
+
 def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):
     path = tmp_path / "result.json"
     interp.evaluate(trained.model, tiny, n=10).save(path)
@@ -427,6 +441,7 @@ def test_probe_table(result):
         "shuffled",
         "shuffled_high",
         "untrained",
+        "majority",
         "position",
         "interchange_follows",
         "interchange_weights",
@@ -452,7 +467,8 @@ def test_probe_text(result):
     assert lines[2].split() == ["1", "0.375", "0.500", "0.625", *follows]
     assert lines[0].index("interchange") > lines[2].index("0.625")
     assert lines[3].startswith("ridge probes for value, 15 to 20 held-out examples per cell (95 % within 0.250)")
-    assert "control at most 0.156" in lines[3]
+    assert "; control at most 0.156, shuffled at most 0.078, untrained at most" in lines[3]
+    assert "position at most 0.500, majority class 0.250 to 0.500; interchange" in lines[3]
     pairs, placebo = int(result.causal["n"].max()), result.causal["placebo"].max()
     assert f"{pairs} pairs per cell, placebo at most {placebo:.3f}" in lines[3]
     assert lines[3].endswith("; omitted: #3 (a single class)")
@@ -471,7 +487,13 @@ def test_probe_chart(result):
     assert "linear probes for value, n = 15 to 20 per cell" in json.dumps(spec)
     rows = [row for rows in spec["datasets"].values() for row in rows]
     panels = {row["map"] for row in rows}
-    assert panels == {"accuracy", "control task", "untrained model", "output follows interchange"}
+    assert panels == {
+        "accuracy",
+        "control task",
+        "shuffled labels",
+        "untrained model",
+        "output follows interchange",
+    }
     cell = next(row for row in rows if (row["map"], row["layer"], row["target"]) == ("accuracy", 1, "#2"))
     assert cell["fraction"] == 5 / 8
     html = result._repr_html_()

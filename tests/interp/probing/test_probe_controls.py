@@ -8,24 +8,52 @@ import interp
 from hooks import Transformer
 from interp.probing import directions
 from interp.probing.directions import Directions
-from interp.probing.scoring import control_labels
+from interp.probing.labels import control_labels
 
 CLASSES = 6
 
 
-def test_control_labels_have_all_classes_and_one_per_input_type():
-    types = [torch.arange(200)[:, None], torch.arange(100, 300)[:, None]]
-    present = [torch.ones_like(part, dtype=torch.bool) for part in types]
-    fitting, testing = control_labels(types, present, CLASSES, 3, seed=0)
-    assert fitting.shape == testing.shape == (1, 3, 200)
-    assert torch.equal(fitting[..., 100:], testing[..., :100])  # the same types
-    every = torch.cat([fitting, testing[..., 100:]], -1)[0]
-    for draw in every:
-        # 300 types, a sixth each: five standard deviations
-        counts = torch.bincount(draw, minlength=CLASSES)
-        assert len(counts) == CLASSES
-        assert (counts - 50).abs().max() < 5 * (300 * 5 / 36) ** 0.5
-    assert not torch.equal(every[0], every[1])
+def controls(types, labels, draws, *, seed=0):
+    """Control labels of a single target, of examples to fit on and to score on: (draw, example) each."""
+    present = [torch.ones(len(part), 1, dtype=torch.bool) for part in types]
+    columns = [part[:, None] for part in types], [part[:, None] for part in labels]
+    fitting, testing = control_labels(*columns, present, int(torch.cat(labels).max()) + 1, draws, seed)
+    return fitting[0], testing[0]
+
+
+def test_control_labels_have_one_class_per_input_type():
+    types = [torch.arange(200), torch.arange(100, 300)]
+    labels = [torch.arange(200) % CLASSES] * 2
+    fitting, testing = controls(types, labels, 3)
+    assert fitting.shape == testing.shape == (3, 200)
+    assert torch.equal(fitting[:, 100:], testing[:, :100])  # the same types
+    assert not torch.equal(fitting[0], fitting[1])
+
+
+@pytest.mark.parametrize("shares", [(0.95, 0.05), (0.5, 0.5), (0.1, 0.0, 0.6, 0.3)])
+@pytest.mark.parametrize("n_types", [20, 37, 400])
+def test_classes_of_the_control_task_are_as_frequent_as_in_the_label(shares, n_types):
+    """A class differs by two types at most, at the two ends of its segment, and by one more at the start."""
+    n = 4000
+    label = torch.arange(len(shares)).repeat_interleave((torch.tensor(shares) * n).round().long())
+    types = torch.arange(n) % n_types
+    control = torch.cat(controls([types[: n // 2], types[n // 2 :]], [label[::2], label[1::2]], 50), 1)
+    counts = torch.stack([draw.bincount(minlength=len(shares)) for draw in control]).double()
+    assert ((counts / n - torch.tensor(shares)).abs() <= 3 / n_types).all()
+    # over draws, each type has each class with the probability of that class: five standard deviations of 50 draws
+    of_types = torch.nn.functional.one_hot(control[:, :n_types].long(), len(shares)).double().mean((0, 1))
+    assert ((of_types - torch.tensor(shares)).abs() <= 5 * (0.25 / 50 / n_types) ** 0.5 + 1e-9).all()
+
+
+def test_a_target_has_the_classes_of_its_own_label():
+    types = torch.arange(300)[:, None].expand(-1, 2)
+    labels = torch.stack([torch.arange(300) % 2, torch.arange(300) // 285], 1)
+    present = torch.ones(300, 2, dtype=torch.bool)
+    present[:20, 0] = False
+    fitting, _ = control_labels([types, types], [labels, labels], [present, present], 2, 40, 0)
+    shares = [fitting[target][:, present[:, target]].double().mean(1) for target in range(2)]
+    assert (shares[0] - 0.5).abs().max() < 0.01
+    assert (shares[1] - 0.05).abs().max() < 0.01
 
 
 def test_summaries_of_the_draws(tiny, monkeypatch):

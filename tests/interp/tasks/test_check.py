@@ -122,11 +122,11 @@ TRAIN = "Broken.sample(split='train') "
     [
         ({"tokens": lambda b: b.tokens + 6}, "gives tokens from 6 to 13; expected: 0 to 8 (d_vocab is 9)."),
         ({"tokens": lambda b: b.tokens[:, 0]}, "gives tokens of shape (16,); expected: (batch, pos)."),
-        ({"tokens": lambda b: b.tokens.int()}, "gives tokens of type torch.int32; expected: torch.int64."),
+        ({"tokens": lambda b: b.tokens * 1.0}, "gives tokens of type torch.float32; expected: torch.int64; add .lo"),
         ({"labels": lambda b: b.labels + 7}, "gives labels from 7 to 13; expected: 0 to 8 (the number of answer_"),
         ({"labels": lambda b: b.labels - 1}, "gives labels from -1 to 5; expected: 0 to 8 (the number of answer_names"),
         ({"labels": lambda b: b.labels[:, 0]}, "gives labels of shape (16,); expected: (16, 1)."),
-        ({"labels": lambda b: b.labels.float()}, "gives labels of type torch.float32; expected: torch.int64."),
+        ({"labels": lambda b: b.labels.float()}, "gives labels of type torch.float32; expected: torch.int64; add"),
         ({"target_positions": lambda b: b.labels * 0 + 3}, "gives target_positions from 3 to 3; expected: 0 to 2 (the"),
         ({"target_positions": lambda b: b.tokens}, "gives target_positions of shape (16, 3); expected: (16, 1)."),
         ({"supervised": lambda b: torch.tensor([True, True])}, "gives supervised of shape (2,); expected: (1,)."),
@@ -177,7 +177,8 @@ def test_examples_longer_than_n_ctx():
 
 
 def test_a_sample_that_is_no_batch_or_of_another_size():
-    refused(broken(n_ctx=3, changed=lambda _, batch: batch.tokens), "Broken.sample gives a Tensor; expected: an interp")
+    words = "Broken.sample(split='train') gives a Tensor; expected: an interp.tasks.Batch."
+    refused(broken(n_ctx=3, changed=lambda _, batch: batch.tokens), words)
     task = broken(n_ctx=3, changed=lambda _, batch: batch.select(slice(0, 5)))
     refused(task, "Broken.sample(16, split='train') gives 5 examples; expected: 16.")
 
@@ -230,7 +231,7 @@ def test_the_same_example_with_more_padding_overlaps():
         ),
         (
             {"probe_labels": lambda _, b: {"first": b.labels * 1.0}},
-            "probe_labels, 'first', has the type torch.float32; expected: torch.int64.",
+            "probe_labels, 'first', has the type torch.float32; expected: classes 0, 1, ... as integers; add .long()",
         ),
         (
             {"probe_labels": lambda _, b: {"first": b.labels * 0 - 1}},
