@@ -21,13 +21,14 @@ def fault(task: Any, method: str, finding: str, expected: str) -> ValueError:
     return ValueError(f"{type(task).__name__}.{method} {finding}; expected: {expected}.")
 
 
-def checked_batch(task: Any, batch: AnyBatch, method: str) -> AnyBatch:
+def checked_batch(task: Any, batch: AnyBatch, method: str, *, n_targets: int | None = None) -> AnyBatch:
     """Check a batch against the vocab, targets and answers of its task.
 
     Args:
         task: The task that it is of.
         batch: Examples.
         method: The call that gave it, for errors.
+        n_targets: Number of targets; default: that of the task.
 
     Returns:
         The batch, with 64-bit integers in place of other integers. Labels may also be boolean.
@@ -35,7 +36,7 @@ def checked_batch(task: Any, batch: AnyBatch, method: str) -> AnyBatch:
     Raises:
         ValueError: a field of another shape or type, on another device, or with values out of range.
     """
-    batch = _with_shapes_and_types(task, batch, method)
+    batch = _with_shapes_and_types(task, batch, method, len(task.targets) if n_targets is None else n_targets)
     n_answers = len(task.answer_names)
     if batch.target_mask is None:
         _check_labels(task, method, batch.labels, n_answers)
@@ -122,13 +123,13 @@ def _advice_for(values: Tensor) -> str:
     return "; add .long() to whole numbers" if is_whole else "; number the distinct values, or bins of them"
 
 
-def _with_shapes_and_types(task: Any, batch: AnyBatch, method: str) -> AnyBatch:
+def _with_shapes_and_types(task: Any, batch: AnyBatch, method: str, n_targets: int) -> AnyBatch:
     """The batch with 64-bit integers; shapes and types are checked."""
     if not isinstance(batch.tokens, Tensor) or batch.tokens.ndim != 2:
         finding = f"of shape {tuple(batch.tokens.shape)}" if isinstance(batch.tokens, Tensor) else "without a shape"
         raise fault(task, method, f"gives tokens {finding}", "(batch, pos)")
     n, pos = batch.tokens.shape
-    per_token, per_target = (n, pos), (n, len(task.targets))
+    per_token, per_target = (n, pos), (n, n_targets)
     expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
         "tokens": (per_token, torch.int64),
         "target_positions": (per_target, torch.int64),
