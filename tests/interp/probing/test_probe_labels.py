@@ -1,6 +1,7 @@
 """Labels that tasks give: refused with their name and what to do, or read as the classes that occur."""
 
 from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,15 +13,15 @@ from interp.tasks import Batch, Task, Vocab
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
-SIZES = {"n_train": 400, "n_test": 200}
+SIZES: Any = {"n_train": 400, "n_test": 200}
 
 
 class Letters(Task):
     """Six random letters; the label is a function of the batch, by default the last letter."""
 
-    vocab = Vocab(tuple("abcdefgh"))
-    targets = ("last",)
-    disjoint_splits = False
+    vocab: ClassVar = Vocab(tuple("abcdefgh"))
+    targets: ClassVar = ("last",)
+    disjoint_splits: ClassVar = False
 
     def sample(self, n, *, generator, split="train"):
         tokens = torch.randint(8, (n, 6), generator=generator)
@@ -109,7 +110,7 @@ def test_what_is_not_by_name_or_not_by_target(members, words):
 def same(first, second):
     """Whether two results of a probe are equal to the last digit."""
     for field in fields(first):
-        values = [getattr(result, field.name) for result in (first, second)]
+        values: list[Any] = [getattr(result, field.name) for result in (first, second)]
         if field.name == "accuracy":
             values = [(value.value.tolist(), value.low.tolist(), value.high.tolist()) for value in values]
         elif field.name == "causal":
@@ -192,10 +193,10 @@ def test_the_selectivity_of_an_unreadable_label_is_about_0(share):
     for seed in range(10):
         result = interp.probe(MODEL, labelled(unreadable(share)), n_train=600, n_test=n_test, seed=seed)
         selectivity.append(result.selectivity)
+        assert "majority class" in str(result)
         assert result.majority == pytest.approx(max(share, 1 - share), abs=5 * (share * (1 - share) / n_test) ** 0.5)
     mean = np.mean(selectivity)
-    assert abs(mean) < 5 * (share * (1 - share) / n_test / 10) ** 0.5 + 0.01
-    assert "majority class" in str(result)
+    assert abs(mean) < 5 * (share * (1 - share) / n_test / 10) ** 0.5
 
 
 TYPE = "expected: torch.int64"
@@ -243,7 +244,7 @@ def test_batches_are_looked_at_by_every_verb(kind):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int16])
 def test_other_integers_give_the_same_results(dtype):
-    functions = {name: lambda b, name=name: getattr(b, name).to(dtype) for name in ("tokens", "labels")}
+    functions: dict[str, Any] = {name: lambda b, name=name: getattr(b, name).to(dtype) for name in ("tokens", "labels")}
     functions["target_positions"] = lambda b: b.target_positions.to(dtype)
     task = with_fields(**functions)
     interp.check_task(task)
