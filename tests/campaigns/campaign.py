@@ -36,6 +36,8 @@ AREAS = {
     "HookedTransformer settings": ("settings_tries", "hooked_transformers", 3000),
     "Hugging Face settings": ("settings_tries", "hugging_face", 2500),
     "forked processes": ("forks_tries", "forks", 60),
+    "identity of models": ("identity_tries", "tries", 900),
+    "probe labels": ("labels_tries", "tries", 800),
 }
 """Module, function and number of tries of each area."""
 MOST = 60
