@@ -228,6 +228,18 @@ def mutable_dataclasses(sources: Iterable[Source]) -> Iterator[str]:
                 yield f"{source.path}:{node.lineno}: the dataclass {node.name} is not frozen"
 
 
+def draws_without_dtype(sources: Iterable[Source]) -> Iterator[str]:
+    """Random numbers in torch's default dtype: with another default, a seed would give other numbers."""
+    for source in sources:
+        if not source.path.startswith(("hooks/", "interp/")):
+            continue
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("torch.rand", "torch.randn"):
+                continue
+            if "dtype" not in {keyword.arg for keyword in node.keywords}:
+                yield f"{source.path}:{node.lineno}: a draw without dtype; write dtype=torch.float32"
+
+
 def pronouns(sources: Iterable[Source]) -> Iterator[str]:
     """Variables, arguments, fields and functions that are named by a pronoun, a participle or a preposition."""
     for source in sources:
@@ -474,6 +486,7 @@ def faults() -> Iterator[str]:
     yield from wrong_packages(sources)
     yield from many_parameters(sources)
     yield from mutable_dataclasses(sources)
+    yield from draws_without_dtype(sources)
     yield from pronouns([*sources, *read_sources("benchmarks")])
     yield from unformatted_code(sources)
     yield from task_questions(sources)

@@ -79,6 +79,13 @@ def test_parameters_and_dataclasses():
     assert len(list(check_sources.mutable_dataclasses(source(text, "interp/auditing/new.py")))) == 1
 
 
+def test_draws_without_dtype():
+    text = "torch.rand(3)\ntorch.randn(2, generator=g)\ntorch.rand(3, dtype=torch.float64)\ntorch.randint(3, (2,))"
+    faults = list(check_sources.draws_without_dtype(source(text)))
+    assert [fault.partition(": ")[0] for fault in faults] == ["interp/heads/new.py:1", "interp/heads/new.py:2"]
+    assert not list(check_sources.draws_without_dtype(source(text, "case_studies/new.py")))
+
+
 QUESTIONS = TaskQuestions(check_sources.known_tasks())
 
 

@@ -15,9 +15,11 @@ from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
 from hooks.checks import check_number, checks_types
 from hooks.model.layers import HookPoint, check_mask, check_not_compiled
+from hooks.state import restores_state
 
 
 @checks_types
+@restores_state
 def from_module(
     module: nn.Module,
     *,

@@ -98,6 +98,8 @@ class AblationEngine:
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._output_point = head_output_point(model.cfg)
         self._input_points = ["attn.hook_v", "attn.hook_pattern"]
+        if isinstance(model, BridgeModel):  # where they cannot be read, replacements may use z only
+            self._input_points = [point for point in self._input_points if _has_point(model, point)]
         if model.cfg.vo_identity:
             self._input_points.append("hook_resid_pre")
         # One clean pass, whose activations all interventions start from
@@ -115,11 +117,11 @@ class AblationEngine:
     @torch.no_grad()
     def _head_inputs(self, layer: int, activations: Mapping[str, Tensor]) -> HeadInputs:
         prefix = f"blocks.{layer}."
-        v = activations[prefix + "attn.hook_v"]
-        if self.model.cfg.vo_identity:
+        v = activations.get(prefix + "attn.hook_v")
+        if v is not None and self.model.cfg.vo_identity:
             v = projected_values(self.model, layer, v, activations[prefix + "hook_resid_pre"])
         z = activations[prefix + self._output_point]
-        return HeadInputs(z=z, v=v, pattern=activations[prefix + "attn.hook_pattern"])
+        return HeadInputs(z=z, v=v, pattern=activations.get(prefix + "attn.hook_pattern"))
 
     def each_head(
         self, replace: Replacement, chosen: Collection[Head] | None = None
@@ -339,6 +341,11 @@ class AblationEngine:
         for layer in heads_by_layer:
             yield from storing_hooks([f"blocks.{layer}.{name}" for name in self._input_points], activations)
             yield f"blocks.{layer}.{self._output_point}", edit
+
+
+def _has_point(model: BridgeModel, point: str) -> bool:
+    """Whether every layer has a hook point."""
+    return all(f"blocks.{layer}.{point}" in model.hook_dict for layer in range(model.cfg.n_layers))
 
 
 def _take_rows(

@@ -36,9 +36,23 @@ class HeadInputs:
 
     z: Float[Tensor, "batch pos head width"]
     """Head outputs: z, of width d_head, or with b I on the whole output (`hook_result`), of width d_model."""
-    v: Float[Tensor, "batch pos head width"]
-    """Values that the pattern mixes: v, or with b I on v W_O + b x."""
-    pattern: Float[Tensor, "batch head query key"]
+    v: Float[Tensor, "batch pos head width"] | None = None
+    """Values that the pattern mixes: v, or with b I on v W_O + b x. None in a model where they cannot be read."""
+    pattern: Float[Tensor, "batch head query key"] | None = None
+    """None in a model where it cannot be read."""
+
+    def mixed(self) -> tuple[Float[Tensor, "batch head query key"], Float[Tensor, "batch pos head width"]]:
+        """The pattern and the values that it mixes.
+
+        Raises:
+            ValueError: a model in which they cannot be read.
+        """
+        if self.pattern is None or self.v is None:
+            raise ValueError(
+                "this replacement needs attn.hook_pattern and attn.hook_v, one of which cannot be read in this model; "
+                "zero, mean and resample need attn.hook_z only."
+            )
+        return self.pattern, self.v
 
 
 Replacement = Callable[[int, HeadInputs], Float[Tensor, "batch pos head width"]]
@@ -128,7 +142,8 @@ class Pattern(HeadReplacement):
         return _fitting(self.rows[:, None], activation).expand_as(activation)
 
     def __call__(self, layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
-        return (self.replace(clean.pattern, layer) @ clean.v.transpose(1, 2)).transpose(1, 2)
+        pattern, v = clean.mixed()
+        return (self.replace(pattern, layer) @ v.transpose(1, 2)).transpose(1, 2)
 
 
 @checks_types

@@ -10,6 +10,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.model.layers import HookPoint, check_not_compiled, hook_tables
 from hooks.model.transformer import TransformerStack
+from hooks.state import restores_state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class VerifyReport:
 
 
 @checks_types
+@restores_state
 @torch.no_grad()
 def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     """Edit every hook point in turn, and check that it fires once and affects the logits.
@@ -110,7 +112,9 @@ def _copy_with_random_weights(model: TransformerStack, generator: torch.Generato
         for table in hook_tables(point):
             table.clear()
     for parameter in randomised.parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+        parameter.copy_(
+            torch.randn(parameter.shape, generator=generator, dtype=torch.float32) * parameter.shape[-1] ** -0.5
+        )
     return randomised
 
 
@@ -123,7 +127,7 @@ def _run_with_noise(
     def replace_by_noise(activation: Tensor, hook: HookPoint) -> Tensor:
         nonlocal n_calls
         n_calls += 1
-        noise = torch.randn(activation.shape, generator=generator).to(activation)
+        noise = torch.randn(activation.shape, generator=generator, dtype=torch.float32).to(activation)
         return torch.where(activation.isfinite(), noise, activation)
 
     logits = model.run_with_hooks(tokens, fwd_hooks=[(name, replace_by_noise)])

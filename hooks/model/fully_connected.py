@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hooks.checks import check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
-from hooks.model.initialise import draw_uniform
+from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
@@ -75,7 +75,7 @@ class FullyConnected(Baseline):
         widths = [cfg.width] * (cfg.depth - 1) + [cfg.d_vocab_out]
         fan_in = cfg.n_ctx * (cfg.d_embed if cfg.inputs == "shared_embedding" else cfg.d_vocab)
         if cfg.inputs == "shared_embedding":
-            self.embed = nn.Parameter(torch.randn(cfg.d_vocab, cfg.d_embed, generator=generator))
+            self.embed = nn.Parameter(draw_normal((cfg.d_vocab, cfg.d_embed), generator))
             self.first = Linear(fan_in, widths[0])
         else:
             equalities = cfg.n_ctx**2 if cfg.inputs == "one_hot_and_equality" else 0

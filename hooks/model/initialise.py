@@ -49,12 +49,19 @@ def _draw(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torch
         # The projections into the residual stream
         if cfg.init == "gpt2" and name.endswith(("attention.o.weight", "mlp.w_out.weight")):
             std /= (2 * cfg.n_layers) ** 0.5
-    return torch.randn(parameter.shape, generator=generator) * std
+    return draw_normal(parameter.shape, generator) * std
+
+
+def draw_normal(shape: Sequence[int], generator: torch.Generator) -> Float[Tensor, "..."]:
+    """Random numbers from N(0, 1), in torch's default dtype; the same numbers for each dtype."""
+    draws = torch.randn(tuple(shape), generator=generator, dtype=torch.float32)
+    return draws.to(torch.get_default_dtype())
 
 
 def draw_uniform(shape: Sequence[int], bound: float, generator: torch.Generator) -> Float[Tensor, "..."]:
-    """Random numbers, uniform between -bound and bound."""
-    return (2 * torch.rand(tuple(shape), generator=generator) - 1) * bound
+    """Random numbers, uniform between -bound and bound, in torch's default dtype; the same numbers for each dtype."""
+    draws = (2 * torch.rand(tuple(shape), generator=generator, dtype=torch.float32) - 1) * bound
+    return draws.to(torch.get_default_dtype())
 
 
 @torch.no_grad()

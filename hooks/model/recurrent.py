@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hooks.checks import check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
-from hooks.model.initialise import draw_uniform
+from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, check_ids
 
 CellKind = Literal["rnn", "lstm"]
@@ -68,7 +68,7 @@ class Recurrent(Baseline):
         self.cfg = cfg
         self.tokenizer = None
         generator = torch.Generator().manual_seed(seed)
-        self.embed = nn.Parameter(torch.randn(cfg.d_vocab, cfg.d_embed, generator=generator))
+        self.embed = nn.Parameter(draw_normal((cfg.d_vocab, cfg.d_embed), generator))
         with torch.random.fork_rng(devices=[]):  # torch draws weights that are replaced below
             if cfg.cell == "rnn":
                 self.recurrence = nn.RNN(cfg.d_embed, cfg.width, nonlinearity="relu", batch_first=True)

@@ -338,7 +338,7 @@ class Experiment:
             # Start from the means of the variable's values, with random directions where these are too few.
             means = self.span_of_means(hypothesis, spot.site, place, shuffle=generator if shuffled else None)
             rank = min(len(self._values(hypothesis, place).unique()) - 1, MOST_DIMENSIONS)
-            random_directions = torch.randn(len(means), rank, generator=generator)
+            random_directions = torch.randn(len(means), rank, generator=generator, dtype=torch.float32)
             start = torch.cat([means, random_directions], 1)[:, :rank]
             order = torch.randperm(n_selecting, generator=generator) if shuffled else None
             basis = learned_basis(

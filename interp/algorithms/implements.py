@@ -9,6 +9,7 @@ from jaxtyping import Float
 from hooks import BridgeModel
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
+from hooks.state import check_differentiable, restores_state
 from interp.algorithms.algorithm import Algorithm
 from interp.algorithms.experiment import Experiment, Search, Setup
 from interp.algorithms.findings import accuracy_of_best, answers_as, contradiction_of, finding_of
@@ -17,7 +18,6 @@ from interp.algorithms.placebo import candidates_for
 from interp.algorithms.predictions import FEWEST_PAIRS, choose_pairs, computations_on, pairs_of_all
 from interp.algorithms.result import BAR, ImplementsResult
 from interp.algorithms.search import CHANGED, Located, Stage, locate, search_again
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.interchange import SITE_KINDS, Site, SiteKind, sites_of
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
@@ -29,7 +29,7 @@ FINER: tuple[SiteKind, ...] = ("z", "attn_out", "mlp_out")
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def implements(
     model: AnyModel,
     task: Task,
@@ -95,6 +95,7 @@ def implements(
     learned subspaces. Differs: sites are scored on other pairs than they are selected on; answers that must stay count.
     """
     net = prepare_model(model, "implements", task)
+    check_differentiable("model", net, "the search for subspaces")
     check_class("rivals", rivals, Sequence)
     algorithms = (algorithm, *rivals)
     stages = _stages(net, algorithms, sites, search, n)

@@ -69,7 +69,7 @@ def learned_basis(
                 chunk_scores = scores(logits)[chunk_counted.to(logits.device)]
                 labels = answers[pairs][chunk_counted].to(chunk_scores.device)
                 loss = F.cross_entropy(chunk_scores, labels, reduction="sum")
-                loss.backward()
+                loss.backward(inputs=[weights])  # the model keeps its own gradients
                 total += float(loss.detach())
             # Keep the best weights: Adam moves away even from a perfect start.
             if total < lowest_loss:

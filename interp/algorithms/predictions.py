@@ -246,7 +246,7 @@ def pairs_of_all(task: Task, algorithms: Sequence[Algorithm]) -> Pairs:
     # Each input with the next ones in a random order.
     order = torch.randperm(n, generator=generator)
     n_distances = min(n - 1, max(1, PAIRS_OF_ALL // n))
-    distances = torch.linspace(1, n - 1, n_distances).round().long()
+    distances = torch.linspace(1, n - 1, n_distances, dtype=torch.float32).round().long()
     base = order.repeat(n_distances)
     source = torch.cat([order.roll(-int(distance)) for distance in distances])
     pool = Pairs(inputs, inputs, Rows(base, source), of_all_inputs=True)

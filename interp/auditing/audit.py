@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net
+from hooks.state import restores_state
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
 from interp.auditing.outcomes import choose_outcomes
@@ -19,7 +20,6 @@ from interp.auditing.sets import effects_of_sets, find_sets, undecided_sets
 from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
@@ -46,7 +46,7 @@ LEAST_SEARCHED = 64
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def audit(
     model: AnyModel,
     task: Task,

@@ -212,7 +212,7 @@ def value_pool(
     values: dict[tuple[str, int], list[Tensor]] = {}
     for _, rows, engine in runs:
         for layer in sorted(kinds_by_layer):
-            v = engine.heads(layer).v
+            _, v = engine.heads(layer).mixed()
             for kind in sorted(kinds_by_layer[layer]):
                 values.setdefault((kind, layer), []).append(v[drawn_keys[kind][rows]])
     return {key: torch.cat(chunks) for key, chunks in values.items()}
@@ -255,11 +255,12 @@ def _replaced_values(
 
     def new_outputs(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
         outputs = clean.z.clone()
+        pattern, v = clean.mixed()
         # Only z changes: the attention to related keys times the change of their values
         label_by_index = {index: label for (label_layer, index), label in labels.items() if label_layer == layer}
         for index, label in label_by_index.items():
-            change = new_values(layer, index, label).to(clean.v) - clean.v[:, :, index]
-            outputs[:, :, index] += (clean.pattern[:, index] * related[label]) @ change
+            change = new_values(layer, index, label).to(v) - v[:, :, index]
+            outputs[:, :, index] += (pattern[:, index] * related[label]) @ change
         return outputs
 
     return new_outputs
@@ -303,7 +304,7 @@ def values_of_partners(
         chosen_key = in_order.gather(1, (random * keys.sum(1, keepdim=True)).long())
         engine = engine_of(sources)
         for layer in {layer for (layer, _), label in labels.items() if label == kind}:
-            v = engine.heads(layer).v
+            _, v = engine.heads(layer).mixed()
             values[kind, layer] = v.gather(1, chosen_key[..., None, None].expand(-1, -1, *v.shape[2:]))
     return _replaced_values(lambda layer, head, label: values[label, layer][:, :, head], related, labels)
 
@@ -349,7 +350,7 @@ def pattern_pool(
     patterns: dict[Head, list[Tensor]] = {head: [] for head in labels}
     for _, _, engine in runs:
         for layer in sorted({layer for layer, _ in labels}):
-            pattern = engine.heads(layer).pattern
+            pattern, _ = engine.heads(layer).mixed()
             for head in labels:
                 if head[0] == layer:
                     patterns[head].append(pattern[:, head[1]])
@@ -460,8 +461,9 @@ def pattern_of_partners(
         if any(queries.any() for queries in differs.values()):
             engine = engine_of(sources)
             for (layer, head), kind in labels.items():
-                pattern = engine.heads(layer).pattern[:, head].to(new_rows[layer, head])
-                new_rows[layer, head][differs[kind]] = pattern[differs[kind]]
+                pattern, _ = engine.heads(layer).mixed()
+                rows_of_partner = pattern[:, head].to(new_rows[layer, head])
+                new_rows[layer, head][differs[kind]] = rows_of_partner[differs[kind]]
         for kind, queries in differs.items():
             is_new[kind] |= queries
     return _replaced_rows(lambda place, label: (new_rows[place], is_new[label]), visible, labels)
@@ -490,4 +492,4 @@ def random_numbers(batch: Batch, seed: int, first: int) -> Float[Tensor, "batch 
     """
     n_keys = batch.tokens.shape[1]
     generators = [derived_generator(seed, "other keys", first + index) for index in range(len(batch))]
-    return torch.stack([torch.rand(n_keys, generator=generator) for generator in generators])
+    return torch.stack([torch.rand(n_keys, generator=generator, dtype=torch.float32) for generator in generators])

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
+from hooks.state import restores_state
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import all_inputs_text, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -157,7 +157,7 @@ def _labels_text(lead: str, labels_by_target: Mapping[str, tuple[str, ...]]) -> 
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def audit_probe(
     model: AnyModel,
     task: Task,

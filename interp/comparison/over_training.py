@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hooks.checks import check_class, check_number, checks_types
+from hooks.state import restores_state
 from interp.core.results import count_range
 from interp.sweeps.tables import Verb, VerbInput, VerbTable, compares_models, tabulate, verb_name
 from interp.training.folder import RunFolder
@@ -176,6 +177,7 @@ class OverTraining(VerbTable):
 
 
 @checks_types
+@restores_state
 def over_training(
     run: TrainingRun | Sequence[TrainingRun],
     verb: Verb,

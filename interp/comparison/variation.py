@@ -13,10 +13,10 @@ from hooks import BridgeModel
 from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
+from hooks.state import restores_state
 from interp.comparison.baselines import FLAT, ONE_HOT, RANDOM_BASELINES, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -135,7 +135,7 @@ class VariationResult(Result):
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def attention_variation(
     models: Sequence[AnyModel | TrainingRun],
     task: Task,

@@ -1,9 +1,10 @@
 """Which verb accepts which model: ours, or a bridge or `HookedRootModule` with the hook points that the verb uses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.nn.utils import prune
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks import BridgeModel, TransformerStack, from_bridge, make_model
@@ -11,6 +12,7 @@ from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
 from hooks.model.baseline import Baseline
+from hooks.state import restores_state
 from interp.tasks.base import IS_A_TASK, Task
 
 AnyModel = Net | Foreign
@@ -34,6 +36,12 @@ class VerbNeeds:
     """Whether it refuses a model with more outputs than the task has answers: probably one for another task."""
     only_transformer: str = ""
     """Why it accepts only a `hooks.Transformer`; empty if it accepts others."""
+    lacks: Callable[[TransformerStack], str] = lambda model: ""
+    """What a `hooks.Transformer` lacks for it, in a sentence; empty if nothing."""
+    without_attention: bool = False
+    """Whether it accepts networks without attention."""
+    untrained: bool = False
+    """Whether it makes an untrained copy of the model."""
 
     @property
     def uses(self) -> Mapping[str, tuple[Use, ...]]:
@@ -46,31 +54,99 @@ _EMBEDDED_STREAM = ("blocks.0.hook_resid_pre", "hook_resid_post")
 _HEAD_INPUTS = ("attn.hook_v", "attn.hook_pattern", "attn.W_O")
 _ABLATED = ("hook_resid_pre", "attn.hook_z", "hook_attn_out")
 
+_OTHER_PATTERN = VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True)
+
+
+def lacks_minimal_layer(model: TransformerStack) -> str:
+    """What a model lacks for the balance condition, which is about one layer with one head over bracket and depth."""
+    cfg = model.cfg
+    advice = "Make one with interp.config_for(task, 'dyck_minimal')."
+    if cfg.embedding is None:
+        return (
+            f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
+            f"layers. The balance condition needs one layer over a minimal first layer. {advice}"
+        )
+    # One layer of one head, whose output is a sum over keys
+    faults = {
+        f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
+        f"it has {cfg.n_heads} heads, not one": cfg.n_heads != 1,
+        f"it has positions {cfg.positions!r}, not 'none'": cfg.positions != "none",
+        f"its block is {cfg.block!r}, not 'minimal' or 'dyck'": cfg.block not in ("minimal", "dyck"),
+        "its output projection has a bias": bool(model.block(0).attention.o.bias_or_zero.any()),
+        "it has b I": cfg.vo_identity,
+        "its head is hard-coded and not uniform": any(pattern.kind != "uniform" for pattern in cfg.patterns_of(0)),
+    }
+    for fault, is_faulty in faults.items():
+        if is_faulty:
+            return f"the balance condition cannot be computed for this model: {fault}. {advice}"
+    return ""
+
+
+def lacks_layers_of_eq_6(model: TransformerStack) -> str:
+    """What a model lacks for Theorem 3, which is about layers of Eq. 6 with relu and without hard-coded heads."""
+    cfg = model.cfg
+    settings: dict[str, Any] = {"block": "dyck", "embedding": None, "output_projection": True}
+    if not cfg.attn_only:
+        settings["activation"] = "relu"
+    for name, value in settings.items():
+        if getattr(cfg, name) != value:
+            return (
+                f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
+                f"{value!r}. Train one with config_for(task, 'dyck_eq6') or block='dyck', activation='relu'."
+            )
+    if any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+        return "the target has hard-coded heads; a pruned random network has none. Train one without."
+    return ""
+
+
+def lacks_unpruned_matrices(model: TransformerStack) -> str:
+    """Whether a model has masks of torch's pruning, which are in the way of further pruning."""
+    if not prune.is_pruned(model):
+        return ""
+    return (
+        "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
+        "matrix by matrix, and then compute its curve."
+    )
+
+
 VERBS = {
-    "evaluate": VerbNeeds(answers=True),
-    "probe": VerbNeeds(reads=_EMBEDDED_STREAM),
-    "probe with verify=True": VerbNeeds(edits=_EMBEDDED_STREAM, answers=True),
-    "audit_probe": VerbNeeds(edits=_STREAM, answers=True, exact_outputs=True),
+    "evaluate": VerbNeeds(answers=True, without_attention=True),
+    "perplexity": VerbNeeds(answers=True, without_attention=True),
+    "probe": VerbNeeds(reads=_EMBEDDED_STREAM, untrained=True),
+    "probe with verify=True": VerbNeeds(edits=_EMBEDDED_STREAM, answers=True, untrained=True),
+    "audit_probe": VerbNeeds(edits=_STREAM, answers=True, exact_outputs=True, untrained=True),
     "show_attention": VerbNeeds(reads=["attn.hook_pattern"]),
     "attention_variation": VerbNeeds(reads=["attn.hook_pattern"]),
-    "classify_heads": VerbNeeds(reads=["hook_resid_pre", *_HEAD_INPUTS]),
-    "ablate_heads": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True),
-    "keep_heads": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True),
-    "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True),
-    "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True),
+    "classify_heads": VerbNeeds(reads=["hook_resid_pre", *_HEAD_INPUTS], untrained=True),
+    "ablate_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
+    "ablate_heads with another pattern": _OTHER_PATTERN,
+    "keep_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
+    "keep_heads with another pattern": _OTHER_PATTERN,
+    "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),
+    "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True, untrained=True),
     "diagonals": VerbNeeds(reads=["attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O"]),
     "train": VerbNeeds(
-        only_transformer="a run is saved and resumed as a hooks.Transformer; train the wrapped model with its own tools"
+        answers=True,
+        exact_outputs=True,
+        without_attention=True,
+        only_transformer=(
+            "a run is saved and resumed as a hooks.Transformer; train the wrapped model with its own tools"
+        ),
     ),
     "balance_violation": VerbNeeds(
-        only_transformer="it is defined for one layer over frozen vectors of bracket and depth (presets.dyck_minimal)"
+        only_transformer="it is defined for one layer over frozen vectors of bracket and depth (presets.dyck_minimal)",
+        lacks=lacks_minimal_layer,
     ),
     "extrapolate": VerbNeeds(
         answers=True,
         only_transformer="it reads out after every layer, and applies more layers than trained (read_out, at_depth)",
     ),
-    "indistinguishable": VerbNeeds(only_transformer="Theorem 3 is about layers of Eq. 6 (block='dyck')"),
-    "pruning_curve": VerbNeeds(only_transformer="it prunes the matrices of a hooks.Transformer"),
+    "indistinguishable": VerbNeeds(
+        only_transformer="Theorem 3 is about layers of Eq. 6 (block='dyck')", lacks=lacks_layers_of_eq_6
+    ),
+    "pruning_curve": VerbNeeds(
+        answers=True, only_transformer="it prunes the matrices of a hooks.Transformer", lacks=lacks_unpruned_matrices
+    ),
 }
 """What each verb needs. A new verb adds its row."""
 
@@ -90,6 +166,13 @@ def prepare_model(model: Any, verb: str, task: Any = NO_TASK) -> Net:
         ValueError: a network without attention, any other object that is no model, or one that lacks what the verb
             needs; a task that is no `Task`, or that the model does not fit.
     """
+    net = prepare_scorable(model, verb, task)
+    assert not isinstance(net, Baseline)  # refused by verbs that need attention
+    return net
+
+
+def prepare_scorable(model: Any, verb: str, task: Any = NO_TASK) -> Net | Baseline:
+    """`prepare_model` for verbs that accept networks without attention as well."""
     needs = VERBS[verb]
     net = _accepted(model, verb, needs)
     if task is not NO_TASK:
@@ -97,14 +180,11 @@ def prepare_model(model: Any, verb: str, task: Any = NO_TASK) -> Net:
     return net
 
 
-def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net:
+def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net | Baseline:
     """The model, wrapped if it is not ours, if the verb accepts it."""
-    if isinstance(model, Baseline):
-        raise ValueError(
-            f"this model is a {model.cfg.kind}: it has no attention heads and no residual stream to read. Train "
-            "a transformer on the task, or use evaluate."
-        )
-    if isinstance(model, TransformerStack):
+    if isinstance(model, Baseline | TransformerStack):
+        if obstacle := _obstacle_of_ours(model, needs):
+            raise ValueError(obstacle)
         return model
     if isinstance(model, AnyModel) and needs.only_transformer:
         wrapped = model.bridge if isinstance(model, BridgeModel) else model
@@ -115,6 +195,23 @@ def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net:
     if obstacle := net.capabilities.lacks(needs.uses):
         raise ValueError(f"{verb} does not accept this {net.label}: {obstacle}.")
     return net
+
+
+def _obstacle_of_ours(model: Baseline | TransformerStack, needs: VerbNeeds) -> str:
+    """Why a verb does not accept a model of this package, in a sentence; empty if it does."""
+    if isinstance(model, Baseline):
+        if needs.without_attention:
+            return ""
+        return (
+            f"this model is a {model.cfg.kind}: it has no attention heads and no residual stream to read. Train "
+            "a transformer on the task, or use evaluate."
+        )
+    if needs.answers and getattr(model.cfg, "head", "") == "none":
+        return (
+            "this model has no read-out: its outputs are the activations of the last layer, not logits of answers. "
+            "Load the model with its head (BertForMaskedLM, AlbertForMaskedLM), or use probe."
+        )
+    return needs.lacks(model)
 
 
 def check_sizes(model: Net | Baseline, task: Task, *, answers: bool, spare_outputs: bool = True) -> None:
@@ -162,27 +259,46 @@ class SupportedVerbs:
         return "\n".join(f"{verb:<{width}}  {obstacle or 'works'}" for verb, obstacle in self.obstacles.items())
 
 
-def supported_verbs(model: AnyModel) -> SupportedVerbs:
+@restores_state
+def supported_verbs(model: AnyModel | Baseline, task: Task | None = None) -> SupportedVerbs:
     """List the verbs that accept a model, and what prevents the others.
 
+    Args:
+        model: The model.
+        task: The task to use it on, whose sizes must fit those of the model; if None, sizes are not compared.
+
     Raises:
-        ValueError: neither a `hooks.Transformer`, nor a TransformerLens bridge, nor a `HookedRootModule`.
+        ValueError: neither a model of `hooks`, nor a TransformerLens bridge, nor a `HookedRootModule`.
 
     Example:
         >>> import hooks, interp
         >>> model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))
         >>> print(interp.supported_verbs(model))
-        evaluate                works
-        probe                   works
+        evaluate                           works
+        perplexity                         works
+        probe                              works
         ...
     """
-    if isinstance(model, TransformerStack):
-        return SupportedVerbs(dict.fromkeys(VERBS, ""))
-    capabilities = from_bridge(model).capabilities
-    obstacles = {}
-    for verb, needs in VERBS.items():
-        obstacles[verb] = needs.only_transformer or capabilities.lacks(needs.uses)
+    net = model if isinstance(model, Baseline | TransformerStack) else from_bridge(model)
+    obstacles = {verb: _obstacle(net, needs, task) for verb, needs in VERBS.items()}
     return SupportedVerbs(obstacles)
+
+
+def _obstacle(net: Net | Baseline, needs: VerbNeeds, task: Task | None) -> str:
+    """Why a verb does not accept a model, in words; empty if it does."""
+    if isinstance(net, BridgeModel):
+        obstacle = needs.only_transformer or net.capabilities.lacks(needs.uses)
+        if not obstacle and needs.untrained:
+            obstacle = net.lacks_untrained
+    else:
+        obstacle = _obstacle_of_ours(net, needs)
+    if obstacle or task is None:
+        return obstacle
+    try:
+        check_sizes(net, task, answers=needs.answers, spare_outputs=not needs.exact_outputs)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:

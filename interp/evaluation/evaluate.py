@@ -10,15 +10,15 @@ from hooks import BridgeModel
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
+from hooks.state import restores_state
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import AnyModel, check_sizes, prepare_model
+from interp.core.verbs import AnyModel, prepare_scorable
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
@@ -74,7 +74,7 @@ ScorableModel = Model | BridgeModel
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def evaluate(
     model: AnyModel | Baseline,
     task: Task,
@@ -107,12 +107,7 @@ def evaluate(
     '1.000 (exact)'
     """
     check_sample_size("n", n, low=1)
-    # the model, which a baseline network already is
-    if isinstance(model, Baseline):
-        check_sizes(model, task, answers=True)
-        net: ScorableModel = model
-    else:
-        net = prepare_model(model, "evaluate", task)
+    net: ScorableModel = prepare_scorable(model, "evaluate", task)
     if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     # fresh examples, and their scores

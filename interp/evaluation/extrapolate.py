@@ -11,8 +11,8 @@ from torch import Tensor
 
 from hooks import TransformerStack
 from hooks.checks import check_number, checks_types
+from hooks.state import restores_state
 from interp.core.activations import activations_at_targets
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -118,7 +118,7 @@ class ExtrapolationResult(Result):
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def extrapolate(
     model: TransformerStack,
     task: Task,

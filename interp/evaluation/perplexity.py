@@ -7,12 +7,14 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.checks import check_number, checks_types
-from hooks.model.architectures import Model
+from hooks.model.baseline import Baseline
+from hooks.state import restores_state
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import t_half_width
-from interp.evaluation.evaluate import lines_with_intervals, score_batch
+from interp.core.verbs import AnyModel, prepare_scorable
+from interp.evaluation.evaluate import ScorableModel, lines_with_intervals, score_batch
 from interp.tasks.base import Split, Task
 from interp.tasks.splits import sample_split
 
@@ -65,7 +67,10 @@ class PerplexityResult(Result):
 
 
 @checks_types
-def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test", seed: int = 0) -> PerplexityResult:
+@restores_state
+def perplexity(
+    model: AnyModel | Baseline, task: Task, *, n: int = 500, split: Split = "test", seed: int = 0
+) -> PerplexityResult:
     """exp of the mean loss on held-out windows, with its interval.
 
     Perplexity is per token, so models with different tokenizers are not comparable. For masked text it covers the
@@ -73,7 +78,7 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
     interval is for this corpus, not for other corpora.
 
     Args:
-        model: The model to test; left in evaluation mode.
+        model: The model to test. It is not changed.
         task: A text task.
         n: Number of windows.
         split: Split of the windows.
@@ -92,10 +97,11 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
     """
     if not task.is_language:
         raise ValueError(f"task is a {type(task).__name__}; perplexity is defined for Text. Use interp.evaluate.")
+    net: ScorableModel = prepare_scorable(model, "perplexity", task)
     # an interval needs two windows
     check_number("n", n, low=2)
     batch = sample_split(task, n, generator=derived_generator(seed, "perplexity", split), split=split)
-    score = score_batch(model, task, batch)
+    score = score_batch(net, task, batch)
     # all windows have the same number of answers
     loss = (score.loss.double() / score.total.double()).numpy()
     # perplexity is exp of the mean loss, and so are the ends of its interval

@@ -14,8 +14,8 @@ from torch import Tensor
 from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
+from hooks.state import restores_state
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -23,7 +23,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import check_heads, check_method, replacements, replacements_on_all
+from interp.heads.ablation_methods import REMOVALS, check_heads, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -115,7 +115,7 @@ class AblationResult(Result):
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def ablate_heads(
     model: AnyModel,
     task: Task,
@@ -154,7 +154,7 @@ def ablate_heads(
         >>> lost.clean.tolist(), (lost.drop > 0.2).tolist()  # the accuracy of each variable, and whether it drops
         ([1.0, 1.0], [[False, True]])
     """
-    model = prepare_model(model, "ablate_heads", task)
+    model = prepare_model(model, "ablate_heads" if method in REMOVALS else "ablate_heads with another pattern", task)
     check_method(method, task)
     check_sample_size("n", n)
     if n != ALL and n < 8:

@@ -190,7 +190,7 @@ def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: i
         seed: Seed; together with its index in the whole batch it decides the rows of a sequence.
         first: Index of the first sequence in the whole batch.
     """
-    weights = torch.empty(allowed.shape)
+    weights = torch.empty(allowed.shape, dtype=torch.float32)
     for index, weight in enumerate(weights):
         weight.exponential_(generator=derived_generator(seed, "random rows", first + index))
     return weights.double() * allowed

@@ -11,7 +11,7 @@ from scipy import stats
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
-from interp.core.evaluation_mode import in_evaluation_mode
+from hooks.state import restores_state
 from interp.core.inputs import all_inputs_text, inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -179,7 +179,7 @@ class HeadPatterns(Result):
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def classify_heads(
     model: AnyModel,
     task: Task,

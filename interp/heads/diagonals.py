@@ -12,6 +12,8 @@ from transformer_lens import TransformerBridge
 from hooks import BridgeModel
 from hooks.adapters.bridge.weights import attention_scale
 from hooks.checks import checks_types
+from hooks.model.baseline import Baseline
+from hooks.state import restores_state
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm
@@ -129,6 +131,7 @@ class DiagonalsResult(Result):
 
 
 @checks_types
+@restores_state
 @torch.no_grad()
 def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResult:
     """Cosine of each head's W_Q W_K^T and W_V W_O, both (d_model, d_model), with the identity.
@@ -166,7 +169,7 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
     """
     if n_null < 1:
         raise ValueError(f"n_null is {n_null}; at least 1 random matrix per head and matrix is needed.")
-    if isinstance(model, BridgeModel | TransformerBridge):
+    if isinstance(model, BridgeModel | TransformerBridge | Baseline):
         model = prepare_model(model, "diagonals")
     _check(model)
     heads = _heads(model)

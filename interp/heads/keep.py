@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.state import restores_state
 from interp.core.activations import TOKENS_PER_CHUNK
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count, counted
@@ -21,7 +21,7 @@ from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablate import engines_on
-from interp.heads.ablation_methods import ReplacementOf, check_method, replacements, replacements_on_all
+from interp.heads.ablation_methods import REMOVALS, ReplacementOf, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -154,7 +154,7 @@ class KeepResult(Result):
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def keep_heads(
     model: AnyModel,
     task: Task,
@@ -196,7 +196,7 @@ def keep_heads(
     Source: pruning of heads in the order of their importance, Michel et al. 2019 (arXiv:1905.10650), Section 4.
     Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
     """
-    net = prepare_model(model, "keep_heads", task)
+    net = prepare_model(model, "keep_heads" if method in REMOVALS else "keep_heads with another pattern", task)
     check_method(method, task)
     check_sample_size("n", n, low=16)
     check_number("n_random", n_random, integer=True, low=0)

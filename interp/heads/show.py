@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.state import evaluation_mode, restores_state
 from interp.core.activations import patterns_on
-from interp.core.evaluation_mode import evaluation_mode, in_evaluation_mode
 from interp.core.page_identity import page_identity
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
@@ -27,7 +27,7 @@ MOST_COLUMNS = 12
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def show_attention(
     model: AnyModel,
     task: Task,

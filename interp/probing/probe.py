@@ -12,8 +12,8 @@ from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
+from hooks.state import restores_state
 from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
-from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -196,7 +196,7 @@ def _row(values: Float[np.ndarray, " target"]) -> str:
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def probe(
     model: AnyModel,
     task: Task,

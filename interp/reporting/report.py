@@ -8,6 +8,7 @@ import numpy as np
 
 from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
+from hooks.state import restores_state
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.page_identity import page_identity, quantity
@@ -38,6 +39,7 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
 
 
 @checks_types
+@restores_state
 def report(
     results: Sequence[Any], path: str | Path, *, title: str, lead: str = "", identity: PageIdentity | None = None
 ) -> Path:
@@ -71,6 +73,7 @@ def report(
 
 
 @checks_types
+@restores_state
 def report_run(
     run: TrainingRun,
     task: Task,

@@ -9,6 +9,7 @@ import numpy as np
 
 from hooks.checks import check_number, checks_types
 from hooks.files import user_path
+from hooks.state import restores_state
 from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.results import plots_offline
@@ -35,6 +36,7 @@ PRINTED_ROWS = 12
 
 
 @checks_types
+@restores_state
 def sweep(
     grid: Sweep,
     folder: str | Path,

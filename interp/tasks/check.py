@@ -9,6 +9,7 @@ from typing import get_args
 import torch
 
 from hooks.checks import check_choice
+from hooks.state import restores_state
 from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.outputs import (
     check_range,
@@ -29,6 +30,7 @@ _PASSED = "_consistent"
 """Attribute of a task object: the splits with which it has passed."""
 
 
+@restores_state
 def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
     """Check that a task is consistent: its samples, labels, relations, splits and description.
 

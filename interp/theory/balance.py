@@ -15,6 +15,7 @@ from torch import Tensor
 from hooks import Transformer
 from hooks.checks import checks_types
 from hooks.model.layers import Linear
+from hooks.state import restores_state
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -105,6 +106,7 @@ class BalanceResult(Result):
 
 
 @checks_types
+@restores_state
 @torch.no_grad()
 def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mirrored") -> BalanceResult:
     """Balance violation of a one-layer Dyck model: what matched brackets add to attention, relative to the signal.
@@ -143,7 +145,6 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     open. (2) P is the least norm over all open strings, not over those whose last type differs. (3) It averages the
     largest S of each query. `released` in the result does all three; `ratio` and what follows from it only the first.
     """
-    prepare_model(model, "balance_violation")
     _check(model, task)
     # S and P, and their share of a decision
     u = contributions(model, task, pairing)
@@ -262,33 +263,16 @@ def _decisions(
 
 
 def _check(model: Transformer, task: Dyck) -> None:
-    # Embeddings of (bracket, depth), of the task's language
-    cfg = model.cfg
-    advice = "Make one with interp.config_for(task, 'dyck_minimal')."
+    """Check that a model has the form of the definition, and a language prefixes to distinguish."""
     Dyck.require(task, "the balance condition is about brackets. Give a Dyck task.")
-    if cfg.embedding is None:
+    prepare_model(model, "balance_violation")
+    embedding = model.cfg.embedding
+    assert embedding is not None  # checked with the model
+    if (embedding.n_types, embedding.max_depth) != (task.n_types, task.max_depth):
         raise ValueError(
-            f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
-            f"layers. The balance condition needs one layer over a minimal first layer. {advice}"
-        )
-    if (cfg.embedding.n_types, cfg.embedding.max_depth) != (task.n_types, task.max_depth):
-        raise ValueError(
-            f"the model has {cfg.embedding.n_types} types up to depth {cfg.embedding.max_depth}; the task has "
+            f"the model has {embedding.n_types} types up to depth {embedding.max_depth}; the task has "
             f"{task.n_types} up to {task.max_depth}."
         )
-    # One layer of one head, whose output is a sum over keys
-    faults = {
-        f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
-        f"it has {cfg.n_heads} heads, not one": cfg.n_heads != 1,
-        f"it has positions {cfg.positions!r}, not 'none'": cfg.positions != "none",
-        f"its block is {cfg.block!r}, not 'minimal' or 'dyck'": cfg.block not in ("minimal", "dyck"),
-        "its output projection has a bias": bool(model.block(0).attention.o.bias_or_zero.any()),
-        "it has b I": cfg.vo_identity,
-        "its head is hard-coded and not uniform": any(pattern.kind != "uniform" for pattern in cfg.patterns_of(0)),
-    }
-    for fault, is_faulty in faults.items():
-        if is_faulty:
-            raise ValueError(f"the balance condition cannot be computed for this model: {fault}. {advice}")
     # A language with prefixes to distinguish, and not too many of them
     if task.n_types < 2 or task.max_depth < 2:
         raise ValueError(

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from hooks.checks import check_number, checks_types
 from hooks.model.baseline import Baseline
-from interp.core.evaluation_mode import in_evaluation_mode
+from hooks.state import restores_state
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, prepare_scorable
 from interp.evaluation.evaluate import ScorableModel, chunks_on_device
 from interp.tasks.base import Batch, Task, logits_at_targets
 from interp.tasks.lego.groups import Z2
@@ -110,7 +110,7 @@ class SignCountingResult(Result):
 
 
 @checks_types
-@in_evaluation_mode
+@restores_state
 def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
     """Test whether a model predicts variables by following the chain or by counting minus signs.
 
@@ -141,13 +141,13 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
     Source: LEGO (arXiv:2206.04301) Section 4.3, where models trained from random weights predict the last variable
     early; the paper explains it by the parity of minus signs. The test is ours.
     """
-    net: ScorableModel = model if isinstance(model, Baseline) else prepare_model(model, "evaluate")
+    net: ScorableModel = prepare_scorable(model, "evaluate")
     task = _checked_task(task, n)
     generator = derived_generator(seed, "parity test")
     batch = sample_split(task, n, generator=generator, split="test")
 
     # Answers to the sentences, to their two flipped versions, and to sentences with a broken chain
-    clause_order = torch.rand(n, task.n_vars, generator=generator).argsort(1)
+    clause_order = torch.rand(n, task.n_vars, generator=generator, dtype=torch.float32).argsort(1)
     first_flip = clause_order[:, :1]
     both_flips = clause_order[:, 1:3]
     breaks = torch.randint(1, task.n_vars - 1, (n,), generator=generator)
@@ -199,7 +199,9 @@ def flipped(task: Lego, batch: LegoBatch, clauses: Int[Tensor, "batch flip"]) ->
 def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generator: torch.Generator) -> Batch:
     """The sentences with one clause each, not the first of the chain, that refers to a letter not in the sentence."""
     unused_letter = (
-        torch.rand(len(batch), len(task.alphabet), generator=generator).scatter_(1, batch.letters, -1).argmax(1)
+        torch.rand(len(batch), len(task.alphabet), generator=generator, dtype=torch.float32)
+        .scatter_(1, batch.letters, -1)
+        .argmax(1)
     )
     reference = batch.target_positions.gather(1, clauses[:, None]) + task.clause_length - 2
     if task.sentence_format == "compact":

@@ -47,7 +47,7 @@ class TrainingBatches:
         length = stage_length
         shorter = self.task.shorter_lengths(stage_length)
         if shorter:
-            is_shorter = float(torch.rand(1, generator=generator)) >= self.settings.current_share
+            is_shorter = float(torch.rand(1, generator=generator, dtype=torch.float32)) >= self.settings.current_share
             if is_shorter:
                 length = int(torch.randint(shorter.start, shorter.stop, (1,), generator=generator))
         n = self._batch_size(self.task.tokens_of_length(length))

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from hooks.model.architectures import Model
-from hooks.model.baseline import Baseline
 from interp.core.environment import environment
-from interp.core.verbs import prepare_model
+from interp.core.verbs import prepare_scorable
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
 from interp.tasks.registry import class_path
@@ -38,8 +37,7 @@ def manifest_of(
     Raises:
         ValueError: an inconsistent task, or a model or settings that do not fit it.
     """
-    if not isinstance(model, Baseline):
-        prepare_model(model, "train")
+    prepare_scorable(model, "train")
     check_task(task)
     check_compatible(model, task, settings)
     model.tokenizer = task.vocab

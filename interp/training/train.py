@@ -12,6 +12,7 @@ import torch
 
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
+from hooks.state import check_differentiable, restores_state_unless_trained
 from interp.core.devices import check_device, device_of, on_device, warn_of_slow_bfloat16
 from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator
@@ -43,6 +44,7 @@ class Diverged(ValueError):
 
 
 @checks_types
+@restores_state_unless_trained
 def train(
     model: Model,
     task: Task,
@@ -89,9 +91,27 @@ def train(
         2
     """
     settings = settings_or_default(settings, task)
+    check_trainable(model)
     manifest = manifest_of(model, task, settings, seed)  # checks the model and the settings
     options = {"folder": folder, "fresh": fresh, "on_record": on_record, "device": device}
     return train_run(model, task, settings, manifest, **options)
+
+
+def check_trainable(model: Model) -> None:
+    """Check that there is something to train in a model; frozen parameters stay as they are.
+
+    Raises:
+        ValueError: every parameter is frozen, or one was made in `torch.inference_mode`.
+    """
+    if not isinstance(model, torch.nn.Module):
+        return  # refused by name with its class
+    parameters = list(model.parameters())
+    if parameters and not any(parameter.requires_grad for parameter in parameters):
+        raise ValueError(
+            "every parameter of the model is frozen (requires_grad is False), which leaves nothing to train. Call "
+            "model.requires_grad_(True), or on the parts to train."
+        )
+    check_differentiable("model", model, "training")
 
 
 def train_run(
@@ -276,6 +296,8 @@ class Trainer:
     def _train_one_step(self) -> float:
         inputs = self.step_inputs()
         loss = self._loss(inputs)
+        if not loss.requires_grad:
+            raise ValueError("the loss depends on no parameter that is trained; model.requires_grad_(True) trains all.")
         self.check_finite(loss)
         loss.backward()
         return self.update(inputs, loss)

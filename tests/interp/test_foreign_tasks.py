@@ -138,7 +138,8 @@ def test_reports_and_comparisons(at_hand, runs, name, tmp_path):
     variation = interp.attention_variation([model, Transformer(model.cfg, seed=3)], task)
     assert np.isfinite(variation.variation).all()
     assert np.isfinite(interp.diagonals(model).cosine).all()
-    assert not any(interp.supported_verbs(model).obstacles.values())
+    refused = {verb for verb, obstacle in interp.supported_verbs(model, task).obstacles.items() if obstacle}
+    assert refused == {"balance_violation", "indistinguishable"}
     path, tested = interp.report_run(runs[name][1], task, tmp_path / "run.html", n_test=N)
     page = path.read_text(encoding="utf-8")
     assert task.title in page

@@ -248,3 +248,24 @@ def plain_model(ours, *, fused=False):
             layer.attn.o.bias.copy_(stored.attention.o.bias)
             copy_layer(stored, layer, ("w_in", "w_out", "norm_1", "norm_2"))
     return model
+
+
+class ParallelLayer(PlainLayer):
+    """x + Attn(norm x) + MLP(norm x), with one norm for both, one for each, or none."""
+
+    norms = "shared"
+
+    def forward(self, x, hidden):
+        norm_1 = self.norm_1 if self.norms != "none" else nn.Identity()
+        norm_2 = self.norm_2 if self.norms == "two" else norm_1
+        return x + self.attn(norm_1(x), hidden) + self.w_out(nn.functional.gelu(self.w_in(norm_2(x))))
+
+
+class ParallelModel(PlainModel):
+    """A plain model of parallel layers."""
+
+    def __init__(self, cfg, norms="shared"):
+        super().__init__(cfg)
+        self.layers = nn.ModuleList(ParallelLayer(cfg, fused=False) for _ in range(cfg.n_layers))
+        for layer in self.layers:
+            layer.norms = norms

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from transformer_lens import TransformerBridge
@@ -14,12 +13,13 @@ from hooks.adapters.bridge.sites import CANDIDATES
 from hooks.checks import check_number
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import check_not_compiled
-from hooks.model.locks import holding
+from hooks.state import check_differentiable, restores_state
 
 Foreign = TransformerBridge | HookedRootModule
 """Models that `from_bridge` accepts."""
 
 
+@restores_state
 def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> BridgeModel:
     """Wrap a TransformerLens bridge or a `HookedRootModule`, after testing what can be read and edited in it.
 
@@ -45,8 +45,8 @@ def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -
     if isinstance(model, BridgeModel):
         return model
     _check_model(model)
-    with holding(model), torch.inference_mode(False):  # some tests use gradients
-        return BridgeModel(model, capabilities_of(model, tokens))
+    check_differentiable("model", model, "the test of its hook points")
+    return BridgeModel(model, capabilities_of(model, tokens))
 
 
 def _check_model(model: Any) -> None:

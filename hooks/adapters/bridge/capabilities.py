@@ -15,6 +15,7 @@ from hooks.adapters.bridge.editing import EditTests
 from hooks.adapters.bridge.reading import ReadTests, hugging_face_config
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
 from hooks.adapters.bridge.weights import attention_scale, head_width
+from hooks.state import evaluation_mode
 
 Use = Literal["read", "edit"]
 
@@ -50,6 +51,9 @@ class Capabilities:
 
     def __post_init__(self):
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
+
+    def __deepcopy__(self, memo: dict) -> "Capabilities":
+        return self  # nothing in it can be changed
 
     def cell(self, name: str, use: Use) -> Cell:
         """The result for one name and use.
@@ -126,14 +130,9 @@ def capabilities_of(bridge: Any, tokens: Int[Tensor, "batch pos"] | None = None)
         cached_state, cached = _CACHE[bridge]
         if cached_state == state:
             return cached
-    # Test it in evaluation mode
     generator = torch.Generator().manual_seed(0)
-    training = bridge.training
-    bridge.eval()
-    try:
+    with evaluation_mode(bridge):
         capabilities = _test(bridge, _test_tokens(bridge, tokens, generator), generator)
-    finally:
-        bridge.train(training)
     _CACHE[bridge] = (state, capabilities)
     return capabilities
 

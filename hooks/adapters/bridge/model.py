@@ -11,7 +11,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.capabilities import Capabilities, Use
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, Cell
-from hooks.adapters.bridge.untrained import untrained_bridge
+from hooks.adapters.bridge.untrained import check_untrained, untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import HookPoint, check_ids, check_tokens, has_hooks, take
@@ -247,6 +247,15 @@ class BridgeModel(ReadsText, CheckedHooks):
     @property
     def _device(self) -> Any:
         return next(iter(self.bridge.parameters())).device
+
+    @property
+    def lacks_untrained(self) -> str:
+        """Why no copy with random weights can be made, in words; empty if one can."""
+        try:
+            check_untrained(self.bridge)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def untrained(self, seed: int) -> "BridgeModel":
         """A copy with random weights, in evaluation mode; torch's global generator is not advanced.

@@ -61,7 +61,9 @@ class ReadTests:
             for site in CANDIDATES["attn.hook_v"]:
                 v = self.activations.get(f"blocks.{layer}.{site}")
                 if v is not None:
-                    random_values[f"blocks.{layer}.{site}"] = torch.randn(v.shape, generator=generator).to(v)
+                    random_values[f"blocks.{layer}.{site}"] = torch.randn(
+                        v.shape, generator=generator, dtype=torch.float32
+                    ).to(v)
         return run(self.bridge, self.tokens, random_values, self.names)[1]
 
     def first_points(self, site: str) -> list[str]:
@@ -167,7 +169,7 @@ class LayerReadTests:
         }.items():
             model.check(self.prefix + site, test)
         self._check_weights()
-        self._note_positions()
+        self._note_scores()
 
     def activation(self, point: str) -> Tensor | None:
         return self.model.activations.get(self.prefix + point)
@@ -330,15 +332,24 @@ class LayerReadTests:
             cell = Cell("works") if is_right else Cell("misleading", reason=f"{point} could not be tested with it")
             self.model.cells[self.prefix + name] = cell
 
-    def _note_positions(self) -> None:
-        """Note at queries and keys if their products alone do not give the pattern (rotary positions)."""
+    def _note_scores(self) -> None:
+        """Note at queries and keys if their products, divided by the config's scale, do not give the pattern."""
         q, k, pattern = (self.value(f"attn.hook_{name}") for name in ("q", "k", "pattern"))
         if q is None or k is None or pattern is None:
             return
-        if not self.tolerance.equal(self._unrotated_scores(q, k).softmax(-1), pattern):
-            for name in ("attn.hook_q", "attn.hook_k"):
-                cell = self.model.cells[self.prefix + name]
-                self.model.cells[self.prefix + name] = Cell(cell.state, cell.point, "before positions enter")
+        scores = self._unrotated_scores(q, k)
+        if self.tolerance.equal(scores.softmax(-1), pattern):
+            return
+        # The layer may have a scale of its own, as with inverse scaling; else positions or a bias enter later
+        note = "before positions enter"
+        if getattr(self.model.cfg, "positional_embedding_type", "rotary") != "rotary":
+            note = "its products alone do not give the pattern"
+        factor = _common_factor(scores, pattern)
+        if self.tolerance.equal((scores * factor).softmax(-1), pattern):
+            note = f"scores are q k / {attention_scale(self.model.cfg, self.d_head) / factor:.4g}"
+        for name in ("attn.hook_q", "attn.hook_k"):
+            cell = self.model.cells[self.prefix + name]
+            self.model.cells[self.prefix + name] = Cell(cell.state, cell.point, note)
 
     def _unrotated_scores(self, q: Tensor, k: Tensor) -> Float[Tensor, "batch head query key"]:
         """Scores q k / scale, with later keys masked in a causal model."""
@@ -362,3 +373,17 @@ class LayerReadTests:
             return make()
         except (ValueError, RuntimeError, AttributeError):
             return None
+
+
+def _common_factor(
+    scores: Float[Tensor, "batch head query key"], pattern: Float[Tensor, "batch head query key"]
+) -> float:
+    """The factor of the scores with which their softmax comes nearest to a pattern, by least squares of logarithms."""
+    visible = pattern > 0
+    kept_scores = scores.masked_fill(~visible, 0.0)
+    logs = pattern.clamp_min(torch.finfo(pattern.dtype).tiny).log().masked_fill(~visible, 0.0)
+    # Differences from the mean of each row, in which the normalisation of softmax cancels
+    n_visible = visible.sum(-1, keepdim=True)
+    x = (kept_scores - kept_scores.sum(-1, keepdim=True) / n_visible) * visible
+    y = (logs - logs.sum(-1, keepdim=True) / n_visible) * visible
+    return float((x * y).sum() / x.square().sum().clamp_min(1e-12))

@@ -35,6 +35,18 @@ def untrained_bridge(bridge: Any, seed: int) -> Any:
     return untrained.eval()
 
 
+def check_untrained(bridge: Any) -> None:
+    """Check that `untrained_bridge` can make a copy; a model of Hugging Face is not made for it.
+
+    Raises:
+        ValueError: a model that cannot be made from its config alone.
+    """
+    if isinstance(bridge, HookedRootModule):
+        untrained_bridge(bridge, seed=0)
+    elif bridge.cfg.architecture != NATIVE:
+        _hugging_face_config(bridge)
+
+
 def _hooked_root_module(model: Any, seed: int) -> Any:
     if hasattr(model, "untrained"):
         return model.untrained(seed).to(**_device_and_dtype(model))
@@ -62,12 +74,7 @@ def _device_and_dtype(bridge: Any) -> dict[str, Any]:
 
 def _hugging_face(bridge: Any) -> TransformerBridge:
     model = bridge.original_model
-    config = getattr(model, "config", None)
-    if not hasattr(config, "to_dict"):
-        raise ValueError(
-            f"the bridge is around a {type(model).__name__} without a Hugging Face config: no untrained copy can be "
-            f"made of it. If the verb has an argument untrained=, pass your own."
-        )
+    config = _hugging_face_config(bridge)
     try:
         fresh = type(model)(copy.deepcopy(config))
         fresh = fresh.to(**_device_and_dtype(bridge)).eval()
@@ -77,3 +84,14 @@ def _hugging_face(bridge: Any) -> TransformerBridge:
             f"no untrained {type(model).__name__} could be made from the model's config ({error}). If the verb has an "
             f"argument untrained=, pass your own."
         ) from error
+
+
+def _hugging_face_config(bridge: Any) -> Any:
+    model = bridge.original_model
+    config = getattr(model, "config", None)
+    if not hasattr(config, "to_dict"):
+        raise ValueError(
+            f"the bridge is around a {type(model).__name__} without a Hugging Face config: no untrained copy can be "
+            f"made of it. If the verb has an argument untrained=, pass your own."
+        )
+    return config

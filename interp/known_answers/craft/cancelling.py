@@ -27,10 +27,12 @@ def cancelling_factors(generator: torch.Generator, n_heads: int) -> Float[Tensor
     """
     if n_heads not in (2, 3):
         raise ValueError(f"n_heads is {n_heads}; two or three heads can cancel.")
-    sign = 1.0 if torch.rand((), generator=generator) < 0.5 else -1.0
+    sign = 1.0 if torch.rand((), generator=generator, dtype=torch.float32) < 0.5 else -1.0
     if n_heads == 2:
         return sign * torch.tensor([1.0, -1.0], dtype=torch.float64)
-    larger_share = MOST_EVEN + (LEAST_EVEN - MOST_EVEN) * float(torch.rand((), generator=generator))
+    larger_share = MOST_EVEN + (LEAST_EVEN - MOST_EVEN) * float(
+        torch.rand((), generator=generator, dtype=torch.float32)
+    )
     return sign * torch.tensor([1.0, -larger_share, larger_share - 1], dtype=torch.float64)
 
 

@@ -216,7 +216,7 @@ def _random_levels(task: Dyck, generator: torch.Generator) -> Bool[Tensor, " lev
     is_scored = batch.due >= 0
     depths = [batch.depth[is_scored], batch.depth[is_scored & batch.after_closer]]
     while True:
-        levels = torch.rand(task.max_depth, generator=generator) < 0.5
+        levels = torch.rand(task.max_depth, generator=generator, dtype=torch.float32) < 0.5
         shares = [float(levels[outcome_depths - 1].double().mean()) for outcome_depths in depths]
         if min(shares) >= LEAST_SHARE and max(shares) <= MOST_SHARE:
             return levels

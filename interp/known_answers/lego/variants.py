@@ -241,7 +241,7 @@ def add_idle_heads(model: Transformer, task: Lego, generator: torch.Generator, h
     writes = slice(last - IDLE_REGISTERS, last)
     for block in model.stored_blocks:
         for head in heads:
-            strength = WIDEST * float(torch.rand((), generator=generator))
+            strength = WIDEST * float(torch.rand((), generator=generator, dtype=torch.float32))
             write_idle_head(block, head, reads=reads, writes=writes, generator=generator, strength=strength)
 
 

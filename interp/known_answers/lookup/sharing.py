@@ -77,7 +77,7 @@ def _shared(
     task = random_lookup(generator, readable=readable, levels=(_varied(shares.levels, generator),))
     n_decoys = draw(generator, 0, 1)
     n_heads = len(shares.gains)
-    scale = 0.5 + float(torch.rand((), generator=generator))
+    scale = 0.5 + float(torch.rand((), generator=generator, dtype=torch.float32))
     strengths = [scale * strength for strength in shares.strengths]
     model = empty_lookup(task, generator, n_heads=n_heads + n_decoys, strengths=strengths)
     rest = random_rest(generator)

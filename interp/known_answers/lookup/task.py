@@ -189,7 +189,7 @@ class Lookup(Task):
         letter = self._draw_letters(asked, generator)
         # Values and themes of the statements
         if self.balanced:
-            value = torch.rand(n, self.statements, generator=generator).argsort(1) % self.values
+            value = torch.rand(n, self.statements, generator=generator, dtype=torch.float32).argsort(1) % self.values
         else:
             value = torch.randint(self.values, (n, self.statements), generator=generator)
         theme = torch.randint(self.themes, (n, 1), generator=generator).expand(-1, self.statements)
@@ -227,9 +227,9 @@ class Lookup(Task):
 
     def _draw_letters(self, asked: Int[Tensor, "batch slot"], generator: torch.Generator) -> Tensor:
         """Different letters of the statements, in random order, those that are asked for among them."""
-        priority = torch.rand(len(asked), self.letters, generator=generator).scatter(1, asked, 2.0)
+        priority = torch.rand(len(asked), self.letters, generator=generator, dtype=torch.float32).scatter(1, asked, 2.0)
         letter = priority.topk(self.statements).indices
-        order = torch.rand(len(asked), self.statements, generator=generator).argsort(1)
+        order = torch.rand(len(asked), self.statements, generator=generator, dtype=torch.float32).argsort(1)
         letter = letter.gather(1, order)
         if self.active:
             # Exchange the letter that is asked for with an active one

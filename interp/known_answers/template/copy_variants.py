@@ -175,7 +175,7 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     from the last one only, which is readable as no kind.
     """
     families = random_template(generator, COPY_KINDS)
-    share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator))
+    share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator, dtype=torch.float32))
     task = replace(families, weights=(share, 1 - share))
     model = _copy_model(generator, task, n_heads=2, registers=2)
     attend_to(model, task, 0, lambda place: max(0, place - 1))

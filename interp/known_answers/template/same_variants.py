@@ -257,7 +257,7 @@ def same_divided(generator: torch.Generator) -> KnownAnswer:
     # Divide the templates with an equal symbol among the heads, and draw the share of each head
     attended = _attended(families)[1:, -1]
     of_first = torch.randperm(len(attended), generator=generator) < draw(generator, 1, len(attended) - 1)
-    share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator))
+    share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator, dtype=torch.float32))
     weight_of_first = share / of_first.sum()
     weight_of_second = (1 - share) / (~of_first).sum()
     weights = torch.where(of_first, weight_of_first, weight_of_second) * (1 - RARE)

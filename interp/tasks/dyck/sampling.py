@@ -65,7 +65,7 @@ def sample_words(
 ) -> Int[Tensor, "batch pos"]:
     """Sample words or prefixes: `[START]`, then `length` tokens including `[END]` and padding."""
     # all random numbers at once
-    draws = torch.rand(length, n, generator=generator).numpy()
+    draws = torch.rand(length, n, generator=generator, dtype=torch.float32).numpy()
     types = torch.randint(n_types, (n, length), generator=generator)
     opens, ends = probabilities.opens.float().numpy(), probabilities.ends.float().numpy()
     # a random walk over depths, one step of all words at a time

@@ -52,7 +52,7 @@ def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -
         variables=chain.variables,
         operations=chain.operations,
         values=chain.values,
-        answers=[points[index] for index in answers],
+        answers=[points[index] if index < len(points) else "no value" for index in answers],
     )
     sentence = sentence_html(chain.words, chain.clause_of_word, chain_index)
     return Section(

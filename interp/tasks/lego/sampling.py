@@ -83,7 +83,7 @@ def draw_distinct(n: int, out_of: int, count: int, generator: torch.Generator) -
     chunks = []
     # one chunk at least, for the shape of an empty batch
     for start in range(0, max(n, 1), ROWS_PER_DRAW):
-        priority = torch.rand(min(ROWS_PER_DRAW, n - start), out_of, generator=generator)
+        priority = torch.rand(min(ROWS_PER_DRAW, n - start), out_of, generator=generator, dtype=torch.float32)
         chunks.append(priority.topk(count, dim=1).indices)
     return torch.cat(chunks)
 

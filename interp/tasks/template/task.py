@@ -275,7 +275,7 @@ class Template(Task):
         check_number("n", n, integer=True, low=0)
         check_choice("split", split, Split)
         # a template by weight, and distinct symbols for its wildcards
-        weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
+        weights = torch.tensor(self.weights or (1.0,) * len(self.labelled), dtype=torch.float32)
         template = torch.multinomial(weights, n, replacement=True, generator=generator)
         ids = self._symbol_ids(split)
         symbols = ids.start + draw_distinct(n, len(ids), self.n_wildcards, generator)

@@ -68,13 +68,14 @@ def masked_batch(
     tokens = torch.cat(columns, 1)
     positions = torch.cat(text_positions)
     # the tokens to predict, in the order of the text
-    chosen = torch.rand(n, len(positions), generator=generator).topk(count, dim=1).indices.sort(1).values
+    priority = torch.rand(n, len(positions), generator=generator, dtype=torch.float32)
+    chosen = priority.topk(count, dim=1).indices.sort(1).values
     target_positions = positions[chosen]
     labels = tokens.gather(1, target_positions)
     # mask most of them, replace some by random tokens, and leave some
     ordinary = tokenizer.vocab.ordinary
     random_tokens = ordinary[torch.randint(len(ordinary), labels.shape, generator=generator)]
-    draws = torch.rand(labels.shape, generator=generator)
+    draws = torch.rand(labels.shape, generator=generator, dtype=torch.float32)
     masked_or_label = torch.where(draws < P_MASK, mask, labels)
     is_random = (draws >= P_MASK) & (draws < P_MASK + P_RANDOM)
     inputs = torch.where(is_random, random_tokens, masked_or_label)
@@ -127,7 +128,7 @@ def sample_pairs(
     other_document, offset = second_starts.locate(index + n_same_document * is_after)
     unrelated_start = stream.document_starts[other_document] + offset
     # the continuation, or the unrelated window
-    follows = torch.rand(n, generator=generator) < 0.5
+    follows = torch.rand(n, generator=generator, dtype=torch.float32) < 0.5
     second_start = torch.where(follows, first_start + first_length, unrelated_start)
     return [stream.windows(first_start, first_length), stream.windows(second_start, second_length)], follows
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hooks.checks import check_number, checks_types
 from hooks.extras import require
+from hooks.state import restores_state
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -106,6 +107,7 @@ class KernelResult(Result):
 
 
 @checks_types
+@restores_state
 def kernel_regression(
     task: Template,
     *,

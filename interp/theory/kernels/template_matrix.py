@@ -10,6 +10,7 @@ from scipy import stats
 from torch import Tensor
 
 from hooks.checks import check_class, check_number, checks_types
+from hooks.state import restores_state
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
@@ -97,6 +98,7 @@ class TemplateMatrix(Result):
 
 
 @checks_types
+@restores_state
 def template_matrix(
     task: Template, kernel: Kernel, *, copies: int = 12, repeats: int = 32, seed: int = 0
 ) -> TemplateMatrix:

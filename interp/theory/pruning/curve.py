@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch.nn.utils import prune
 
 from hooks import TransformerStack
 from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
+from hooks.state import restores_state
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.intervals import Interval
@@ -152,6 +152,7 @@ class PruningCurve(Result):
 
 
 @checks_types
+@restores_state
 @torch.no_grad()
 def pruning_curve(
     model: TransformerStack,
@@ -242,11 +243,6 @@ def pruning_curve(
 def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) -> list[float]:
     """Check the arguments; return the fractions without duplicates, from the largest."""
     prepare_model(model, "pruning_curve")
-    if prune.is_pruned(model):
-        raise ValueError(
-            "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
-            "matrix by matrix, and then compute its curve."
-        )
     check_number("n", n, integer=True, low=FEWEST_EXAMPLES)
     if not len(fractions):
         raise ValueError("fractions is empty; give fractions of what to keep, such as (1, 0.5, 0.1, 0).")

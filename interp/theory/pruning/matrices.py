@@ -127,7 +127,7 @@ def _prune_matrices(
 
 def _random_linear(shape: tuple[int, int], scale: float, generator: torch.Generator) -> Linear:
     linear = Linear(shape[1], shape[0], bias=False)
-    linear.weight.copy_((2 * torch.rand(shape, generator=generator) - 1) * scale**0.5)
+    linear.weight.copy_((2 * torch.rand(shape, generator=generator, dtype=torch.float32) - 1) * scale**0.5)
     return linear.requires_grad_(False)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks import Transformer
 from hooks.checks import checks_types
 from hooks.model.layers import Linear
+from hooks.state import restores_state
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network
@@ -132,6 +133,7 @@ class IndistinguishableResult(Result):
 
 
 @checks_types
+@restores_state
 def indistinguishable(
     target_a: Transformer,
     target_b: Transformer,

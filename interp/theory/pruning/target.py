@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -111,22 +110,10 @@ def in_float64(target: Transformer) -> Transformer:
 def check_target(target: Transformer) -> None:
     """Raise ValueError unless a target is a transformer with layers of Eq. 6, with settings that Theorem 3 covers."""
     if not isinstance(target, TransformerStack):
-        if isinstance(target, AnyModel) and not isinstance(target, Baseline):
+        if isinstance(target, AnyModel | Baseline):
             prepare_model(target, "indistinguishable")
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
-    # Layers of Eq. 6 with relu and without hard-coded heads
-    cfg = target.cfg
-    settings: dict[str, Any] = {"block": "dyck", "embedding": None, "output_projection": True}
-    if not cfg.attn_only:
-        settings["activation"] = "relu"
-    for name, value in settings.items():
-        if getattr(cfg, name) != value:
-            raise ValueError(
-                f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
-                f"{value!r}. Train one with config_for(task, 'dyck_eq6') or block='dyck', activation='relu'."
-            )
-    if any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
-        raise ValueError("the target has hard-coded heads; a pruned random network has none. Train one without.")
+    prepare_model(target, "indistinguishable")
 
 
 def norms_of(models: dict[str, Transformer]) -> dict[str, float]:

@@ -351,7 +351,7 @@ def _stream_errors(
     points = [pruned_layer.target_point for pruned_layer in pruned.pruned_layers]
     distances = stream_distances(target, pruned.trimmed, points, layer=layer)
     # Start the search from evenly spaced sequences, so that both the task's and the random half are in it
-    indices = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams))).long()
+    indices = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams)), dtype=torch.float32).long()
     error, growth = worst_streams(distances, streams[indices], radius=radius)
     # The upper bound, from the first layer on; the coordinate that is 1 adds 1 to the squared norm
     cfg = pruned.trimmed.cfg

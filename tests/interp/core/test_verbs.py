@@ -332,8 +332,9 @@ def test_visible_keys_match_the_patterns_of_the_bridge():
         assert torch.equal(seen, allowed[:, None].expand_as(patterns)[real])
 
 
-WORKING = ("evaluate", "probe", "probe with verify=True", "audit_probe", "show_attention", "attention_variation")
-WORKING += ("classify_heads", "ablate_heads", "keep_heads", "audit", "implements", "diagonals")
+WORKING = ("evaluate", "perplexity", "probe", "probe with verify=True", "audit_probe", "show_attention")
+WORKING += ("attention_variation", "classify_heads", "ablate_heads", "ablate_heads with another pattern", "keep_heads")
+WORKING += ("keep_heads with another pattern", "audit", "implements", "diagonals")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -347,12 +348,16 @@ def test_a_bridge_without_patterns_supports_the_other_verbs():
     bridge = bridge_of("bert", attention="sdpa", d_vocab=PADDED.d_vocab)
     found = supported_verbs(bridge).obstacles
     lacking = {verb for verb, why in found.items() if why} - set(TRANSFORMER_ONLY)
-    lacks = {"show_attention", "attention_variation", "classify_heads", "ablate_heads", "keep_heads", "audit"}
-    assert lacking == lacks
+    lacks = {"show_attention", "attention_variation", "classify_heads", "audit"}
+    assert lacking == lacks | {"ablate_heads with another pattern", "keep_heads with another pattern"}
     text = "this bridge of BertForMaskedLM: it has to read blocks.0.attn.hook_pattern, which is missing .*eager"
-    for verb in (interp.show_attention, interp.classify_heads, interp.ablate_heads, interp.keep_heads, interp.audit):
+    for verb in (interp.show_attention, interp.classify_heads, interp.audit):
         with pytest.raises(ValueError, match=f"{verb.__name__} does not accept {text}"):
             verb(bridge, PADDED)
+    for verb in (interp.ablate_heads, interp.keep_heads):
+        with pytest.raises(ValueError, match=f"{verb.__name__} with another pattern does not accept {text}"):
+            verb(bridge, PADDED, method="uniform")
+        assert verb(bridge, PADDED, method="mean", n=16).method == "mean"
     with pytest.raises(ValueError, match="attention_variation does not accept this bridge"):
         interp.attention_variation([bridge, bridge], PADDED)
     assert interp.probe(bridge, WHOLE, n_train=100, n_test=50).accuracy.shape[0] == 3
@@ -387,7 +392,8 @@ def test_objects_that_are_no_model_are_refused(as_a_user):
 def test_a_transformer_is_returned_unchanged():
     model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2))
     assert prepare_model(model, "audit") is model
-    assert set(supported_verbs(model).obstacles.values()) == {""}
+    obstacles = supported_verbs(model).obstacles
+    assert {verb for verb, why in obstacles.items() if why} == {"balance_violation", "indistinguishable"}
     cfg = dataclasses.replace(model.cfg, head_patterns=((hooks.HeadPattern(kind="uniform"),) * 2,))
     hard = hooks.Transformer(cfg)
     assert untrained_copy(hard, 3).cfg == cfg

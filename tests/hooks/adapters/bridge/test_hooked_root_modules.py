@@ -196,7 +196,7 @@ def test_an_attention_output_is_added_before_a_norm_or_refused(inside):
         block.__class__ = type("Layer", (PostNormLayer,), {"inside": inside})
         block.ln1.hook_normalized = nn.Identity()
     own.setup()
-    wanted = "misleading (it is not added to the stream as it is)" if inside else "works"
+    wanted = "misleading (no test shows that it is added to the stream as it is)" if inside else "works"
     assert cells(hooks.from_bridge(own).capabilities, "hook_attn_out") == ["works", wanted]
 
 
