@@ -78,7 +78,7 @@ def control_labels(
         sorted_labels = all_labels[rows, target].sort().values
         # Middle of the segment of each type, in a random order for each draw
         n_examples = type_numbers.bincount().double().expand(draws, -1)
-        order = torch.rand(draws, len(distinct), generator=generator).argsort(1)
+        order = torch.rand(draws, len(distinct), generator=generator, dtype=torch.float32).argsort(1)
         ordered_sizes = n_examples.gather(1, order)
         middles = torch.empty_like(ordered_sizes).scatter_(1, order, ordered_sizes.cumsum(1) - ordered_sizes / 2)
         # The true label there; both are on a circle
