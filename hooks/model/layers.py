@@ -267,10 +267,12 @@ def check_tokens(tokens: Tensor, attention_mask: Tensor | None, *, n_ctx: int | 
     """Check token ids and their mask.
 
     Raises:
-        ValueError: ids that are not integers, no batch axis, more than `n_ctx` positions, or a mask of another shape or
+        ValueError: ids that are not a tensor of integers, no batch axis, more than `n_ctx` positions, or a mask of another shape or
             with other values than 0 and 1.
     """
-    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+    if not isinstance(tokens, Tensor):
+        raise ValueError(f"tokens is a {type(tokens).__name__}; it must be a tensor (batch, pos) of integer ids.")
+    if tokens.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"tokens is {tokens.dtype}; it must hold integer ids, as tokens.long() does.")
     if tokens.ndim != 2:
         raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")

@@ -256,4 +256,4 @@ def _ids(tokens: Strings, name: str, *, pos: int | None = None) -> Int[np.ndarra
         )
     if pos is not None and ids.shape[1] != pos:
         raise ValueError(f"{name} has strings of {ids.shape[1]} tokens, x of {pos}; lengths must be equal.")
-    return ids
+    return np.ascontiguousarray(ids, dtype=np.int64)  # the memory order would change the order of sums

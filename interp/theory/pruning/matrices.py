@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -9,14 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
+from hooks.checks import check_number, checks_types
 from hooks.model.layers import Linear
 from interp.core.randomness import derived_generator
+from interp.theory.arrays import finite_tensor
 from interp.theory.pruning.network import masks_of
 from interp.theory.pruning.result import PruningResult, unit_ball_result, within_tolerance
 from interp.theory.pruning.subset_sum import Between, mask_pair, rows_needed
 from interp.theory.pruning.target import scale_for, spectral_norm
 
 
+@checks_types
 def prune_to_linear(
     weight: Float[Tensor, "output input"],
     *,
@@ -35,8 +39,8 @@ def prune_to_linear(
         seed: Seed of the random matrices and the inputs.
 
     Raises:
-        ValueError: a map outside the theorem's ball, no candidates, or too few for the tolerance (with a number that
-            is enough).
+        ValueError: a weight that is no matrix of finite numbers, a map outside the theorem's ball, no candidates, or
+            too few for the tolerance (with a number that is enough).
 
     Example:
         >>> import torch
@@ -47,11 +51,14 @@ def prune_to_linear(
 
     Source: Pensia et al. 2020 (arXiv:2006.07990) Lemma 1; see `mask_pair`.
     """
+    weight = _matrix("weight", weight, "output input")
+    check_number("candidates", candidates, integer=True, above=0)
     name = f"linear map {_shape(weight)}"
     result = _prune_matrices(name, [weight], candidates=candidates, rescale=rescale, seed=seed)
     return within_tolerance(result, tolerance, partial(prune_to_linear, weight, rescale=rescale, seed=seed))
 
 
+@checks_types
 def prune_to_mlp(
     w_in: Float[Tensor, "hidden input"],
     w_out: Float[Tensor, "output hidden"],
@@ -68,6 +75,9 @@ def prune_to_mlp(
     Raises:
         ValueError: matrices whose shapes do not fit, or as `prune_to_linear`.
     """
+    w_in = _matrix("w_in", w_in, "hidden input")
+    w_out = _matrix("w_out", w_out, "output hidden")
+    check_number("candidates", candidates, integer=True, above=0)
     if w_out.shape[1] != len(w_in):
         raise ValueError(f"w_out is {_shape(w_out)} and w_in {_shape(w_in)}; w_out needs {len(w_in)} columns.")
     name = f"MLP {w_in.shape[1]}-{len(w_in)}-{len(w_out)}"
@@ -80,7 +90,6 @@ def _prune_matrices(
     name: str, targets: Sequence[Float[Tensor, "_ _"]], *, candidates: int, rescale: bool, seed: int
 ) -> PruningResult:
     """Prune two random matrices to each target matrix, with a ReLU between all of them."""
-    targets = [target.double() for target in targets]
     norms = [spectral_norm(target) for target in targets]
     scale = scale_for({f"the {name}": max(norms)}, rescale=rescale)
     generator = derived_generator(seed, "random matrices")
@@ -129,6 +138,14 @@ def _random_linear(shape: tuple[int, int], scale: float, generator: torch.Genera
     linear = Linear(shape[1], shape[0], bias=False)
     linear.weight.copy_((2 * torch.rand(shape, generator=generator, dtype=torch.float32) - 1) * scale**0.5)
     return linear.requires_grad_(False)
+
+
+def _matrix(name: str, values: Any, axes: str) -> Float[Tensor, "_ _"]:
+    """A matrix that is not empty, in float64."""
+    matrix = finite_tensor(name, values, axes)
+    if not matrix.numel():
+        raise ValueError(f"{name} has shape {tuple(matrix.shape)}; it must have a row and a column at least.")
+    return matrix
 
 
 def _shape(weight: Tensor) -> str:

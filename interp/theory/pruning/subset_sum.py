@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import check_number
+from interp.theory.arrays import finite_tensor
 
 MOST_CANDIDATES = 40
 """Half of these already have a million sums."""
@@ -52,23 +53,23 @@ def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Floa
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3, through the subset-sum argument of Pensia et al. 2020
     (arXiv:2006.07990). Differs: the search is exact; the proofs only need that a good subset exists.
     """
+    candidates = finite_tensor("candidates", candidates, "weight candidate")
+    targets = finite_tensor("targets", targets, "weight")
     n_weights, n = candidates.shape
     if not 1 <= n <= MOST_CANDIDATES or len(targets) != n_weights:
         raise ValueError(
             f"candidates is {tuple(candidates.shape)} and targets {tuple(targets.shape)}; give 1 to {MOST_CANDIDATES} "
             f"candidates for each target, one row each."
         )
-    if not (candidates.isfinite().all() and targets.isfinite().all()):
-        raise ValueError("candidates or targets has a value that is not finite. Did training diverge?")
     # Search for as many weights at a time as have their sums in the cache
-    values, target_values = candidates.double().numpy(), targets.double().numpy()
+    values, target_values = candidates.numpy(), targets.numpy()
     n_rows = max(1, SUMS_AT_ONCE >> (n - n // 2))
     chosen = np.zeros((n_weights, n), dtype=bool)
     for start in range(0, n_weights, n_rows):
         rows = slice(start, start + n_rows)
         chosen[rows] = _nearest(values[rows], target_values[rows])
     total = torch.from_numpy((values * chosen).sum(1))
-    return Subsets(chosen=torch.from_numpy(chosen), total=total, error=(total - targets.double()).abs())
+    return Subsets(chosen=torch.from_numpy(chosen), total=total, error=(total - targets).abs())
 
 
 def _nearest(
