@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hooks.checks import check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
-from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids, check_tokens
+from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids, check_token_type
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 
@@ -103,8 +103,8 @@ class FullyConnected(Baseline):
         Raises:
             ValueError: strings of another length than `n_ctx`, or tokens outside the vocabulary.
         """
-        check_tokens(tokens, None)
-        if tokens.shape[1] != self.cfg.n_ctx:
+        check_token_type(tokens)
+        if tokens.ndim != 2 or tokens.shape[1] != self.cfg.n_ctx:
             raise ValueError(f"tokens is {tuple(tokens.shape)}; this network reads (batch, {self.cfg.n_ctx}).")
         check_ids(tokens, self.cfg.d_vocab, "tokens", "d_vocab")
         x = self._first(tokens)

@@ -263,17 +263,26 @@ def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) 
         )
 
 
-def check_tokens(tokens: Tensor, attention_mask: Tensor | None, *, n_ctx: int | None = None) -> None:
-    """Check token ids and their mask.
+def check_token_type(tokens: Any) -> None:
+    """Check that token ids are a tensor of integers that an embedding reads.
 
     Raises:
-        ValueError: ids that are not a tensor of integers, no batch axis, more than `n_ctx` positions, or a mask of another shape or
-            with other values than 0 and 1.
+        ValueError: anything else.
     """
     if not isinstance(tokens, Tensor):
         raise ValueError(f"tokens is a {type(tokens).__name__}; it must be a tensor (batch, pos) of integer ids.")
     if tokens.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"tokens is {tokens.dtype}; it must hold integer ids, as tokens.long() does.")
+
+
+def check_tokens(tokens: Tensor, attention_mask: Tensor | None, *, n_ctx: int | None = None) -> None:
+    """Check token ids and their mask.
+
+    Raises:
+        ValueError: ids that are not a tensor of integers, no batch axis, more than `n_ctx` positions, or a mask of
+            another shape or with other values than 0 and 1.
+    """
+    check_token_type(tokens)
     if tokens.ndim != 2:
         raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
     if n_ctx is not None and tokens.shape[1] > n_ctx:

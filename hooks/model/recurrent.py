@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hooks.checks import check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
-from hooks.model.layers import HookPoint, Linear, check_ids, check_tokens
+from hooks.model.layers import HookPoint, Linear, check_ids, check_token_type
 
 CellKind = Literal["rnn", "lstm"]
 
@@ -90,8 +90,8 @@ class Recurrent(Baseline):
         Raises:
             ValueError: strings longer than `n_ctx` or empty, tokens outside the vocabulary, padding, or a depth.
         """
-        check_tokens(tokens, None)
-        if not 1 <= tokens.shape[1] <= self.cfg.n_ctx:
+        check_token_type(tokens)
+        if tokens.ndim != 2 or not 1 <= tokens.shape[1] <= self.cfg.n_ctx:
             raise ValueError(
                 f"tokens is {tuple(tokens.shape)}; this network reads (batch, pos), 1 to {self.cfg.n_ctx} positions."
             )
