@@ -28,14 +28,14 @@ def finite_tensor(name: str, values: Any, axes: str) -> Float[Tensor, "*axes"]:
     expected = f"give a tensor or an array of finite numbers, ({', '.join(axes.split())})"
     if isinstance(values, Tensor):
         if values.is_complex() or values.dtype == torch.bool or values.is_meta or values.layout != torch.strided:
-            found = f"type {values.dtype}, layout {values.layout}, device {values.device}"
-            raise ValueError(f"{name} has {found}; {expected}.")
+            description = f"type {values.dtype}, layout {values.layout}, device {values.device}"
+            raise ValueError(f"{name} has {description}; {expected}.")
         tensor = values.detach().to("cpu", torch.float64, copy=True)
     elif isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
         tensor = torch.from_numpy(np.array(values, dtype=np.float64, order="C"))
     else:
-        found = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
-        raise ValueError(f"{name} is {found}; {expected}.")
+        description = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+        raise ValueError(f"{name} is {description}; {expected}.")
     if tensor.ndim != len(axes.split()):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {expected}.")
     if not tensor.isfinite().all():
