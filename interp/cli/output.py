@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from hooks.extras import MissingExtra
 
-P = ParamSpec("P")
 DONE, FAILED, USAGE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
 RESUMED = ("demo", "train", "reproduce", "sweep")
@@ -47,15 +46,15 @@ class Output:
     """Exit code."""
 
 
-def with_user_paths(command: Callable[P, Output]) -> Callable[P, Output]:
+def with_user_paths(command: Callable[..., Output]) -> Callable[..., Output]:
     """A command in whose paths ~ is the home folder, also in `--out=~/runs`, which shells leave as it is."""
 
     @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Output:
+    def run(*args: Any, **kwargs: Any) -> Output:
         from hooks.files import user_path
 
         options = {name: user_path(value) if isinstance(value, Path) else value for name, value in kwargs.items()}
-        return command(*args, **options)  # type: ignore[arg-type]
+        return command(*args, **options)
 
     return run
 

@@ -112,6 +112,7 @@ class RunFolder:
         Raises:
             FolderInUse: another process writes to it.
             NoLocks: its file system has no locks.
+            OSError: a file cannot be made, as on a full disk.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         # The lock decides who writes; the record of the writer is for messages, and shows that the folder was replaced
@@ -124,6 +125,8 @@ class RunFolder:
                 f"{writer} writes to {self.path}. Wait for it or stop it, or choose another folder."
             ) from None
         except (OSError, NotImplementedError) as error:
+            if getattr(error, "filename", None) is not None:
+                raise  # the file could not be made, as on a full disk, and is named
             reason = getattr(error, "strerror", None) or str(error)
             raise NoLocks(
                 getattr(error, "errno", None) or errno.ENOSYS,

@@ -22,6 +22,7 @@ AREAS = {
     "killed trainings": ("crashes", "killed", 100),
     "full disks": ("crashes", "full_disk", 100),
     "concurrent trainings": ("crashes", "concurrent", 200),
+    "folders without locks": ("locks_tries", "tries", 300),
     "killed studies": ("studies", "tries", 40),
     "damaged files": ("damage_tries", "tries", 3300),
     "arguments": ("arguments", "tries", 3500),

@@ -132,3 +132,14 @@ def test_a_cluster_without_workers_is_not_awaited_for_ever(monkeypatch, capsys):
         with pytest.raises(LostWorkers, match=rf"{address} has had no workers.* for 0.3 seconds; 2 calls are not done"):
             list(in_processes([(int, (1,)), (int, (2,))], n_jobs=1, scheduler=address))
         assert f"waiting for workers: the scheduler at {address} has none" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_no_matter_of_locks(tmp_path, monkeypatch):
+    def full(path, *args, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(OSError, match="No space left on device") as caught, RunFolder(tmp_path).writing():
+        pass
+    assert not isinstance(caught.value, NoLocks)
+    assert str(tmp_path) in str(caught.value)
