@@ -19,7 +19,7 @@ from typing import Any
 
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
-from hooks.files import reading, user_path
+from hooks.files import file_digest, reading, user_path
 from interp.core.environment import source_version
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
@@ -90,7 +90,7 @@ class Bundle:
             keys: The keys, which are hashes of everything that determines a model.
 
         Returns:
-            The keys of the models that were written.
+            The keys of the models that are in the folder now.
 
         Raises:
             ForeignRun: a model is another one than its key says, or its files are not those that its training wrote;
@@ -113,10 +113,18 @@ class Bundle:
                     )
                 contents = {name: self._content(archive, path) for name, path in paths.items()}
                 files = RunFolder(folder / key)
-                with files.writing():
-                    files.write_received(contents, sender=f"the bundle {self.path}")
                 written.add(key)
+                # A check before this one has written them, or one that runs at the same time
+                if not (self._has_files(files.path, paths) and files.is_trained()):
+                    with files.writing():
+                        files.write_received(contents, sender=f"the bundle {self.path}")
         return frozenset(written)
+
+    def _has_files(self, folder: Path, paths: Mapping[str, str]) -> bool:
+        """Whether a folder has the files of a model: their paths in the bundle, by name."""
+        if not all((folder / name).is_file() for name in paths):
+            return False
+        return all(file_digest(folder / name) == self.sums[path] for name, path in paths.items())
 
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:

@@ -293,3 +293,14 @@ def test_measures_of_a_bundle_are_compared_with_todays(bundled, tmp_path):
     (one,) = check(path, tmp_path, study=changed).comparisons
     assert one.status == "differs"
     assert one.causes[0].startswith("code of the measure: ")
+
+
+def test_models_that_were_unpacked_are_not_written_again(bundled, tmp_path):
+    path = bundled(with_models=True)
+    assert check(path, tmp_path).passed
+    (folder,) = (tmp_path / "fresh").iterdir()
+    first, second, *_ = sorted((folder / "models").iterdir())
+    before = first.stat().st_ino, (first / "model.safetensors").stat().st_mtime_ns
+    shutil.copy(first / "model.safetensors", second)  # is written again
+    assert check(path, tmp_path).passed
+    assert (first.stat().st_ino, (first / "model.safetensors").stat().st_mtime_ns) == before
