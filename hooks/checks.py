@@ -214,6 +214,21 @@ def check_class(name: str, value: Any, cls: type) -> None:
         raise ValueError(f"{name} is a {type(value).__name__}; it must be a {cls.__name__}.")
 
 
+def check_names(name: str, names: Collection[Any] | None) -> None:
+    """Check that an argument that chooses by name, such as outcomes, is None (all) or has some strings.
+
+    Raises:
+        ValueError: no names, or one that is not a string.
+    """
+    if names is None:
+        return
+    if not names:
+        raise ValueError(f"{name} is empty; give some, or leave it out for all.")
+    for element in names:
+        if not isinstance(element, str):
+            raise ValueError(f"{name} has {reprlib.repr(element)}; it must have strings.")
+
+
 def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, integer: bool) -> str:
     if above == 0 and high is None:
         return "it must be positive"

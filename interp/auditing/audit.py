@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_names, check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net
 from hooks.state import restores_state
 from interp.auditing.experiments import HeadExperiments
@@ -106,6 +106,7 @@ def audit(
     check_task(task, splits=("test",) if n == ALL else ("validation", "test"))
     model = prepare_model(model, "audit", task)
     check_level(alpha)
+    check_names("outcomes", outcomes)
     if seconds is not None:
         check_number("seconds", seconds, above=0)
     # With n="all" nothing is drawn, but for the untrained models of the labels: these are the same for every seed

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hooks.checks import check_class
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.core.page_identity import page_identity
@@ -46,8 +47,11 @@ def show_heads(
         seed: Determines the sampled sequences.
 
     Raises:
-        ValueError: an audit or probes of a model of another shape, or no examples.
+        ValueError: an audit or probes of another class or of a model of another shape, or no examples.
     """
+    check_class("audit", audit, AuditResult)
+    if probes is not None:
+        check_class("probes", probes, ProbeResult)
     # A page of attention patterns, whose heads the audit and the probes must fit
     page = show_attention(model, task, examples=examples, seed=seed)
     places = [name_of(head.place) for head in audit.heads]

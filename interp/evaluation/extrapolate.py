@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -269,11 +270,12 @@ def _check_depths(model: TransformerStack, depths: Sequence[int]) -> None:
     """Check that depths are distinct positive integers at which the model can be run."""
     if not depths:
         raise ValueError("depths is empty; give at least one number of layers, or leave it out.")
+    for depth in depths:
+        if isinstance(depth, bool) or not isinstance(depth, Integral):
+            raise ValueError(f"depths has {depth!r}; it must have integers.")
     if min(depths) < 1:
         raise ValueError(f"depths has {min(depths)}; a model applies at least 1 layer. Leave it out.")
     for depth in depths:
-        if int(depth) != depth:
-            raise ValueError(f"depths has {depth}; it must have integers.")
         if list(depths).count(depth) > 1:
             raise ValueError(f"depths has {depth} more than once; give each number of layers once.")
     # beyond its layers only if it defines more

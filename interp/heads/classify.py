@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy import stats
 
-from hooks.checks import checks_types
+from hooks.checks import check_names, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
 from interp.core.inputs import all_inputs_text, inputs_or_sample
@@ -246,6 +246,7 @@ def classify_heads(
     if n != ALL and n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
+    check_names("kinds", kinds)
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "classify"))
     names = kinds_of(task, batch, kinds)
     if not names:

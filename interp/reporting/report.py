@@ -1,5 +1,6 @@
 """HTML reports of results and of training runs."""
 
+import reprlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ def report(
         >>> interp.report([note], f"{mkdtemp()}/page.html", title="LEGO").name
         'page.html'
     """
+    if isinstance(results, str) or not isinstance(results, Sequence) or not results:
+        raise ValueError(f"results is {reprlib.repr(results)}; give a list of results, one at least.")
     with Count("page", 2) as count:
         page_sections = [_section(result) for result in counted("sections", results, total=len(results))]
         count.advance()

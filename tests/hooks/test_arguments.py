@@ -16,9 +16,11 @@ from hooks.checks import check_choice, check_field_types, checks_types
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template, cyclic, symmetric
 from interp.theory import sign_counting
+from interp.theory.pruning import random_network
 from interp.training import Mimicking
 
 TASK = Lego(n_vars=3)
+HALF = Lego(n_vars=3, n_supervised=1)
 SIZES = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_vocab": 5, "n_ctx": 8}
 WRONG = {
     "n": (int, ["5", None, True, 2.5, [1], np.array([1])], [1, np.int64(3), 10**30, -1]),
@@ -138,3 +140,40 @@ def test_fields_of_settings(make, given, names):
             with pytest.raises(ValueError, match=f"{name} ") as raised:
                 make(**{**given, name: value})
             assert len(str(raised.value)) < 400, name
+
+
+NAMED = {
+    "extrapolate depths": (lambda value: interp.extrapolate(model(), HALF, depths=value), "depths"),
+    "classify kinds": (lambda value: interp.classify_heads(model(), TASK, n=16, kinds=value), "kinds"),
+    "audit outcomes": (lambda value: interp.audit(model(), TASK, n=256, outcomes=value), "outcomes"),
+    "show heads": (lambda value: interp.show_attention(model(), TASK, heads=value), "heads"),
+    "keep orders": (lambda value: interp.keep_heads(model(), TASK, n=16, orders=value), "orders"),
+    "curve fractions": (lambda value: interp.pruning_curve(model(), TASK, n=16, fractions=value), "fractions"),
+    "report results": (lambda value: interp.report(value, "page.html", title="page"), "results"),
+}
+
+
+@pytest.mark.usefixtures("as_a_user")
+@pytest.mark.parametrize("name", NAMED)
+def test_a_choice_of_nothing_is_refused(name):
+    """Nor may what is chosen be no sequence, or have elements of another kind."""
+    call, argument = NAMED[name]
+    values = ([], (), 0) if name == "report results" else ([], (), [[]], [None], [{}])
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{argument}\b"):
+            call(value)
+
+
+COUNTED = {
+    "examples": lambda value: interp.show_attention(model(), TASK, examples=value),
+    "n_layers": lambda value: random_network(model().cfg, n_layers=value),
+    "scale": lambda value: random_network(model().cfg, scale=value),
+}
+
+
+@pytest.mark.usefixtures("as_a_user")
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_of_nothing_are_refused(name):
+    for value in (0, -1, True, "x", float("nan"), []):
+        with pytest.raises(ValueError, match=rf"^{name} is "):
+            COUNTED[name](value)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from hooks import Transformer, TransformerConfig
+from hooks.checks import check_class, check_number, checks_types
 from hooks.model.blocks import ExtendedBlock
 from hooks.model.layers import Linear
 from interp.theory.pruning.subset_sum import rows_needed
@@ -68,6 +69,7 @@ def layout_of(cfg: TransformerConfig, candidates: int) -> Layout:
     return Layout(width=cfg.d_model, hidden=hidden, n_heads=cfg.n_heads, candidates=candidates)
 
 
+@checks_types
 def random_network(
     cfg: TransformerConfig, *, candidates: int = 28, n_layers: int | None = None, scale: float = 1.0, seed: int = 0
 ) -> Transformer:
@@ -81,11 +83,13 @@ def random_network(
         seed: Seed of the weights.
 
     Raises:
-        ValueError: fewer than one candidate.
+        ValueError: fewer than one candidate or layer, or a scale that is not positive.
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: widths follow from the number of candidates per
     weight, which is logarithmic in the error.
     """
+    check_class("cfg", cfg, TransformerConfig)
+    check_number("scale", scale, above=0)
     # Weights from U(-1, 1), scaled below
     layout = layout_of(cfg, candidates)
     model = Transformer(
