@@ -7,9 +7,9 @@ from contextvars import ContextVar
 from html import escape
 from typing import Any, TypeVar
 
-from interp.core.randomness import global_generators_restored
+from hooks.state import default_process_state
 
-with global_generators_restored():
+with default_process_state():  # importing rich draws from Python's generator
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

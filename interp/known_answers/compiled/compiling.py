@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hooks.checks import check_number, checks_types
 from hooks.extras import require
-from interp.core.randomness import derived_seed, global_generators_restored
+from hooks.state import default_process_state
+from interp.core.randomness import derived_seed
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.compiled.answers import known_answer_of
 from interp.known_answers.compiled.network import network
@@ -63,7 +64,7 @@ def compile_program(program: str | RaspProgram, *, n: int = 1000, seed: int = 0)
     return known_answer_of(compiled(program, n=n, seed=seed))
 
 
-@global_generators_restored()  # jax draws from NumPy's when it is imported
+@default_process_state()  # jax draws from NumPy's when it is imported
 def compiled(program: str | RaspProgram, *, n: int = 1000, seed: int = 0) -> Program:
     """The compiled program, checked; arguments and errors as in `compile_program`."""
     check_number("n", n, integer=True, low=FEWEST)
