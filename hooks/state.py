@@ -94,7 +94,8 @@ class ModelState:
         parameters = {id(weight): weight for root in roots for weight in root.parameters()}.values()
         self._modes = [(module, module.training) for module in modules]
         self._gradients = [(weight, weight.requires_grad, weight.grad) for weight in parameters]
-        self.has_inference_weights = any(weight.is_inference() for weight in parameters)
+        usable = [weight for weight in parameters if not nn.parameter.is_lazy(weight)]
+        self.has_inference_weights = any(weight.is_inference() for weight in usable)
         self._buffers: list[tuple[nn.Module, str, Tensor, Tensor]] = []
         for module in modules:
             for name, buffer in module._buffers.items():
@@ -129,6 +130,8 @@ def _set_mode(module: nn.Module, training: bool) -> None:
 
 
 def _is_comparable(tensor: Tensor) -> bool:
+    if nn.parameter.is_lazy(tensor):
+        return False
     return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized
 
 

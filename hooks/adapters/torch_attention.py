@@ -40,6 +40,11 @@ class HookedAttention(nn.Module):
         """Key and value heads."""
         return len(self.W_K)
 
+    @property
+    def output_map(self) -> nn.Module:
+        """The module that computes the attention output."""
+        raise NotImplementedError
+
     def _maps(self) -> dict[str, Any]:
         """Weight (out, in) and bias of q, k, v and o."""
         raise NotImplementedError
@@ -86,6 +91,12 @@ class MultiheadAttention(HookedAttention):
                 f"for a torch.nn.MultiheadAttention only. Name the Linear maps of another one: {{'q': ..., 'k': ..., "
                 f"'v': ..., 'o': ..., 'pattern': ...}}."
             )
+        # A forward pass that `_forward` does not compute
+        if "forward" in vars(torch_attn) or type(torch_attn).forward is not nn.MultiheadAttention.forward:
+            raise ValueError(
+                f"{layer_name}.{name} has a forward method of its own, in place of torch's, which from_module would "
+                f"not run. Remove it, or name the Linear maps of an attention of your own."
+            )
         # Options that `_forward` does not compute
         unsupported = {
             "batch_first=False": not torch_attn.batch_first,
@@ -104,6 +115,10 @@ class MultiheadAttention(HookedAttention):
         self._attn = (torch_attn,)  # in a tuple, so that its parameters are not registered twice
         self.hook_attn_scores = HookPoint()  # (batch, head, query, key)
         self.hook_pattern = HookPoint()
+
+    @property
+    def output_map(self) -> nn.Module:
+        return self._attn[0]
 
     def _maps(self) -> dict[str, Any]:
         attn: Any = self._attn[0]
@@ -184,8 +199,9 @@ class LinearAttention(HookedAttention):
         modules = {name: _submodule(layer, path, layer_name) for name, path in names.items()}
         for name, module in modules.items():
             if name != "pattern" and not isinstance(module, nn.Linear):
+                kind = f"{type(module).__module__}.{type(module).__name__}"
                 raise ValueError(
-                    f"{name} of attention is {names[name]!r}, in {layer_name} a {type(module).__name__}, not a Linear."
+                    f"{name} of attention is {names[name]!r}, in {layer_name} a {kind}, not a torch.nn.Linear."
                 )
         # The output map gives the width of the heads, which the other maps must have
         width = modules["o"].in_features
@@ -205,6 +221,10 @@ class LinearAttention(HookedAttention):
         self._modules_by_name = (modules,)  # in a tuple, so that their parameters are not registered twice
         if "pattern" in modules:
             self.hook_pattern = HookPoint()
+
+    @property
+    def output_map(self) -> nn.Module:
+        return self._modules_by_name[0]["o"]
 
     def _maps(self) -> dict[str, Any]:
         modules = self._modules_by_name[0]

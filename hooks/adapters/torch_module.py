@@ -14,7 +14,7 @@ from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
 from hooks.checks import check_number, checks_types
-from hooks.model.layers import HookPoint, check_mask, check_not_compiled
+from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable
 from hooks.state import restores_state
 
 
@@ -98,6 +98,7 @@ class TorchModule(HookedRootModule):
         # What `untrained` needs to wrap another module in the same way
         self._names: Any = (layers, attention, d_vocab, n_ctx, n_heads)
         self._untrained = untrained
+        check_weights_usable("module", module)
         self.module = module
         # Hook points for each layer and its attention
         module_layers = _layers_of(module, layers)
@@ -106,6 +107,12 @@ class TorchModule(HookedRootModule):
         attns = []
         for index, layer in enumerate(module_layers):
             attns.append(attention_class(layer, attention, n_heads, f"{layers}.{index}"))
+        output_maps = [attn.output_map for attn in attns]
+        if len(set(map(id, output_maps))) < len(output_maps):
+            raise ValueError(
+                f"attention names one module in several layers of {layers!r}: hook points would not know which layer "
+                f"runs. Use a copy for each layer, or hooks.Transformer with tied=True."
+            )
         self.blocks = nn.ModuleList(map(HookedLayer, attns))
         first = attns[0]
         self.cfg = SimpleNamespace(

@@ -57,6 +57,28 @@ def check_not_compiled(*modules: nn.Module) -> None:
             )
 
 
+def check_weights_usable(name: str, model: nn.Module) -> None:
+    """Check that the weights of a model have values, in a dtype that patterns and probabilities can have.
+
+    Args:
+        name: Name of the argument.
+        model: The model.
+
+    Raises:
+        ValueError: weights on the meta device, of a lazy module that was not used yet, or complex ones.
+    """
+    for weight_name, weight in model.named_parameters():
+        fault = ""
+        if nn.parameter.is_lazy(weight):
+            fault = "which has no size yet. Run the module once, before you pass it on"
+        elif weight.is_meta:
+            fault = "on the meta device, where tensors have no values. Call model.to_empty, and load its weights"
+        elif weight.is_complex():
+            fault = f"of dtype {weight.dtype}. Models with complex weights are not supported"
+        if fault:
+            raise ValueError(f"{name} has the weight {weight_name}, {fault}.")
+
+
 def hook_tables(module: nn.Module) -> tuple[dict[int, Any], ...]:
     """torch's tables of the hooks of a module, one per kind; TransformerLens's hooks are in them too."""
     return module._forward_hooks, module._backward_hooks, module._forward_pre_hooks, module._backward_pre_hooks

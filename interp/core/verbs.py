@@ -12,6 +12,7 @@ from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
 from hooks.model.baseline import Baseline
+from hooks.model.layers import check_weights_usable
 from hooks.state import restores_state
 from interp.tasks.base import IS_A_TASK, Task
 
@@ -183,6 +184,7 @@ def prepare_scorable(model: Any, verb: str, task: Any = NO_TASK) -> Net | Baseli
 def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net | Baseline:
     """The model, wrapped if it is not ours, if the verb accepts it."""
     if isinstance(model, Baseline | TransformerStack):
+        check_weights_usable("model", model)
         if obstacle := _obstacle_of_ours(model, needs):
             raise ValueError(obstacle)
         return model

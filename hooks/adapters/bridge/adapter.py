@@ -12,7 +12,7 @@ from hooks.adapters.bridge.model import SIZES, BridgeModel
 from hooks.adapters.bridge.sites import CANDIDATES
 from hooks.checks import check_number
 from hooks.model.checked_hooks import CheckedHooks
-from hooks.model.layers import check_not_compiled
+from hooks.model.layers import check_not_compiled, check_weights_usable
 from hooks.state import check_differentiable, restores_state
 
 Foreign = TransformerBridge | HookedRootModule
@@ -45,6 +45,7 @@ def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -
     if isinstance(model, BridgeModel):
         return model
     _check_model(model)
+    check_weights_usable("model", model)
     check_differentiable("model", model, "the test of its hook points")
     return BridgeModel(model, capabilities_of(model, tokens))
 
@@ -76,6 +77,8 @@ def _not_accepted(model: Any) -> str:
         if family in ("gpt2", "bert", "albert"):
             return f"{accepted} Use hooks.from_huggingface, or build {bridge}"
         return f"{accepted} Build {bridge}"
+    if isinstance(getattr(model, "module", None), nn.Module):  # DataParallel and the like
+        return f"{accepted} Pass the model inside: .module of this {name}."
     if isinstance(model, nn.Module):
         return f"{accepted} Wrap a torch module with hooks.from_module (docs/guides/bring_a_model.md)."
     return accepted

@@ -170,6 +170,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
             f"masked one. Build a bridge around such a head."
         )
     tolerance = Tolerance(logits.dtype)
+    _check_deterministic(bridge, tokens, logits, tolerance)
     # With another last token, the earlier logits of a causal model stay the same
     other_tokens = tokens.clone()
     other_tokens[:, -1] = tokens[:, -1].roll(1)
@@ -192,6 +193,24 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         pattern_before_z=_pattern_before_z(reads),
         d_vocab_out=logits.shape[-1],
     )
+
+
+def _check_deterministic(bridge: Any, tokens: Tensor, logits: Tensor, tolerance: Tolerance) -> None:
+    """Check that the same tokens give the same logits again; more often if a pass draws random numbers.
+
+    Raises:
+        ValueError: other logits.
+    """
+    state = torch.get_rng_state()
+    passes = [bridge(tokens)]
+    if not torch.equal(torch.get_rng_state(), state):
+        # Ten more passes: a draw of two equally likely values is then noticed but once in two thousand models
+        passes += [bridge(tokens) for _ in range(10)]
+    if not all(tolerance.equal(repeated, logits) for repeated in passes):
+        raise ValueError(
+            "the model gives other logits for the same tokens in evaluation mode, so that the effect of an edit cannot "
+            "be told from chance. Does it apply dropout without training=self.training?"
+        )
 
 
 def _pattern_before_z(reads: ReadTests) -> bool:
