@@ -225,7 +225,7 @@ def test_names_that_do_not_fit(as_a_user):
         (plain, {"n_heads": 3}, f"o {of_map}0.attn.o, reads 16 values, no multiple of n_heads 3"),
         (plain, {"attention": {"q": "q", "o": "o"}}, "attention names 'q', 'o'; needed are 'q', 'k', 'v', 'o', or"),
         (plain, {"attention": {}}, "attention names nothing; needed are"),
-        (plain, {"attention": MAPS | {"v": "attn.pattern"}}, r"v of attention is .attn.pattern., in .* a torch.*Identity, not"),
+        (plain, {"attention": MAPS | {"v": "attn.pattern"}}, r"in layers.0 a torch.*Identity, not a torch"),
         (wide, {}, f"q {of_map}1.attn.q, gives 12 values; with 2 heads that o reads, it must be 16"),
         (plain, {"n_ctx": 0}, "n_ctx is 0; it must be at least 1"),
         (OURS, {}, "module is a Transformer; from_module wraps a torch.nn.Module. A bridge or HookedRootModule is"),
