@@ -210,13 +210,13 @@ def probe(
 ) -> ProbeResult:
     """Fit a linear probe per layer and target to a frozen model, and score it on held-out examples.
 
-    Each probe reads the residual stream at the position of its target. Its controls are a control task (a random label
-    per input type, which only memorisation can predict), shuffled labels, the same probes on an untrained model of the
-    same config, and what the target's position and the number of tokens alone predict. Probes are fitted on validation
-    examples and scored on test examples; the model has seen neither in training. A target that some examples do not
-    have is probed in the others. Omitted are targets whose label has a single class, or fewer than five examples to fit
-    on outside of the largest, or with fewer than ten examples per class to fit on, or with none to score on.
-    Coordinates that differ between examples by rounding errors only are not read.
+    Each probe reads the residual stream at the position of its target. Its controls are a control task (a random class
+    per input type, as frequent as in the label, which only memorisation can predict), shuffled labels, the same probes
+    on an untrained model of the same config, and what the target's position and the number of tokens alone predict.
+    Probes are fitted on validation examples and scored on test examples; the model has seen neither in training. A
+    target that some examples do not have is probed in the others. Omitted are targets whose label has a single class,
+    or fewer than five examples to fit on outside of the largest, or with fewer than ten examples per class to fit on,
+    or with none to score on. Coordinates that differ between examples by rounding errors only are not read.
 
     Args:
         model: Model to probe. It is not changed.
@@ -232,8 +232,9 @@ def probe(
             every seed; with n_train="all" too, the seed has no effect.
 
     Raises:
-        ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
-            examples, a label that can be probed at no target, targets at padding, or activations that are not finite.
+        ValueError: labels that are no classes (floats, negative ones, another shape), an unknown label or solver,
+            `verify` for a label that the model does not predict, too few examples, a label that can be probed at no
+            target, targets at padding, or activations that are not finite.
 
     Example:
         >>> import interp

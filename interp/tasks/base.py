@@ -192,7 +192,10 @@ class Task:
         return target_logits.argmax(-1)
 
     def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]:
-        """Labels that probes may read, classes 0, 1, ... by name; default: the labels, as `label`."""
+        """Labels that probes may read, by name: classes as integers, none negative; default: the labels, as `label`.
+
+        Missing targets (`Batch.target_mask`) may have any.
+        """
         return {"label": batch.labels}
 
     @default
