@@ -5,18 +5,23 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
+from hooks.files import shortened
+
+LONGEST_SHOWN = 100
+"""Characters of a value in an error."""
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
 P = ParamSpec("P")
 R = TypeVar("R")
 Limit = int | float
 
-_SCALARS: dict[Any, tuple[Any, str]] = {
+SCALARS: dict[Any, tuple[Any, str]] = {
     bool: (bool, "True or False"),
     int: (Integral, "an integer"),
     float: (Real, "a finite number"),
@@ -56,25 +61,10 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
             types = types_by_name.get(name)
             if types:
                 _check_type(name, value, types)
+            check_text(name, value)
         return function(*args, **kwargs)
 
     return checked_function
-
-
-def check_field_types(settings: Any, *, prefix: str = "") -> None:
-    """The same checks for the fields of a dataclass.
-
-    Args:
-        settings: The dataclass.
-        prefix: What error texts put before the name of a field.
-
-    Raises:
-        ValueError: the first field of another type.
-    """
-    for field in fields(settings):
-        types = _checked_types(field.type)
-        if types:
-            _check_type(f"{prefix}{field.name}", getattr(settings, field.name), types)
 
 
 def _checked_types(annotation: Any) -> list[Any]:
@@ -92,7 +82,7 @@ def _checked_types(annotation: Any) -> list[Any]:
         return [kind for kinds in members for kind in kinds]
     kind = origin or annotation
     try:
-        return [kind] if kind in _COLLECTIONS or kind in _SCALARS else []
+        return [kind] if kind in _COLLECTIONS or kind in SCALARS else []
     except TypeError:  # an annotation that is not hashable
         return []
 
@@ -106,8 +96,7 @@ def _check_type(name: str, value: Any, types: list[Any]) -> None:
     if isinstance(value, str) and choices and only_choices:
         raise ValueError(_unknown_choice(name, value, choices))
     descriptions = dict.fromkeys(description for kind in types for description in _descriptions(kind))
-    shown = " ".join(reprlib.repr(value).split())[:200]
-    raise ValueError(f"{name} is {shown}; it must be {' or '.join(descriptions)}.")
+    raise ValueError(f"{name} is {shown(value)}; it must be {' or '.join(descriptions)}.")
 
 
 def _has_type(value: Any, kind: Any) -> bool:
@@ -116,13 +105,54 @@ def _has_type(value: Any, kind: Any) -> bool:
     if kind in _COLLECTIONS:
         return isinstance(value, _COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
     # Python's bool is an int; here it is not a number
-    return isinstance(value, _SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
+    return isinstance(value, SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
 
 
 def _descriptions(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
         return [repr(choice) for choice in get_args(kind)]
-    return [(_COLLECTIONS | _SCALARS)[kind][1]]
+    return [(_COLLECTIONS | SCALARS)[kind][1]]
+
+
+def is_scalar(kind: Any, *values: Any) -> bool:
+    """Whether an annotation is one of a single number, string, path or the like, and values are of it."""
+    try:
+        known = kind in SCALARS
+    except TypeError:  # an annotation that is not hashable
+        return False
+    return known and all(_has_type(value, kind) for value in values)
+
+
+# Texts
+
+
+def shown(value: Any) -> str:
+    """A value that was found, for an error: at most 100 characters, in one line, with escapes for surrogates."""
+    text = " ".join(_SHORT.repr(value).split())
+    return shortened(text.encode("utf-8", "backslashreplace").decode("utf-8"), LONGEST_SHOWN)
+
+
+def check_text(name: str, value: Any) -> None:
+    """Check that a string, or all those in a collection, can be written to a file.
+
+    Raises:
+        ValueError: a lone surrogate, one half of a character of UTF-16, which UTF-8 does not have.
+    """
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{name} has a lone surrogate ({value[error.start]!r}, at character {error.start}), which no file can "
+                f"hold: {shown(value)}. Remove it, or read the text again as UTF-8."
+            ) from None
+    elif isinstance(value, tuple | list | set | frozenset):
+        for element in value:
+            check_text(name, element)
+    elif isinstance(value, dict):
+        for key, element in value.items():
+            check_text(name, key)
+            check_text(name, element)
 
 
 # Values and ranges
@@ -140,7 +170,7 @@ def check_choice(name: str, value: object, options: Any) -> None:
 
 
 def _unknown_choice(name: str, value: object, choices: Sequence[Any]) -> str:
-    return f"{name} is {reprlib.repr(value)}; choose one of {', '.join(map(str, choices))}."
+    return f"{name} is {shown(value)}; choose one of {', '.join(map(str, choices))}."
 
 
 def check_number(
@@ -165,14 +195,14 @@ def check_number(
     Raises:
         ValueError: another type, NaN, an infinite number, or a number out of range.
     """
-    _, description = _SCALARS[int if integer else float]
+    _, description = SCALARS[int if integer else float]
     if not _has_type(value, int if integer else float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {description}.")
+        raise ValueError(f"{name} is {shown(value)}; it must be {description}.")
     number = float(value)
     too_low = (above is not None and number <= above) or (low is not None and number < low)
     too_high = high is not None and number > high
     if too_low or too_high:
-        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range_text(above, low, high, integer)}.")
+        raise ValueError(f"{name} is {shown(value)}; {_range_text(above, low, high, integer)}.")
 
 
 def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) -> None:
@@ -186,22 +216,6 @@ def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) ->
         none_is_valid = getattr(type(settings), name, 0) is None
         if value is not None or not none_is_valid:
             check_number(f"{prefix}{name}", value, **limits)
-
-
-def check_known_fields(cls: Any, values: Mapping[str, Any], description: str) -> None:
-    """Check that a dataclass has every stored field.
-
-    Args:
-        cls: The dataclass.
-        values: Stored values by the name of their field.
-        description: What the values are, for the error text: "the config".
-
-    Raises:
-        ValueError: fields that this version does not know.
-    """
-    unknown = set(values) - {field.name for field in fields(cls)}
-    if unknown:
-        raise ValueError(f"{description} has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
 
 
 def check_class(name: str, value: Any, cls: type) -> None:

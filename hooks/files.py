@@ -143,19 +143,46 @@ def reading(path: str | Path, expected: str) -> Iterator[None]:
         raise Unreadable(f"{path} is not {expected}: {shortened(_text(error))}") from error
 
 
-def read_json(path: str | Path, expected: str) -> dict[str, Any]:
+def parse_json(text: str | bytes, *, allow_nan: bool = False) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: The text.
+        allow_nan: Whether it may have NaN and Infinity, which are not JSON.
+
+    Raises:
+        ValueError: not JSON, an object with a key twice, or a number that is not finite.
+    """
+
+    # Python takes the last of equal keys
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            keys = [key for key, _ in pairs]
+            repeated = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"the key {shortened(repr(repeated), 60)} is there twice.")
+        return entries
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is not a number of JSON.")
+
+    return json.loads(text, object_pairs_hook=unique, parse_constant=None if allow_nan else refuse)
+
+
+def read_json(path: str | Path, expected: str, *, allow_nan: bool = False) -> dict[str, Any]:
     """The object in a JSON file.
 
     Args:
         path: The file.
         expected: What it should be, with its article.
+        allow_nan: As of `parse_json`.
 
     Raises:
         FileNotFoundError: there is no such file.
         Unreadable: not UTF-8, not JSON, or not an object.
     """
     try:
-        content = json.loads(user_path(path).read_text(encoding="utf-8"))
+        content = parse_json(user_path(path).read_text(encoding="utf-8"), allow_nan=allow_nan)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path} is not readable JSON ({shortened(_text(error))}); it should be {expected}.") from None
     if not isinstance(content, dict):
@@ -163,10 +190,10 @@ def read_json(path: str | Path, expected: str) -> dict[str, Any]:
     return content
 
 
-def shortened(text: str) -> str:
-    """At most `SHOWN` characters of a text, in one line."""
+def shortened(text: str, most: int = SHOWN) -> str:
+    """At most so many characters of a text, in one line."""
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(error: BaseException) -> str:

@@ -4,17 +4,21 @@ import hashlib
 import io
 import json
 import lzma
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from case_studies.frame.claims import NOT_MEASURED, Claim, StudyClaims
 from case_studies.frame.code_digest import code_digest
-from case_studies.frame.evidence import SIZES, Size
+from case_studies.frame.evidence import Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import LABELS, ClaimResult, StudyResult
-from hooks.files import FAULTS, shortened, write_bytes, write_text
+from hooks.checks import check_choice, shown
+from hooks.files import FAULTS, parse_json, shortened, write_bytes, write_text
+from hooks.typed import COUNT, POSITIVE_COUNT, ROUNDING, SIZE, restored
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
 FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -231,14 +235,16 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     """
     # Whatever is wrong with their content, the error names their origin
     try:
-        content = with_environments(json.loads(claims))
+        content = with_environments(parse_json(claims))
+        restored(StoredContent, content)
         study_of_results = content["study"]
-        _check_content(content)
         details_text = _decompress(details)
-        figures_and_groups = json.loads(details_text)
-        _check_details(figures_and_groups, content)
+        figures_and_groups = parse_json(details_text)
+        restored(StoredDetails, figures_and_groups, DETAILS)
+        _check_groups(figures_and_groups, content)
     except (*FAULTS, OSError, EOFError, lzma.LZMAError) as error:
-        reason = shortened(f"{type(error).__name__}: {error}")
+        reason = shortened(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+        reason = reason.removesuffix(".")
         raise ValueError(f"the results in {origin} cannot be read: {reason}.") from None
     # They must be of this study, and of one run
     if study_of_results != study:
@@ -249,46 +255,138 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     return StoredResults(content=content, details=figures_and_groups, files=files, origin=origin)
 
 
-ENTRY_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("id", "verdict", "note", "quantity", "rule"), (str,)),
-    "numbers": (dict,),
-    "groups": (list,),
-    "measured": (int, float, type(None)),
-    "n": (int, type(None)),
-    "unit": (str, type(None)),
-    **dict.fromkeys(("cost", "made"), (dict, type(None))),
-    "interval": (list, type(None)),
-}
-"""Types of the fields of a claim in `claims.json`."""
+@dataclass(frozen=True, kw_only=True)
+class StoredCost:
+    """What a measurement cost."""
+
+    seconds: Annotated[float, SIZE]
+    cpu_seconds: Annotated[float, SIZE] | None = None
+    peak_mb: Annotated[float, SIZE] | None = None
 
 
-def _check_content(content: Mapping[str, Any]) -> None:
-    """Check the types of what is read of `claims.json`, which may be of an untrusted archive."""
-    if content["size"] not in SIZES or not isinstance(content["manifest"]["seed"], int):
-        raise ValueError(f"size {content['size']!r}, seed {content['manifest']['seed']!r}")
-    if not isinstance(content["manifest"]["time"], str):
-        raise ValueError("the manifest has no time")
-    for entry in content["claims"]:
-        # Types first, then values
-        invalid = [name for name, types in ENTRY_TYPES.items() if not isinstance(entry[name], types)]
-        if not invalid and entry["measured"] is not None and not _is_interval(entry["interval"]):
-            invalid.append("interval")
-        if entry["verdict"] not in LABELS:
-            invalid.append("verdict")
-        if invalid:
-            raise ValueError(f"the claim {entry['id']!r} has an invalid {invalid[0]}")
+@dataclass(frozen=True, kw_only=True)
+class StoredEnvironment:
+    """Where something was measured or trained."""
+
+    versions: dict[str, str]
+    hardware: dict[str, str | int | None]
+    threads: Annotated[int, POSITIVE_COUNT]
+    source: dict[str, str | bool | None] | None = None
+    code: dict[str, str] | None = None
 
 
-def _is_interval(ends: Any) -> bool:
-    """Whether these are two numbers; an unbounded end is None."""
-    return len(ends) == 2 and all(isinstance(end, int | float | None) for end in ends)
+@dataclass(frozen=True, kw_only=True)
+class StoredTrainings:
+    """The models behind a measurement."""
+
+    weights: str
+    seconds: Annotated[float, SIZE]
+    environments: tuple[StoredEnvironment, ...]
 
 
-def _check_details(details: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Check that `details.json.xz` has figures, and the settings of all groups that `claims.json` names."""
-    for name in ("groups", "figures"):
-        if name not in details:
-            raise ValueError(f"{DETAILS} has no {name}")
+@dataclass(frozen=True, kw_only=True)
+class StoredProvenance(StoredEnvironment):
+    """What a measurement was made with."""
+
+    time: str
+    trained: StoredTrainings | None = None
+    packs: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredClaim:
+    """An entry of `claims.json`. Earlier versions did not have the fields with defaults."""
+
+    id: str
+    source: str = ""
+    statement: str = ""
+    paper: str | None = None
+    quantity: str
+    rule: str
+    fixed: str | None = None
+    measured: float | None
+    interval: tuple[float | None, float | None] | None
+    """Its ends; None for one without a bound."""
+    n: Annotated[int, POSITIVE_COUNT] | None
+    verdict: str
+    unit: str | None
+    exact: bool | None = None
+    numbers: dict[str, Any]
+    note: str
+    groups: tuple[str, ...]
+    cost: StoredCost | None
+    made: StoredProvenance | None
+    measure: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("verdict", self.verdict, Literal[LABELS])
+        if self.measured is None:
+            return
+        # A number has an interval, n and a unit, and is within the interval
+        for name in ("interval", "n", "unit"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} is None, but there is a number.")
+        low, high = ends_of(self.interval)
+        margin = ROUNDING * (1 + abs(self.measured))
+        if not low - margin <= self.measured <= high + margin:
+            raise ValueError(f"measured is {self.measured:g}, outside its interval [{low:g}, {high:g}].")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredManifest:
+    """The manifest of a study's results."""
+
+    versions: dict[str, str]
+    hardware: dict[str, str | int | None]
+    threads: Annotated[int, POSITIVE_COUNT]
+    time: str
+    seed: int
+    models: dict[str, Any] = field(default_factory=dict)
+    measured_now: Annotated[int, COUNT] = 0
+    seconds: Annotated[float, SIZE] = 0.0
+    wall_seconds: Annotated[float, SIZE] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredContent:
+    """The content of `claims.json`, with each environment where it is used."""
+
+    study: str
+    size: Size
+    manifest: StoredManifest
+    claims: tuple[StoredClaim, ...]
+    details: str
+
+    def __post_init__(self) -> None:
+        counts = Counter(claim.id for claim in self.claims)
+        if repeated := [name for name in counts if counts[name] > 1]:
+            raise ValueError(f"claims has {shown(repeated[0])} twice.")
+
+
+def ends_of(interval: Sequence[float | None]) -> tuple[float, float]:
+    """The ends of a stored interval, where None is one without a bound."""
+    low, high = interval
+    return (-math.inf if low is None else low, math.inf if high is None else high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFigures:
+    """Tables and charts of a claim."""
+
+    tables: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
+    charts: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredDetails:
+    """The content of `details.json.xz`."""
+
+    figures: dict[str, StoredFigures]
+    groups: dict[str, dict[str, Any]]
+
+
+def _check_groups(details: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Check that `details.json.xz` has the settings of all groups that `claims.json` names."""
     for entry in content["claims"]:
         for group in entry["groups"]:
             if group not in details["groups"]:

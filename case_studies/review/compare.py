@@ -1,14 +1,13 @@
 """One claim measured again: equal to its stored number, within its interval, or different; and what has changed."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from case_studies.frame.measurement import rounded_interval
 from case_studies.frame.results import ClaimResult
-from case_studies.frame.stored import StoredResults
+from case_studies.frame.stored import StoredResults, ends_of
 
 CheckStatus = Literal["same", "within", "differs", "not shipped", "not measured"]
 STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
@@ -17,8 +16,10 @@ ROUNDING = 1e-6
 COMPARED = {"measured": "number", "interval": "interval", "n": "n", "numbers": "further figures"}
 """What must be equal, with its name."""
 MEASURE, PACKS, CLOCK, WEIGHTS = "code of the measure", "packs", "clock", "weights of the models"
-EXPECTED = frozenset({"size", "seed", "versions", "threads", "hardware", "training", "source", CLOCK})
-"""What may change a number within its interval; code, settings and data may not."""
+EXPECTED = frozenset({"size", "seed", "versions", "threads", "hardware", "training", CLOCK})
+"""What may change a number within its interval; code, settings, data and what was not recorded may not."""
+RECORDED = ("versions", "threads", "hardware", "time")
+"""What every number's provenance says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,8 @@ def _compare(
     A different number differs if it contradicts the stored one, or if nothing but data or code can have changed it; it
     is within if the clock, the seed or the machine can have.
     """
+    if lacking := _not_recorded(entry):
+        return "differs", f"the stored number has no provenance ({lacking})"
     different = " and ".join(text for name, text in COMPARED.items() if new_entry[name] != entry[name])
     if not different:
         return "same", ""
@@ -133,10 +136,13 @@ def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str) -> 
 
 def interval_ends(entry: Mapping[str, Any]) -> tuple[float, float]:
     """The ends of a stored interval; unbounded ones are stored as None."""
-    low, high = entry["interval"]
-    low = -math.inf if low is None else low
-    high = math.inf if high is None else high
-    return low, high
+    return ends_of(entry["interval"])
+
+
+def _not_recorded(entry: Mapping[str, Any]) -> str:
+    """What is missing of a stored number's provenance, in words; empty if nothing is."""
+    provenance = entry["made"] or {}
+    return ", ".join(f"no {name}" for name in RECORDED if not provenance.get(name))
 
 
 def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, size: str, seed: int) -> dict[str, str]:

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from hooks.checks import check_known_fields
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import Module
+from hooks.typed import restored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,7 @@ class BaselineConfig:
             ValueError: a field this version does not know.
         """
         values = {name: value for name, value in values.items() if name != "architecture"}
-        check_known_fields(cls, values, "the config")
-        return cls(**values)
+        return restored(cls, values)
 
 
 class Baseline(Module, CheckedHooks):

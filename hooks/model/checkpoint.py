@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hooks.checks import checks_types
-from hooks.files import Unreadable, reading, shortened, user_path, write_bytes
+from hooks.files import Unreadable, parse_json, reading, shortened, user_path, write_bytes
 from hooks.model.architectures import Config, Model, config_from_dict, make_model
 from hooks.model.fully_connected import FullyConnectedConfig
 from hooks.model.recurrent import RecurrentConfig
@@ -202,7 +202,7 @@ def read_tensors(path: str | Path, *, kind: str, run: str = "") -> tuple[dict[st
                 f"{path} is of another training run than its manifest.json. Put its own files back, or train again "
                 f"with fresh=True."
             )
-        description = json.loads(metadata["description"])
+        description = parse_json(metadata["description"])
         if not isinstance(description, dict):
             raise TypeError("its description is not an object.")
     return tensors, description

@@ -4,11 +4,13 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
-from hooks.checks import check_field_types, check_fields, check_known_fields
+from hooks.checks import check_fields
+from hooks.files import parse_json
 from hooks.model.blocks import find_block
 from hooks.model.embeddings import BracketStates
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.transformer_lens_names import TransformerLensSettings
+from hooks.typed import check_field_types, restored
 
 BlockName = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
 AttentionDirection = Literal["causal", "bidirectional"]
@@ -239,25 +241,16 @@ class TransformerConfig(TransformerLensSettings):
         if version != 1:
             raise ValueError(f"the config has version {version}; this unmyopic reads version 1. Upgrade unmyopic.")
         pathways = values.pop("pathways", None)
-        check_known_fields(cls, values, "the config")
         # Plain values of parts become their classes
-        rows = values.get("head_patterns", ())
-        values["head_patterns"] = tuple(tuple(_pattern_from_values(pattern) for pattern in row) for row in rows)
-        if values.get("embedding") is not None:
-            values["embedding"] = BracketStates(**values["embedding"])
         if pathways is not None:
             values["head_patterns"] = Pathways.from_dict(pathways)
-        return cls(**values)
+        return restored(cls, values)
 
     @classmethod
     def from_json(cls, text: str) -> "TransformerConfig":
         """Settings from `to_json`."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text))
 
 
 def _pattern_values(pattern: HeadPattern) -> dict[str, Any]:
     return {"kind": pattern.kind, "kernel": list(pattern.kernel), "token": pattern.token}
-
-
-def _pattern_from_values(values: dict[str, Any]) -> HeadPattern:
-    return HeadPattern(kind=values["kind"], kernel=tuple(values["kernel"]), token=values["token"])

@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_field_types, check_fields
+from hooks.checks import check_fields
 from hooks.model.layers import Module, check_ids, look_up
+from hooks.typed import check_field_types
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
 

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_field_types, check_fields
+from hooks.checks import check_fields
 from hooks.model.config import BlockName, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.layers import HookPoint, Identity, LayerNorm, Linear, Module, NormSites, activate
 from hooks.model.transformer import Mask, TransformerStack
+from hooks.typed import check_field_types
 
 EncoderHead = Literal["masked_lm", "linear", "none"]
 

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_field_types, check_fields
+from hooks.checks import check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids, check_token_type
+from hooks.typed import check_field_types
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 

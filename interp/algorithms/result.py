@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.intervals import Interval
 from interp.core.results import Result
 
@@ -35,12 +36,12 @@ class VariableFinding:
     """Hook point: `resid 2` is the residual stream that layer 2 reads."""
     place: str
     """Place in the input, as `task.places` names it; `own` for a variable with a value at each position."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes(""), SHARE, MAY_BE_MISSING]
     """Interchange intervention accuracy: share of the answers that must change, by the algorithm, which change so; with
     its 95 % interval over pairs. In this and in all other shares no answer has more than half of the weight."""
-    stability: Interval
+    stability: Annotated[Interval, Axes(""), SHARE, MAY_BE_MISSING]
     """Share of the other answers of the same pairs that stay as the algorithm predicts."""
-    invariance: Interval = field(default_factory=lambda: MISSING)
+    invariance: Annotated[Interval, Axes(""), SHARE, MAY_BE_MISSING] = field(default_factory=lambda: MISSING)
     """Share of the answers that must change which stay, as they must, with a placebo source: another input in which the
     variable has the same value, and, if there is one, whose own answer is another one. Inputs whose activations at the
     site are the base's do not count."""
@@ -50,19 +51,19 @@ class VariableFinding:
     """What is against it, or not certain; empty if it is found."""
     changes_answers: bool = False
     """Whether an answer changes with it in some pair, by the algorithm."""
-    forced: float
+    forced: Annotated[float, SHARE, MAY_BE_MISSING]
     """Accuracy that an interchange of the outputs at this place would have in any model that answers rightly."""
-    shared: float
+    shared: Annotated[float, SHARE, MAY_BE_MISSING]
     """Highest accuracy that a model could have which implements another of the tested algorithms, at any of its
     variables; answers about which the other one predicts nothing count as possible."""
-    at_input: float
+    at_input: Annotated[float, SHARE, MAY_BE_MISSING]
     """Accuracy of an interchange at the same place before the first layer: of the input itself."""
-    random: float
+    random: Annotated[float, SHARE, MAY_BE_MISSING]
     """Accuracy at random sites: mean over all sites and places of the same kinds. Of a learned subspace, that of one
     learned from shuffled values and answers; of given coordinates, that of the same number of random ones."""
-    untrained: float
+    untrained: Annotated[float, SHARE, MAY_BE_MISSING]
     """Accuracy of the best site of an untrained model, selected in the same way."""
-    uninformative: float
+    uninformative: Annotated[float, SHARE, MAY_BE_MISSING]
     """Share of pairs on which the algorithm predicts no change, or the model does not answer rightly."""
     status: FindingStatus
 
@@ -82,12 +83,12 @@ class AnswerAgreement:
     """How often a model answers as an algorithm predicts, with nothing interchanged."""
 
     algorithm: str
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes(""), SHARE, MAY_BE_MISSING]
     """Share of the answers, with its interval over pairs: inputs in which a variable changes an answer, or algorithms
     differ."""
-    differ: float
+    differ: Annotated[float, SHARE, MAY_BE_MISSING]
     """Share of answers in which the algorithm differs from the one that is tested."""
-    on_inputs: Interval = field(default_factory=lambda: MISSING)
+    on_inputs: Annotated[Interval, Axes(""), SHARE, MAY_BE_MISSING] = field(default_factory=lambda: MISSING)
     """Share of the answers to inputs of the test split as they come, or to all inputs."""
 
     @property
@@ -103,9 +104,9 @@ class Contradiction:
     algorithm: str
     variable: str
     rival: str
-    accuracy: float
+    accuracy: Annotated[float, SHARE, MAY_BE_MISSING]
     """Share of these answers that are as the variable's algorithm predicts."""
-    rival_accuracy: Interval
+    rival_accuracy: Annotated[Interval, Axes(""), SHARE, MAY_BE_MISSING]
     """Share that are as the other one predicts."""
 
 
@@ -115,31 +116,31 @@ class ImplementsResult(Result):
 
     algorithm: str
     rivals: tuple[str, ...]
-    verdict: str
+    verdict: AlgorithmVerdict
     """`implements`, `implements a rival`, `neither`, or `undecided`."""
     reason: str
     """What decides it."""
     rival: str | None
     """The rival that the model implements."""
-    bar: float
+    bar: Annotated[float, SHARE]
     """Lowest share of answers that counts as agreement: a 95 % interval must be on one side of it."""
     search: str
     """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` one; with
     `auto` the first of these that finds the variable, which its finding names."""
-    findings: tuple[VariableFinding, ...]
+    findings: Annotated[tuple[VariableFinding, ...], Axes("finding ...")]
     """Every variable of the algorithm and its rivals."""
     answers: tuple[AnswerAgreement, ...]
     contradictions: tuple[Contradiction, ...]
-    sites: tuple[str, ...]
-    places: tuple[str, ...]
-    map: Float[np.ndarray, "finding site place"]
+    sites: Annotated[tuple[str, ...], Axes("site")]
+    places: Annotated[tuple[str, ...], Axes("place")]
+    map: Annotated[Float[np.ndarray, "finding site place"], SHARE, MAY_BE_MISSING]
     """Accuracy of each finding's variable at every site and place, on the pairs that select; NaN where not tested."""
-    n: int
+    n: Annotated[int, COUNT]
     """Pairs of inputs; half of them select sites."""
     exact: bool = False
     """Whether these are all pairs of all inputs in which a variable changes an answer: no sampling error, and all pairs
     both select and score."""
-    n_inputs: int = 0
+    n_inputs: Annotated[int, COUNT] = 0
     """With `n="all"`: inputs that there are; else 0."""
 
     def finding(self, variable: str, algorithm: str | None = None) -> VariableFinding:
@@ -238,11 +239,13 @@ class ImplementsResult(Result):
         return f"{self.n} pairs{which}, half to select sites; 95 % intervals over the other half"
 
     @classmethod
-    def _restore(cls, name: str, value: Any) -> Any:
-        records = {"findings": VariableFinding, "answers": AnswerAgreement, "contradictions": Contradiction}
-        if name not in records:
-            return value
-        return tuple(records[name](**_with_intervals(record)) for record in value)
+    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Saved values with the names and intervals of this version in their records."""
+        values = super()._combine_former_fields(values)
+        for name in ("findings", "answers", "contradictions"):
+            if name in values:
+                values[name] = tuple(_with_intervals(record) for record in values[name])
+        return values
 
 
 def _row(finding: VariableFinding) -> dict[str, Any]:
@@ -291,15 +294,13 @@ FORMER_INTERVALS = {
 
 
 def _with_intervals(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved record with its missing numbers, and with the names and intervals of this version."""
-    values: dict[str, Any] = {}
-    for name, value in record.items():
-        values[FORMER_NAMES.get(name, name)] = np.nan if value is None else value
+    """A saved record with the names and intervals of this version."""
+    values = {FORMER_NAMES.get(name, name): value for name, value in record.items()}
     if "n" not in values:
         return values
     n = values.pop("n")
     for name, fields in FORMER_INTERVALS.items():
         if set(fields) <= set(values):
-            value, low, high = (values.pop(field) for field in fields)
+            value, low, high = (np.nan if (end := values.pop(field)) is None else end for field in fields)
             values[name] = Interval(value=value, low=low, high=high, n=n)
     return values

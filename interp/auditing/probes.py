@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
+from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, Axes
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks
@@ -51,33 +52,33 @@ class ProbeAudit(Result):
 
     label: str
     """Label that the probes read."""
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the targets."""
-    verdict: tuple[tuple[str, ...], ...]
+    verdict: Annotated[tuple[tuple[ProbeVerdict, ...], ...], Axes("layer target")]
     """For each layer and target: used, unused (both readable), not readable, undecided, or cannot be told apart (from
     the labels in `confounders`)."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes("layer target"), SHARE, MAY_BE_MISSING]
     """Per layer and target: held-out accuracy of the probe, with its 95 % interval, whose trials are distinct inputs,
     fewer than examples in a finite task; verdicts hold for these inputs only."""
-    baseline: Float[np.ndarray, "layer target"]
+    baseline: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
     """Accuracy of the best control: shuffled labels, control task, untrained model, position and length."""
-    interchange: Interval
+    interchange: Annotated[Interval, Axes("layer target"), DIFFERENCE, MAY_BE_MISSING]
     """Per layer and target: fraction of examples in which an answer changes when the component along the class means is
     set to another example's, minus that of a placebo; NaN where that is not tested, because the label is not readable
     or cannot be told apart from another. With other labels held fixed, n is the number of examples with a partner that
     agrees in them and has another class."""
-    erasure: Interval
+    erasure: Annotated[Interval, Axes("layer target"), DIFFERENCE, MAY_BE_MISSING]
     """The same with the component set to its mean over all examples."""
-    p: Float[np.ndarray, "question layer target"]
+    p: Annotated[Float[np.ndarray, "question layer target"], SHARE, MAY_BE_MISSING]
     """p values (Holm) for readable, not readable, used, unused; the last is of the examples that could be edited only
     where too many have no partner that agrees in the labels that are held fixed."""
-    alpha: float
+    alpha: Annotated[float, SHARE]
     """Level of all verdicts together; without effect if every input was counted."""
-    n: int
+    n: Annotated[int, COUNT]
     """Held-out examples sampled, or all that there are."""
-    n_fitted: Int[np.ndarray, " target"]
+    n_fitted: Annotated[Int[np.ndarray, " target"], COUNT]
     """Examples that probes and class means were fitted on: those that have the target."""
-    n_scored: Int[np.ndarray, " target"]
+    n_scored: Annotated[Int[np.ndarray, " target"], COUNT]
     """Held-out examples behind each value: those that have the target."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
+from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.auditing.interventions import INTERVENTIONS, NEEDED_IN, TESTED, TOGETHER
 from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
-from interp.auditing.verdicts import HeadFacts, decide, needed_on_outcomes
+from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outcomes
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
 
@@ -20,16 +21,16 @@ from interp.heads.classify import HeadPatterns
 class InterventionCost:
     """Accuracy lost under one intervention, for each outcome that the audit judges by."""
 
-    drop: tuple[float, ...]
+    drop: Annotated[tuple[float, ...], Axes("outcome"), DIFFERENCE]
     """Clean accuracy minus accuracy under the intervention, as a fraction."""
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    low: Annotated[tuple[float, ...], Axes("outcome"), DIFFERENCE]
+    high: Annotated[tuple[float, ...], Axes("outcome"), DIFFERENCE]
     """Bounds of its 95 % interval; exact, so wider than zero where nothing was lost."""
-    p_matters: float | None = None
+    p_matters: Annotated[float, SHARE] | None = None
     """p value (Bonferroni) of "no outcome loses more than its threshold"; None if no verdict depends on it."""
-    p_harmless: float | None = None
+    p_harmless: Annotated[float, SHARE] | None = None
     """p value (Bonferroni) of "some outcome loses more than its threshold"."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of sequences."""
     exact: bool = False
     """These are all inputs of the task: the bounds are the drop, and p values are 0 or 1."""
@@ -43,28 +44,28 @@ class InterventionCost:
 class HeadVerdict:
     """Verdict on one head, with its evidence."""
 
-    layer: int
-    head: int
-    verdict: str
+    layer: Annotated[int, COUNT]
+    head: Annotated[int, COUNT]
+    verdict: Verdict
     """faithful, hidden, redundant, misleading, marginal, idle or undecided."""
     reason: str
     """Why: the reason of the rule that gave the verdict (`interp.auditing.verdicts.RULES`)."""
-    partners: tuple[Head, ...]
+    partners: Annotated[tuple[Head, ...], COUNT]
     """(layer, head) of heads that do the same work, or that cancel this one."""
     label: str
     """Label from `classify_heads`: a kind, uniform or unclassified."""
     kind: str
     """The label if it is a kind, else the kind with the highest score."""
-    score: float
+    score: Annotated[float, MAY_BE_MISSING]
     """Attention on the keys of that kind: 0 at chance, 1 for all of it."""
-    score_low: float
-    score_high: float
+    score_low: Annotated[float, MAY_BE_MISSING]
+    score_high: Annotated[float, MAY_BE_MISSING]
     """Bounds of its 95 % interval."""
-    p_label: float
+    p_label: Annotated[float, SHARE, MAY_BE_MISSING]
     """p value of the score (Holm, over all heads and kinds)."""
-    value_weighted: float
+    value_weighted: Annotated[float, MAY_BE_MISSING]
     """The score with each key weighted by the norm of what the head writes from it."""
-    moved: float
+    moved: Annotated[float, SIZE, MAY_BE_MISSING]
     """Mean over queries of the sum of those norms, weighted by attention."""
     needed: Mapping[str, bool | None]
     """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided, also
@@ -73,16 +74,16 @@ class HeadVerdict:
     costs: Mapping[str, InterventionCost]
     """By intervention (`INTERVENTIONS`); those that test a label are tried on labelled heads whose removal costs more
     than a little."""
-    other_heads: tuple[Head, ...] = ()
+    other_heads: Annotated[tuple[Head, ...], COUNT] = ()
     """The other heads of the set in which it costs most beyond them; empty if it was tested in none."""
     beyond_others: InterventionCost | None = None
     """Accuracy lost when it is removed too, once these are removed."""
     outcome: str = ""
     """The outcome on which this is its verdict; empty in audits that earlier versions saved."""
-    n_to_decide: int | None = None
+    n_to_decide: Annotated[int, COUNT] | None = None
     """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
     decided, or if 250 times that number would not decide it."""
-    seeds_agree: float | None = None
+    seeds_agree: Annotated[float, SHARE] | None = None
     """Fraction of the models of other seeds with a head of this label and verdict in this layer."""
 
     @property
@@ -111,7 +112,7 @@ class HeadVerdict:
 class SetCost:
     """Heads that were removed together, and what that costs."""
 
-    heads: tuple[Head, ...]
+    heads: Annotated[tuple[Head, ...], COUNT]
     kind: Literal["costly", "cancelling"]
     """`costly`: in the search, some of the heads cost accuracy once the others are gone, more than alone;
     `cancelling`: in the search, harmless together, though all may be needed alone."""

@@ -1,16 +1,18 @@
 """Result of an audit: a record for each head, tables, a chart and text."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
+from hooks.checks import shown
 from hooks.interventions.ablation_engine import Head
+from hooks.typed import COUNT, SHARE, Axes
 from interp.auditing.interventions import TESTED
-from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
+from interp.auditing.records import HeadVerdict, SetCost
 from interp.auditing.sentences import name_of, sentence, verdict_summary
 from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS
@@ -42,31 +44,31 @@ class AuditResult(Result):
     kinds: tuple[str, ...]
     """Kinds of attention that heads were scored on."""
     interventions: tuple[str, ...]
-    outcomes: tuple[str, ...]
+    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
     """Outcomes that the verdicts are based on."""
-    clean: Float[np.ndarray, " outcome"]
+    clean: Annotated[Float[np.ndarray, " outcome"], SHARE]
     """Accuracy of the whole model."""
-    threshold: Float[np.ndarray, " outcome"]
+    threshold: Annotated[Float[np.ndarray, " outcome"], SHARE]
     """A head is needed if removing it costs more than this."""
     sets: tuple[SetCost, ...]
     """Sets of heads that were tested, after a search for them on other sequences."""
     exact: bool
     """Whether the search tried every set of heads."""
-    largest_harmless: tuple[Head, ...]
+    largest_harmless: Annotated[tuple[Head, ...], COUNT]
     """A largest set of heads that can be removed together, on the sequences of the search."""
-    smallest_costly: tuple[Head, ...]
+    smallest_costly: Annotated[tuple[Head, ...], COUNT]
     """A smallest set of heads that cannot; empty if all heads can be removed."""
     warnings: tuple[str, ...]
     """Limitations of the verdicts."""
-    alpha: float
+    alpha: Annotated[float, SHARE]
     """Level of all verdicts together."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of sequences; with `n="enough"`, the largest number behind any verdict; with `n="all"`, all inputs."""
-    n_distinct: int
+    n_distinct: Annotated[int, COUNT]
     """Number of distinct inputs among them, fewer in a finite task; verdicts and intervals are about these inputs."""
-    n_looks: int = 1
+    n_looks: Annotated[int, COUNT] = 1
     """Planned number of looks at growing numbers of sequences."""
-    n_seeds: int = 0
+    n_seeds: Annotated[int, COUNT] = 0
     """Number of models of other seeds behind `seeds_agree`."""
     strata: tuple[StratumCost, ...] = ()
     """Accuracy lost within strata of the sequences (`Task.strata`), for each head and for `largest_harmless`."""
@@ -82,19 +84,25 @@ class AuditResult(Result):
             values["smallest_costly"] = values.pop("smallest_harmful")
         values.setdefault("strata", ())
         values.setdefault("every_input", False)
+        for name in ("heads", "sets", "interventions"):
+            if name in values:
+                values[name] = _with_names_of_today(values[name])
         return values
 
-    @classmethod
-    def _restore(cls, name: str, value: Any) -> Any:
-        if name in ("heads", "sets", "interventions"):
-            value = _with_names_of_today(value)
-        if name == "heads":
-            return tuple(_restored_head(head) for head in value)
-        if name == "sets":
-            return tuple(SetCost(**{**heads, "cost": InterventionCost(**heads["cost"])}) for heads in value)
-        if name == "strata":
-            return tuple(StratumCost(**cost) for cost in value)
-        return value
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Every head was tested under the removals, and under no other interventions than those of the audit
+        for index, head in enumerate(self.heads):
+            if not set(REMOVALS) <= set(head.costs) <= set(self.interventions):
+                raise ValueError(
+                    f"heads[{index}] has costs of {shown(list(head.costs))}; the audit has {shown(self.interventions)}."
+                )
+        # Records have one number for each outcome
+        records = [(f"heads[{index}]", cost) for index, head in enumerate(self.heads) for cost in head.costs.values()]
+        records += [(f"sets[{index}]", heads.cost) for index, heads in enumerate(self.sets)]
+        for name, cost in records:
+            if len(cost.drop) != len(self.outcomes):
+                raise ValueError(f"{name} has costs on {len(cost.drop)} outcomes; the audit has {len(self.outcomes)}.")
 
     def of(self, verdict: str) -> tuple[Head, ...]:
         """(layer, head) of the heads with a verdict.
@@ -247,16 +255,6 @@ class AuditResult(Result):
 def _shape_in_words(audit: AuditResult) -> str:
     layer, head = audit.heads[-1].place
     return f"{layer + 1} layers of {head + 1} heads"
-
-
-def _restored_head(head: Mapping[str, Any]) -> HeadVerdict:
-    beyond_others = head.get("beyond_others")
-    cost = None if beyond_others is None else InterventionCost(**beyond_others)
-    return HeadVerdict(**{**head, "costs": _restored_costs(head["costs"]), "beyond_others": cost})
-
-
-def _restored_costs(costs: Mapping[str, Any]) -> dict[str, InterventionCost]:
-    return {name: InterventionCost(**cost) for name, cost in costs.items()}
 
 
 def _with_names_of_today(value: Any) -> Any:

@@ -10,11 +10,13 @@ A stratum is a set of sequences, for each outcome. Losses are those of all answe
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from hooks.interventions.ablation_engine import Head
+from hooks.typed import COUNT, DIFFERENCE, SHARE
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.sentences import name_of
@@ -36,25 +38,25 @@ from interp.tasks.base import Task
 class StratumCost:
     """Accuracy lost within a stratum when heads are replaced by their means, on the outcome where this is clearest."""
 
-    heads: tuple[Head, ...]
+    heads: Annotated[tuple[Head, ...], COUNT]
     """One head, or the set `largest_harmless`."""
     stratum: str
     """Its name."""
     outcome: str
-    n: int
+    n: Annotated[int, COUNT]
     """Sequences of the stratum that have the outcome."""
-    share: float
+    share: Annotated[float, SHARE]
     """Fraction of the sequences that these are."""
-    clean: float
+    clean: Annotated[float, SHARE]
     """Accuracy of the whole model within the stratum."""
-    threshold: float
+    threshold: Annotated[float, SHARE]
     """Loss that counts: a fifth of the accuracy above chance within the stratum."""
-    drop: float
+    drop: Annotated[float, DIFFERENCE]
     """Accuracy lost."""
-    low: float
-    high: float
+    low: Annotated[float, DIFFERENCE]
+    high: Annotated[float, DIFFERENCE]
     """Bounds of its 95 % interval."""
-    p_matters: float
+    p_matters: Annotated[float, SHARE]
     """p value of "the loss is at most the threshold", Bonferroni over heads, strata, outcomes and looks; 0 or 1 if
     every input was run."""
     suspected: bool

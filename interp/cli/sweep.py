@@ -2,12 +2,14 @@
 
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from hooks.files import shortened
 from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output
 from interp.tasks.fields import tuples
 
@@ -113,16 +115,28 @@ def read_sweep(file: Path) -> Any:
     from interp.training.configs import config_for
 
     tables = _read_tables(file)
-    # the task, a config that fits it, and the settings
-    try:
+    # the task, a config that fits it, and the settings; an error names the table
+    with _reading_table(file, "task"):
         task = _task(tables.get("task", {}), file)
-        sizes = dict(tables.get("model", {}))
+    with _reading_table(file, "model"):
+        sizes = {name: tuples(value) for name, value in tables.get("model", {}).items()}
         config = config_for(task, sizes.pop("family", None), **sizes)
-    except TypeError as error:
-        raise ValueError(f"{file}: {error}.") from error
-    settings = _settings(tables.get("settings", {}), task, file)
+    with _reading_table(file, "settings"):
+        settings = _settings(tables.get("settings", {}), task, file)
     base = ModelSpec(task=task, config=config, settings=settings, seed=0)
-    return Sweep(base, _varied_values(tables.get("vary", {})))
+    with _reading_table(file, "vary"):
+        return Sweep(base, _varied_values(tables.get("vary", {})))
+
+
+@contextmanager
+def _reading_table(file: Path, table: str) -> Iterator[None]:
+    """Within this block, errors name the file and one of its tables."""
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError) as error:
+        text = str(error)
+        lead = "" if str(file) in text else f"{file}: "
+        raise ValueError(f"{lead}[{table}] {shortened(text, 400)}") from error
 
 
 def _read_tables(file: Path) -> dict[str, dict[str, Any]]:

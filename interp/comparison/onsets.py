@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import binom
 
+from hooks.typed import MAY_BE_INFINITE, Axes, Range
 from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE
 
@@ -24,15 +25,15 @@ class Onsets(Result):
     value: str
     null: str
     """The null in words."""
-    by: tuple[str, ...]
+    by: Annotated[tuple[str, ...], Axes("by")]
     """Columns that name what has an onset."""
-    labels: tuple[tuple[Any, ...], ...]
+    labels: Annotated[tuple[tuple[Any, ...], ...], Axes("label by")]
     """Their values, for each row."""
-    seeds: tuple[int | str, ...]
+    seeds: Annotated[tuple[int | str, ...], Axes("seed")]
     """Seed of each run, or all seeds as one text if the verb compares models."""
-    onset: Float[np.ndarray, "label seed"]
+    onset: Annotated[Float[np.ndarray, "label seed"], Range(0), MAY_BE_INFINITE]
     """Step; infinite if it is not above its null at the last snapshot, NaN if it was not measured for the seed."""
-    before: Float[np.ndarray, "label seed"]
+    before: Annotated[Float[np.ndarray, "label seed"], Range(-1), MAY_BE_INFINITE]
     """The snapshot before: the onset is after this step and at or before `onset`. -1 if `onset` is the first one."""
 
     def _over_seeds(self) -> list[tuple[float, float, float, int, int]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.comparison.baselines import FLAT, ONE_HOT, RANDOM_BASELINES, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
@@ -50,34 +51,34 @@ class VariationResult(Result):
         "relative_entropy": ("relative_entropy", "relative_low", "relative_high", "n"),
     }
 
-    prefixes: tuple[str, ...]
+    prefixes: Annotated[tuple[str, ...], Axes("prefix")]
     """The texts that the models were run on."""
-    n_tokens: Int[np.ndarray, " prefix"]
+    n_tokens: Annotated[Int[np.ndarray, " prefix"], COUNT]
     """Number of tokens of each, including those that the task adds."""
-    variation: Interval
+    variation: Annotated[Interval, Axes("layer"), SIZE, MAY_BE_MISSING]
     """Per layer: squared Frobenius distance, 0 to 2 per row, mean over pairs, heads and prefixes."""
-    by_prefix: Float[np.ndarray, "prefix layer"]
-    by_head: Float[np.ndarray, "layer head"]
-    distance: Float[np.ndarray, "layer model model"]
+    by_prefix: Annotated[Float[np.ndarray, "prefix layer"], SIZE, MAY_BE_MISSING]
+    by_head: Annotated[Float[np.ndarray, "layer head"], SIZE, MAY_BE_MISSING]
+    distance: Annotated[Float[np.ndarray, "layer model model"], SIZE, MAY_BE_MISSING]
     """Distance between every two models, mean over heads and prefixes; the matrix to cluster."""
-    entropy: Interval
+    entropy: Annotated[Interval, Axes("layer"), SIZE, MAY_BE_MISSING]
     """Per layer: mean row entropy in nats, over models, heads, prefixes and the queries that see several keys."""
-    relative_entropy: Interval
+    relative_entropy: Annotated[Interval, Axes("layer"), SHARE, MAY_BE_MISSING]
     """Per layer: mean row entropy as a fraction of its maximum, 0 for a single key, 1 for uniform."""
-    relative_of_model: Float[np.ndarray, "model layer"]
+    relative_of_model: Annotated[Float[np.ndarray, "model layer"], SHARE, MAY_BE_MISSING]
     """Relative entropy of each model."""
-    baselines: tuple[str, ...]
+    baselines: Annotated[tuple[str, ...], Axes("baseline")]
     """Names of the random baselines; see `interp.comparison.baselines.RANDOM_BASELINES`."""
-    baseline: Float[np.ndarray, "baseline layer"]
+    baseline: Annotated[Float[np.ndarray, "baseline layer"], SIZE, MAY_BE_MISSING]
     """Expected distance between two random patterns, mean over prefixes."""
-    baseline_error: Float[np.ndarray, "baseline layer"]
+    baseline_error: Annotated[Float[np.ndarray, "baseline layer"], SIZE, MAY_BE_MISSING]
     """Its standard error if simulated; 0 if in closed form."""
-    baseline_by_prefix: Float[np.ndarray, "baseline prefix layer"]
-    resamples: int
+    baseline_by_prefix: Annotated[Float[np.ndarray, "baseline prefix layer"], SIZE, MAY_BE_MISSING]
+    resamples: Annotated[int, COUNT]
     """Number of bootstrap resamples of the models."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of models, the independent units."""
-    n_pairs: int
+    n_pairs: Annotated[int, COUNT]
     """Number of pairs of models."""
 
     def ratio_to(self, baseline: str = FLAT) -> Float[np.ndarray, " layer"]:

@@ -1,11 +1,14 @@
 """Estimates with their confidence intervals: the one type that results use."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from hooks.checks import shown
+from hooks.typed import ROUNDING
 
 if TYPE_CHECKING:
     Ends = Float[np.ndarray, "*cells"]
@@ -23,7 +26,8 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     An exact interval has no sampling error, since every input was counted: both ends are the value.
 
     Raises:
-        ValueError: ends of another shape than the estimates; an exact interval with ends that are not the value.
+        ValueError: ends of another shape than the estimates, or estimates outside their intervals; an exact interval
+            with ends that are not the value; an n that is not a whole number.
 
     Example:
         >>> import numpy as np
@@ -46,15 +50,47 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     """Every input was counted, so that there is no sampling error."""
 
     def __post_init__(self) -> None:
+        # Numbers, all of one shape
         for name in ("value", "low", "high"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
+            ends = np.asarray(getattr(self, name))
+            if ends.dtype.kind not in "fiu":
+                raise ValueError(f"{name} is {shown(getattr(self, name))}; it must be numbers.")
+            object.__setattr__(self, name, ends.astype(float))
         if not self.value.shape == self.low.shape == self.high.shape:
             shapes = f"{self.value.shape}, {self.low.shape} and {self.high.shape}"
             raise ValueError(f"value, low and high have the shapes {shapes}; they must have the same.")
+        # Every estimate is within its interval, up to rounding
+        margin = ROUNDING * (1 + np.abs(self.value))
+        outside = (self.value < self.low - margin) | (self.value > self.high + margin) | (self.low > self.high + margin)
+        if outside.any():
+            place = tuple(np.argwhere(outside)[0])
+            number, low, high = (float(ends[place]) for ends in (self.value, self.low, self.high))
+            raise ValueError(f"value is {number:g}, outside its interval [{low:g}, {high:g}].")
+        self._check_n()
         if self.exact:
             for name in ("low", "high"):
                 if not np.array_equal(getattr(self, name), self.value, equal_nan=True):
                     raise ValueError(f"exact is True, but {name} differs from value; an exact interval has no width.")
+
+    def _check_n(self) -> None:
+        """Check that n has whole numbers, one for all cells or one for each."""
+        n = np.asarray(self.n)
+        if n.dtype.kind not in "iu" or (n < 0).any():
+            raise ValueError(f"n is {shown(self.n)}; it must be integers from 0 on.")
+        if n.ndim > self.value.ndim or np.broadcast_shapes(n.shape, self.value.shape) != self.value.shape:
+            raise ValueError(f"n has the shape {n.shape}, which does not fit the shape {self.value.shape} of value.")
+
+    def check_numbers(self, check: Callable[[np.ndarray, str], None], name: str) -> None:
+        """Check estimates and ends by the range of the field that has this interval; ends may be missing.
+
+        Args:
+            check: Raises an error for numbers out of range, given their name.
+            name: Name of the field.
+        """
+        check(self.value, name)
+        for end in ("low", "high"):
+            numbers = getattr(self, end)
+            check(numbers[~np.isnan(numbers)], f"{name}.{end}")
 
     @property
     def half_width(self) -> float:

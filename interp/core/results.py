@@ -1,21 +1,27 @@
 """Base class of results: saving and loading as JSON, and display in notebooks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Int
 
+from hooks.checks import shown
 from hooks.files import Unreadable, read_json, reading, shortened, write_json
+from hooks.typed import COUNT, MAY_BE_INFINITE, check_record, restored
 from interp.core.intervals import INTERVAL_FIELDS, Interval, is_saved_interval
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+FLOAT = Annotated[float, MAY_BE_INFINITE]
+ELEMENTS: Mapping[str, Any] = {"float": FLOAT, "int": int, "uint": Annotated[int, COUNT], "bool": bool, "U": str}
+"""Types of the elements of a saved array, by the name of its dtype."""
 NOT_SAVED = {"saved": False}
 """Metadata of a field that is not saved, such as a model."""
 AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
@@ -37,10 +43,21 @@ class Result:
     """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays.
 
     A field with the metadata `NOT_SAVED` is None in a loaded result. Charts of `plot` need no network.
+
+    Fields are checked by their annotations when a result is made and when it is loaded; `hooks.typed` says how an
+    annotation states ranges, missing numbers and the axes of tuples and intervals.
     """
 
     former_fields: ClassVar[Mapping[str, tuple[str, str, str, str]]] = {}
     """For fields that are intervals: the four fields (value, low, high, n) that earlier versions saved instead."""
+
+    def __post_init__(self) -> None:
+        """Check types, ranges and shapes, by the annotations of the fields.
+
+        Raises:
+            ValueError: a field that its annotation excludes.
+        """
+        check_record(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -98,17 +115,13 @@ class Result:
         return [f.name for f in fields(cls) if f.metadata.get("saved", True)]  # type: ignore[arg-type]
 
     @classmethod
-    def _names_with_default(cls) -> set[str]:
-        own_fields = fields(cls)  # type: ignore[arg-type]
-        return {f.name for f in own_fields if f.default is not MISSING or f.default_factory is not MISSING}
-
-    @classmethod
     def load(cls: type[AnyResult], path: str | Path) -> AnyResult:
         """Read a result that `save` wrote.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: not JSON, another class of result, or other fields than this version has.
+            ValueError: not JSON, another class of result, or a field that is unknown, missing, of another type or
+                shape, or has a number out of range; names the file and the field.
         """
         content = read_json(path, "a saved result")
         with reading(path, "a saved result"):
@@ -116,14 +129,20 @@ class Result:
             if kind != cls.__name__:
                 kind = shortened(str(kind))
                 raise Unreadable(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
-            values = cls._combine_former_fields({name: _rich(value) for name, value in values.items()})
-            # A field that has a default is one that earlier versions did not have
-            names = set(cls._saved_names())
-            different = (names - set(values) - cls._names_with_default()) | (set(values) - names)
-            if different:
-                listed = shortened(str(sorted(different)))
-                raise Unreadable(f"{path} differs from this version of {kind} in the fields {listed}.")
-            return cls(**{name: cls._restore(name, value) for name, value in values.items()})
+            if content.get("version") != 1:
+                raise Unreadable(
+                    f"{path} has version {shown(content.get('version'))}; this unmyopic reads 1. Upgrade it."
+                )
+            if unknown := set(content) - {"result", "version", "values"}:
+                raise Unreadable(f"{path} has unknown entries {shown(sorted(unknown))}.")
+            values = {name: _rich(value, name) for name, value in values.items()}
+            result = restored(cls, cls._combine_former_fields(values))
+        # What no annotation says: names in one field that another one must have
+        with reading(path, f"a {kind} that can be shown: its fields do not fit together"):
+            str(result)
+            with suppress(NotImplementedError):
+                result.to_dataframe()
+        return result
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -143,11 +162,6 @@ class Result:
                 combined[name] = Interval(**dict(zip(INTERVAL_FIELDS, saved, strict=True)))
         return combined
 
-    @classmethod
-    def _restore(cls, name: str, value: Any) -> Any:
-        """Rebuild a field from its saved form; overridden by results with records (dataclasses) in a field."""
-        return value
-
 
 def count_range(counts: Int[np.ndarray, "*cells"]) -> str:
     """The sample size of several cells as text: one number, or the least and the most."""
@@ -156,11 +170,12 @@ def count_range(counts: Int[np.ndarray, "*cells"]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: lists for arrays and tuples, None for numbers that are not finite."""
+    """A value as JSON has it: lists for arrays and tuples, None for NaN, and the texts "inf" and "-inf"."""
     if isinstance(value, np.ndarray):
         values = value.astype(object)
         if value.dtype.kind == "f":
-            values[~np.isfinite(value)] = None
+            values[np.isnan(value)] = None
+            values[np.isinf(value)] = np.where(value[np.isinf(value)] > 0, "inf", "-inf")
         # an empty nested list loses the sizes of the other axes
         shape = {} if value.size else {"shape": list(value.shape)}
         return {"array": values.tolist(), "dtype": str(value.dtype), **shape}
@@ -172,17 +187,49 @@ def plain(value: Any) -> Any:
         return [plain(element) for element in value]
     if isinstance(value, np.generic):
         value = value.item()
-    is_missing = isinstance(value, float) and not np.isfinite(value)
-    return None if is_missing else value
+    if isinstance(value, float) and not np.isfinite(value):
+        return None if np.isnan(value) else str(value)
+    return value
 
 
-def _rich(value: Any) -> Any:
-    """A value of `plain` as it was: arrays and intervals by their keys, tuples for lists."""
+def _rich(value: Any, name: str) -> Any:
+    """A value of `plain` as it was: arrays and intervals by their keys, tuples for lists.
+
+    Raises:
+        ValueError: an array that cannot be one; names the field.
+    """
     if isinstance(value, dict) and {"array", "dtype"} <= set(value):
-        array = np.array(value["array"], dtype=object)
-        array = array.reshape(value.get("shape", array.shape))
-        return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
+        return _array(value, name)
     if isinstance(value, dict):
-        entries = {key: _rich(element) for key, element in value.items()}
-        return Interval(**entries) if is_saved_interval(entries) else entries
-    return tuple(_rich(element) for element in value) if isinstance(value, list) else value
+        entries = {key: _rich(element, f"{name}.{key}") for key, element in value.items()}
+        return _interval(entries, name) if is_saved_interval(entries) else entries
+    if isinstance(value, list):
+        return tuple(_rich(element, f"{name}[{index}]") for index, element in enumerate(value))
+    return value
+
+
+def _interval(entries: Mapping[str, Any], name: str) -> Interval:
+    """A saved interval, whose numbers may be missing."""
+    ends = {end: np.nan if entries[end] is None else entries[end] for end in ("value", "low", "high")}
+    try:
+        return Interval(**{**entries, **ends})
+    except ValueError as error:
+        raise ValueError(f"{name} cannot be an interval: {error}") from None
+
+
+def _array(saved: Mapping[str, Any], name: str) -> np.ndarray:
+    """An array of `plain`: every element must be one of its dtype."""
+    if unknown := set(saved) - {"array", "dtype", "shape"}:
+        raise ValueError(f"{name} has unknown entries {shown(sorted(unknown))}.")
+    kind = saved["dtype"] if isinstance(saved["dtype"], str) else ""
+    element_kind = ELEMENTS.get(kind.rstrip("0123456789").lstrip("<>=|"))
+    if element_kind is None:
+        raise ValueError(f"{name} has the dtype {shown(saved['dtype'])}; it must be one of numbers, booleans or text.")
+    # Each element alone, then the array of their shape
+    elements = np.array(saved["array"], dtype=object)
+    for index, element in enumerate(elements.ravel()):
+        restored(element_kind, element, f"{name}[{index}]")
+    shape = restored(tuple[Annotated[int, COUNT], ...], saved.get("shape", elements.shape), f"{name}.shape")
+    if element_kind is FLOAT:
+        elements = np.where(elements == None, np.nan, elements)  # noqa: E711
+    return elements.astype(kind).reshape(shape)

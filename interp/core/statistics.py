@@ -250,4 +250,6 @@ def bootstrap_mean(
     total = answers.sum(0)
     mean = values.sum(0) / np.maximum(total, 1e-300)
     scored = total > 0
+    # With few resamples all of them may be on one side of the mean
+    low, high = np.minimum(low, mean), np.maximum(high, mean)
     return np.where(scored, mean, np.nan), np.where(scored, low, np.nan), np.where(scored, high, np.nan)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 
@@ -11,6 +11,7 @@ from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input
@@ -37,14 +38,14 @@ class EvaluationResult(Result):
 
     former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
 
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the task's outcomes, in the order of the other fields."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes("target"), SHARE, MAY_BE_MISSING]
     """Per target: fraction of answers that are correct, 0 to 1, with its 95 % interval (Clopper-Pearson), whose
     independent units are distinct examples, not answers; exact if every input was counted."""
-    chance: float
+    chance: Annotated[float, SHARE]
     """Accuracy of uniform guessing."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of examples."""
     split: str
     """Split of the examples."""

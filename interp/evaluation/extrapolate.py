@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks import TransformerStack
 from hooks.checks import check_number, checks_types
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import activations_at_targets
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text
 from interp.core.intervals import Interval
@@ -38,24 +39,24 @@ class ExtrapolationResult(Result):
 
     former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
 
-    depths: tuple[int, ...]
+    depths: Annotated[tuple[int, ...], Axes("depth"), COUNT]
     """Numbers of applied layers, ascending."""
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the targets."""
-    supervised: tuple[bool, ...]
+    supervised: Annotated[tuple[bool, ...], Axes("target")]
     """Whether each target counts in the loss."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes("depth target"), SHARE, MAY_BE_MISSING]
     """Per depth and target: fraction of the examples with the target that are answered correctly, NaN without any,
     with its 95 % interval (Clopper-Pearson); n are distinct inputs, of which a finite task has few."""
-    chance: float
+    chance: Annotated[float, SHARE]
     """Accuracy of uniform guessing."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of examples, the same at every depth."""
-    n_scored: Int[np.ndarray, " target"]
+    n_scored: Annotated[Int[np.ndarray, " target"], COUNT]
     """Examples behind each value: those that have the target."""
     split: str
     """Split of the examples."""
-    trained_depth: int
+    trained_depth: Annotated[int, COUNT]
     """The model's `n_layers`."""
 
     @property

@@ -1,7 +1,7 @@
 """Perplexity of a language model on held-out text."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from hooks.checks import check_number, checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_INFINITE, POSITIVE_COUNT, SIZE, Axes
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
@@ -29,15 +30,15 @@ class PerplexityResult(Result):
 
     former_fields: ClassVar = {"perplexity": ("perplexity", "low", "high", "n")}
 
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the task's outcomes, in the order of the other fields."""
-    perplexity: Interval
+    perplexity: Annotated[Interval, Axes("target"), SIZE, MAY_BE_INFINITE]
     """Per target: exp of the mean loss, with its 95 % interval, exp of the t interval of the mean loss over windows."""
-    loss: Float[np.ndarray, " target"]
+    loss: Annotated[Float[np.ndarray, " target"], SIZE, MAY_BE_INFINITE]
     """Mean cross entropy per token, in nats."""
-    chance: int
+    chance: Annotated[int, POSITIVE_COUNT]
     """Perplexity of uniform guessing: the vocabulary size."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of windows."""
     split: str
     """Split of the windows."""

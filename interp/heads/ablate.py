@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
 from hooks.state import restores_state
+from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
@@ -50,24 +51,24 @@ class AblationResult(Result):
 
     method: str
     """The replacement of the heads' output."""
-    names: tuple[str, ...]
+    names: Annotated[tuple[str, ...], Axes("set")]
     """Names of the sets."""
-    heads: tuple[tuple[tuple[int, int], ...], ...]
+    heads: Annotated[tuple[tuple[tuple[int, int], ...], ...], Axes("set ..."), COUNT]
     """The (layer, head) of each set."""
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the targets."""
-    clean: Float[np.ndarray, " target"]
+    clean: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
     """Accuracy of the unablated model on the same sequences."""
-    drop: Interval
+    drop: Annotated[Interval, Axes("set target"), DIFFERENCE, MAY_BE_MISSING]
     """Per set and target: drop in accuracy, as a fraction, with its 95 % interval (paired bootstrap over sequences);
     negative where accuracy rises."""
-    loss_rise: Interval
+    loss_rise: Annotated[Interval, Axes("set target"), MAY_BE_INFINITE]
     """Per set and target: rise in cross entropy, in nats."""
-    random_drop: Float[np.ndarray, "set draw target"] | None
+    random_drop: Annotated[Float[np.ndarray, "set draw target"], DIFFERENCE, MAY_BE_MISSING] | None
     """Drops of random sets of the same size."""
-    shape: tuple[int, int]
+    shape: Annotated[tuple[int, int], POSITIVE_COUNT]
     """Number of layers and of heads per layer of the model."""
-    n: int
+    n: Annotated[int, COUNT]
     """Sequences behind each figure."""
 
     def to_dataframe(self) -> "pd.DataFrame":

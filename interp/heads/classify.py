@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from scipy import stats
 from hooks.checks import check_names, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.core.inputs import all_inputs_text, inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -64,46 +65,46 @@ class HeadPatterns(Result):
 
     former_fields: ClassVar = {"score": ("score", "low", "high", "n")}
 
-    kinds: tuple[str, ...]
+    kinds: Annotated[tuple[str, ...], Axes("kind")]
     """Names of the kinds."""
-    label: tuple[tuple[str, ...], ...]
+    label: Annotated[tuple[tuple[str, ...], ...], Axes("layer head")]
     """For each layer and head: a kind, `uniform`, or `unclassified`."""
-    why_not: tuple[tuple[str, ...], ...]
+    why_not: Annotated[tuple[tuple[str, ...], ...], Axes("layer head")]
     """For each layer and head without a label: the condition that fails for its nearest kind, with the numbers; else
     empty."""
-    queries: tuple[tuple[str, ...], ...]
+    queries: Annotated[tuple[tuple[str, ...], ...], Axes("layer head")]
     """For each layer and head: the queries at which it is scored. `read`: those whose output can reach a scored
     position; `scored`: the scored positions, of a head that fits a kind only there; or `all` real ones."""
-    read_share: Float[np.ndarray, " layer"]
+    read_share: Annotated[Float[np.ndarray, " layer"], SHARE]
     """Share of the real queries that are read, or 1."""
-    score: Interval
+    score: Annotated[Interval, Axes("layer head kind"), MAY_BE_MISSING]
     """Per layer, head and kind: attention mass on related keys, scaled to 0 at chance and 1 if all of it is on related
     keys, with its 95 % t interval over sequences."""
-    p: Float[np.ndarray, "layer head kind"]
+    p: Annotated[Float[np.ndarray, "layer head kind"], SHARE, MAY_BE_MISSING]
     """Probability of a score at least as high if the keys of each query are permuted."""
-    p_holm: Float[np.ndarray, "layer head kind"]
+    p_holm: Annotated[Float[np.ndarray, "layer head kind"], SHARE, MAY_BE_MISSING]
     """p corrected for all heads and kinds (Holm)."""
-    untrained: Float[np.ndarray, " kind"]
+    untrained: Annotated[Float[np.ndarray, " kind"], MAY_BE_MISSING]
     """Highest score of any head of the untrained models."""
-    p_untrained: Float[np.ndarray, "layer head kind"]
+    p_untrained: Annotated[Float[np.ndarray, "layer head kind"], SHARE, MAY_BE_MISSING]
     """Exact p value of the hypothesis that the model is untrained, corrected for all heads and kinds, or that of the
     comparison with untrained models on this kind alone, corrected for all heads, if it is larger."""
-    value_weighted: Float[np.ndarray, "layer head kind"]
+    value_weighted: Annotated[Float[np.ndarray, "layer head kind"], MAY_BE_MISSING]
     """Score with attention weighted by the norm of what each key writes (Kobayashi et al. 2020)."""
-    uniformity: Float[np.ndarray, "layer head"]
+    uniformity: Annotated[Float[np.ndarray, "layer head"], MAY_BE_MISSING]
     """1 if rows are uniform, 0 if each is on a single key."""
-    entropy: Float[np.ndarray, "layer head"]
+    entropy: Annotated[Float[np.ndarray, "layer head"], MAY_BE_MISSING]
     """Mean row entropy, as a fraction of its maximum."""
-    moved: Float[np.ndarray, "layer head"]
+    moved: Annotated[Float[np.ndarray, "layer head"], SIZE, MAY_BE_MISSING]
     """Mean over queries of the attention-weighted norms of what keys write, in units of the residual stream."""
-    alpha: float
+    alpha: Annotated[float, SHARE]
     """Level of the Holm correction."""
-    level: float
+    level: Annotated[float, SHARE]
     """Largest share of untrained models with a labelled head: alpha, or more if there were too few untrained models for
     it. Labels are then exploratory."""
-    n: int
+    n: Annotated[int, COUNT]
     """Sequences behind each score."""
-    n_untrained: int
+    n_untrained: Annotated[int, COUNT]
     """Untrained models that were compared: fewer than planned if no head could get a label any more."""
 
     @classmethod

@@ -1,7 +1,7 @@
 """Identity components of W_Q W_K^T and W_V W_O, compared with random matrices of the same spectrum."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from hooks.adapters.bridge.weights import attention_scale
 from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, SHARE, SIZE
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm
@@ -40,30 +41,30 @@ class DiagonalsResult(Result):
     A head with a hard-coded pattern has no W_Q W_K^T: its values there are nan.
     """
 
-    cosine: Float[np.ndarray, "layer head matrix"]
+    cosine: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_MISSING]
     """Cosine of the matrix with the identity: trace / (norm sqrt(d_model))."""
-    z: Float[np.ndarray, "layer head matrix"]
+    z: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_INFINITE]
     """The cosine in standard deviations of the null, whose mean is 0."""
-    p: Float[np.ndarray, "layer head matrix"]
+    p: Annotated[Float[np.ndarray, "layer head matrix"], SHARE, MAY_BE_MISSING]
     """Probability of a cosine at least as large for random directions with the same singular values."""
-    p_holm: Float[np.ndarray, "layer head matrix"]
+    p_holm: Annotated[Float[np.ndarray, "layer head matrix"], SHARE, MAY_BE_MISSING]
     """p corrected for all heads and matrices (Holm)."""
-    ratio: Float[np.ndarray, "layer head matrix"]
+    ratio: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_INFINITE]
     """Mean of the diagonal over the standard deviation of all other entries: the contrast in a picture of it."""
-    mean_diagonal: Float[np.ndarray, "layer head matrix"]
+    mean_diagonal: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_INFINITE]
     """Mean of the diagonal in units of a_h and b_h (W_Q W_K^T is divided by the attention scale)."""
-    scalar: Float[np.ndarray, "layer head matrix"]
+    scalar: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_MISSING]
     """a_h and b_h, which the model adds to the diagonal; 0 if it has none."""
-    cosine_with_scalar: Float[np.ndarray, "layer head matrix"]
+    cosine_with_scalar: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_MISSING]
     """Cosine of the matrix with a_h I or b_h I added; it has no null."""
-    ratio_with_scalar: Float[np.ndarray, "layer head matrix"]
-    null_sd: float
+    ratio_with_scalar: Annotated[Float[np.ndarray, "layer head matrix"], MAY_BE_INFINITE]
+    null_sd: Annotated[float, SIZE]
     """Standard deviation of the cosine under the null: 1 / d_model for every spectrum."""
-    largest: float
+    largest: Annotated[float, SIZE]
     """Largest possible cosine of a matrix of rank d_head."""
-    alpha: float
+    alpha: Annotated[float, SHARE]
     """Level of the Holm correction."""
-    n: int
+    n: Annotated[int, COUNT]
     """Random matrices behind each p."""
 
     def heads(self, matrix: int) -> tuple[tuple[int, int], ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
@@ -53,25 +54,25 @@ class KeepResult(Result):
 
     method: str
     """The replacement of the heads that are not kept."""
-    orders: tuple[str, ...]
+    orders: Annotated[tuple[str, ...], Axes("order")]
     """Ways to choose: `ablation`, `greedy`, `exact`, and `random 0`, `random 1`, ..."""
-    kept: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
+    kept: Annotated[tuple[tuple[tuple[tuple[int, int], ...], ...], ...], Axes("order k ..."), COUNT]
     """For each order and each k from 0 on, the (layer, head) of the heads that are kept."""
-    outcomes: tuple[str, ...]
-    performs: Interval
+    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    performs: Annotated[Interval, Axes("order k outcome"), SHARE, MAY_BE_MISSING]
     """Per order, k and outcome: accuracy, as a fraction, with its 95 % interval over sequences."""
-    replicates: Interval
+    replicates: Annotated[Interval, Axes("order k"), SHARE, MAY_BE_MISSING]
     """Per order and k: share of answers that are the whole model's, right or wrong."""
-    area: Float[np.ndarray, " order"]
+    area: Annotated[Float[np.ndarray, " order"], SHARE, MAY_BE_MISSING]
     """Area under the curve of `performs` over k / (number of heads), mean over outcomes: 1 if no head is needed."""
-    chances: tuple[float, ...]
+    chances: Annotated[tuple[float, ...], Axes("outcome"), SHARE]
     """Accuracy of uniform guessing for each outcome."""
-    sufficient: tuple[tuple[int, int], ...]
+    sufficient: Annotated[tuple[tuple[int, int], ...], COUNT]
     """The fewest heads of any order that keep 95 % of the accuracy above chance, on each audited outcome that is above
     chance, on the sequences on which they are chosen. All heads if no fewer do."""
-    sufficient_performs: Float[np.ndarray, " outcome"]
+    sufficient_performs: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
     """Their accuracy on the other sequences, or on every input."""
-    n: int
+    n: Annotated[int, COUNT]
     """Sequences, of which half choose heads; or the number of all inputs."""
 
     @property
@@ -145,12 +146,6 @@ class KeepResult(Result):
             sequences = f"chosen and measured on {all_inputs_text(self.n)}"
         lines.append(f"other heads set to {self.method}; {sequences}")
         return "\n".join(lines)
-
-    @classmethod
-    def _restore(cls, name: str, value):
-        if name != "kept":
-            return value
-        return tuple(tuple(tuple(map(tuple, members)) for members in sets) for sets in value)
 
 
 @checks_types

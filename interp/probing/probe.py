@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
@@ -58,38 +59,42 @@ class ProbeResult(Result):
     """The label that was probed."""
     solver: str
     """`ridge` or `logistic`."""
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the targets."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes("layer target"), SHARE, MAY_BE_MISSING]
     """Per layer and target: fraction of held-out examples classified correctly, 0 to 1, with its 95 % interval
     (Clopper-Pearson), whose trials are distinct inputs, fewer than examples in a finite task; exact if every input was
     counted."""
-    control: Float[np.ndarray, "layer target"]
+    control: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
     """Accuracy on the control task, a random class per input type, each as frequent as in the label: what memorisation
     alone achieves."""
-    shuffled: Float[np.ndarray, "layer target"]
+    shuffled: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
     """Accuracy with shuffled labels: chance level of the probe."""
-    shuffled_high: Float[np.ndarray, "layer target"]
+    shuffled_high: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
     """Upper 97.5 % quantile of `shuffled` over control draws."""
-    untrained: Float[np.ndarray, "layer target"]
+    untrained: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
     """Accuracy of the same probes on an untrained model of the same config."""
+<<<<<<< HEAD
     majority: Float[np.ndarray, " target"]
     """Share of the most frequent class among the held-out examples: accuracy of a constant answer."""
     position: Float[np.ndarray, " target"]
+=======
+    position: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
+>>>>>>> 930e118 (wip)
     """Accuracy of the most frequent class at the target's position and number of tokens: what these alone predict."""
-    n_train: int
+    n_train: Annotated[int, COUNT]
     """Examples sampled to fit on, or all that there are."""
-    n_test: int
+    n_test: Annotated[int, COUNT]
     """Held-out examples sampled to score on, or all that there are."""
-    n_fitted: Int[np.ndarray, " target"]
+    n_fitted: Annotated[Int[np.ndarray, " target"], COUNT]
     """Examples that each classifier was fitted on: those that have the target."""
-    n_scored: Int[np.ndarray, " target"]
+    n_scored: Annotated[Int[np.ndarray, " target"], COUNT]
     """Held-out examples behind each cell: those that have the target."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""
-    n_controls: int
+    n_controls: Annotated[int, COUNT]
     """Draws of control labels and of shuffled labels."""
-    causal: dict[str, np.ndarray] | None = None
+    causal: dict[str, Annotated[np.ndarray, Axes("layer target"), MAY_BE_MISSING]] | None = None
     """With `verify`: the result of `interchange_map`. If answers are tied to another label, also `alone`: the share
     that follows among pairs that agree in it, along the effects of the answer with it held fixed, with `alone_low`,
     `alone_high` and `alone_n`; NaN at other targets, and where they cannot be told apart."""

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from hooks.model.architectures import Config
+from hooks.typed import check_field_types
 from interp.core.content_key import content_key
 from interp.tasks.base import Task
 from interp.training.settings import TrainSettings
@@ -15,7 +16,7 @@ class ModelSpec:
     """A model to train: everything that determines its weights.
 
     Raises:
-        ValueError: symbols without a pretrained model.
+        ValueError: a field of another type, or symbols without a pretrained model.
     """
 
     task: Task
@@ -29,6 +30,7 @@ class ModelSpec:
     """With `pretrained`: pairs of a task token and the pretrained vocabulary's token that represents it."""
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         if self.symbols and self.pretrained is None:
             raise ValueError("symbols are tokens of a pretrained model; give pretrained, or omit symbols.")
 

@@ -66,10 +66,6 @@ class VerbTable(Result):
         if name not in self.columns:
             raise ValueError(f"{self.verb} has no column {name!r}; it has {', '.join(self.columns)}.")
 
-    @classmethod
-    def _restore(cls, name: str, value: Any) -> Any:
-        return {column: list(values) for column, values in value.items()} if name == "columns" else value
-
 
 def tabulate(
     inputs: Sequence[VerbInput], verb: Verb, options: Mapping[str, Any], *, n_jobs: int, fresh: bool, unit: str

@@ -5,7 +5,7 @@ In the order of the paper: u of Eq. 12 is `contributions`, S of Eq. 15 is `pair_
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from hooks import Transformer
 from hooks.checks import checks_types
 from hooks.model.layers import Linear
 from hooks.state import restores_state
+from hooks.typed import MAY_BE_INFINITE, SHARE, SIZE
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -42,16 +43,16 @@ class BalanceResult(Result):
 
     pairing: str
     """`mirrored`, or `released` for the pairs and queries in the paper's code."""
-    ratio: Float[np.ndarray, "query_depth query_type pair_depth pair_type"]
+    ratio: Annotated[Float[np.ndarray, "query_depth query_type pair_depth pair_type"], SIZE, MAY_BE_INFINITE]
     """S / P: contribution of a matched pair over the least signal. 0 is balanced; there is no upper limit."""
-    bounded: Float[np.ndarray, "query_depth query_type pair_depth pair_type"]
+    bounded: Annotated[Float[np.ndarray, "query_depth query_type pair_depth pair_type"], SHARE]
     """S over the sum of the norms of its two terms, 0 to 1."""
     decision: Float[np.ndarray, "query_depth query_type pair_depth pair_type"] | None
     """Effect of a pair on the logit difference of two closers, over the effect of the innermost open bracket's type;
     mean over pairs of types. None with an MLP, which makes the effect nonlinear."""
-    signal: Float[np.ndarray, "query_depth query_type"]
+    signal: Annotated[Float[np.ndarray, "query_depth query_type"], SIZE]
     """P, in units of the unnormalised attention output."""
-    released: float
+    released: Annotated[float, SIZE]
     """Average of the released code: mean over queries of the largest S over the least norm of any open string. With
     `released` pairs it is the figure that the code prints."""
 

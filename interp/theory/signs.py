@@ -1,7 +1,7 @@
 """Sign counting: does a model follow the chain of a LEGO sentence, or count minus signs?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks.checks import check_number, checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
@@ -47,18 +48,18 @@ class SignCountingResult(Result):
 
     former_fields: ClassVar = {"share": ("share", "low", "high", "n")}
 
-    measures: tuple[str, ...]
+    measures: Annotated[tuple[str, ...], Axes("measure")]
     """Names of what is measured: the keys of `MEASURES`."""
-    targets: tuple[str, ...]
+    targets: Annotated[tuple[str, ...], Axes("target")]
     """Names of the variables, in chain order."""
-    share: Interval
+    share: Annotated[Interval, Axes("measure target"), SHARE, MAY_BE_MISSING]
     """Per measure and target: fraction of answers of which the measure is true, 0 to 1, with its 95 % interval
     (Clopper-Pearson); sentences are the independent units, not flips. NaN if there are no answers."""
-    total: Int[np.ndarray, "measure target"]
+    total: Annotated[Int[np.ndarray, "measure target"], COUNT]
     """Number of answers behind each share."""
-    chance: float
+    chance: Annotated[float, SHARE]
     """Accuracy of random guesses, and the `broken` share of a model that follows chains."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of held-out sentences; each is flipped in two ways and broken once."""
 
     def of(self, measure: str) -> Float[np.ndarray, " target"]:

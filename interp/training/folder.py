@@ -23,6 +23,7 @@ from hooks import load_checkpoint
 from hooks.files import (
     Unreadable,
     file_digest,
+    parse_json,
     read_json,
     reading,
     shortened,
@@ -33,8 +34,9 @@ from hooks.files import (
 )
 from hooks.model.architectures import Model
 from hooks.model.checkpoint import check_finite, checkpoint_bytes, read_tensors, write_tensors
+from hooks.typed import restored
 from interp.training.identity import HASHES, ForeignRun, check_contents, check_file, check_manifest, hash_of_fields
-from interp.training.manifest import IDENTITY, ORIGIN, manifest_differences
+from interp.training.manifest import IDENTITY, ORIGIN, MetricsRecord, check_manifest_fields, manifest_differences
 from interp.training.snapshots import SnapshotFolder
 from interp.training.writer import Writer
 
@@ -210,7 +212,10 @@ class RunFolder:
             subfolders.sort(key=lambda path: (path.name != "model", path.name))  # the demo's model first
             hint = f" Did you mean {' or '.join(map(str, subfolders[:3]))}?" if subfolders else ""
             raise FileNotFoundError(f"there is no training run in {self.path} (no {self.manifest_path.name}).{hint}")
-        return read_json(self.manifest_path, "a manifest")
+        manifest = read_json(self.manifest_path, "a manifest")
+        with reading(self.manifest_path, "a manifest"):
+            check_manifest_fields(manifest)
+        return manifest
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Append one metrics line; one that cannot be written whole is taken back.
@@ -364,7 +369,7 @@ class RunFolder:
         # The files are those of the manifest, and that is of the expected run
         files = dict(contents)
         with reading(self.manifest_path, f"a manifest from {sender}"):
-            manifest = json.loads(files.pop(self.manifest_path.name))
+            manifest = parse_json(files.pop(self.manifest_path.name))
             check_contents(manifest, self.path, files, expected, advice=advice)
         # The trained model last, as it marks the run as finished
         self.clear()
@@ -446,10 +451,9 @@ class RunFolder:
         complete = lines if lines[-1] else lines[:-1]
         for number, line in enumerate(complete, start=1):
             with reading(self.metrics_path, f"a file of metrics (line {number})"):
-                record = json.loads(line)
+                record = parse_json(line, allow_nan=True)
+                restored(MetricsRecord, record)
                 step = record["steps_done"]
-                if not isinstance(step, int):
-                    raise TypeError(f"steps_done is {step!r}, not an integer.")
             if records and step <= records[-1]["steps_done"]:
                 raise Unreadable(
                     f"{self.metrics_path} is not from one run: line {number} is of step {step}, the line before of "

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from hooks.model.architectures import Model
+from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, restored
 from interp.core.environment import environment
 from interp.core.verbs import prepare_scorable
 from interp.tasks.base import Task
@@ -15,6 +17,61 @@ from interp.tasks.check import check_task
 from interp.tasks.registry import class_path
 from interp.training.compatibility import check_compatible
 from interp.training.settings import TrainSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The fields of a manifest, for their check when it is read; earlier versions did not have those with defaults."""
+
+    seed: int
+    task: dict[str, Any]
+    task_class: str = ""
+    outcomes: tuple[str, ...]
+    chance: Annotated[float, SHARE]
+    config: dict[str, Any]
+    settings: dict[str, Any]
+    initial_weights: str
+    pretrained: str | None = None
+    symbols: dict[str, str] | None = None
+    versions: dict[str, str]
+    hardware: dict[str, str | int | None]
+    threads: Annotated[int, POSITIVE_COUNT]
+    time: str
+    resumed_with_threads: tuple[Annotated[int, POSITIVE_COUNT], ...] = ()
+    sha256: dict[str, str] | None = None
+    stacked: Annotated[int, POSITIVE_COUNT] | None = None
+    """Number of models that were trained as one."""
+    command: str = ""
+    """The command that trained the model that is shipped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsRecord:
+    """One evaluation during training, a line of `metrics.jsonl`."""
+
+    steps_done: Annotated[int, COUNT]
+    phase: Literal["task", "mimic"] = "task"
+    loss: Annotated[float, MAY_BE_INFINITE]
+    accuracy: tuple[Annotated[float, SHARE, MAY_BE_MISSING], ...]
+    validation_loss: tuple[Annotated[float, MAY_BE_INFINITE], ...]
+    stage: Annotated[int, COUNT] | None = None
+    seconds: Annotated[float, SIZE]
+    total: Annotated[int, COUNT] | None = None
+
+
+def check_manifest_fields(values: Mapping[str, Any]) -> None:
+    """Check the fields of a stored manifest, and those of its config and settings.
+
+    Raises:
+        ValueError: a field that is unknown or missing, or has another type or a number out of range.
+    """
+    restored(Manifest, values)
+    for name, read in (("settings", TrainSettings.from_dict), ("config", config_from_dict)):
+        try:
+            read(values[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
 
 IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
 """Manifest fields that must agree for a run to be resumed."""

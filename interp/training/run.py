@@ -17,7 +17,7 @@ from interp.core.statistics import proportion_interval
 from interp.tasks import task_from
 from interp.tasks.base import Task
 from interp.training.folder import RunFolder
-from interp.training.identity import check_file
+from interp.training.identity import ADVICE, check_file
 
 if TYPE_CHECKING:
     import altair as alt
@@ -54,6 +54,12 @@ class TrainingRun:
         files = RunFolder(folder)
         manifest = files.read_manifest(expected)
         history = tuple(files.read_metrics())
+        for record in history:
+            if len(record["accuracy"]) != len(manifest["outcomes"]):
+                raise ValueError(
+                    f"{files.metrics_path} has {len(record['accuracy'])} accuracies at step {record['steps_done']}, "
+                    f"but the manifest has {len(manifest['outcomes'])} outcomes. {ADVICE}"
+                )
         model = files.load_model(expected)
         return cls(model=model, history=history, manifest=manifest, folder=files.path)
 

@@ -4,8 +4,9 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from hooks.checks import check_class, check_field_types, check_fields
+from hooks.checks import check_class, check_fields
 from hooks.files import shortened
+from hooks.typed import check_field_types, restored
 from interp.tasks.base import Task
 
 Association = Literal["none", "mimic", "query_key"]
@@ -197,14 +198,12 @@ class TrainSettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainSettings":
-        """Settings from `to_dict` or part of it."""
-        values = dict(values)
-        values["mimicking"] = Mimicking(**values.get("mimicking", {}))
-        for name in ("betas", "depth_range", "snapshots"):
-            if isinstance(values.get(name), list):
-                values[name] = tuple(values[name])
-        values["curriculum"] = tuple(tuple(stage) for stage in values.get("curriculum", ()))
-        return cls(**values)
+        """Settings from `to_dict` or part of it.
+
+        Raises:
+            ValueError: an unknown field, or a value of another type or out of range.
+        """
+        return restored(cls, values)
 
 
 def settings_or_default(settings: TrainSettings | None, task: Task) -> TrainSettings:

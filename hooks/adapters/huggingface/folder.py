@@ -34,7 +34,7 @@ def check_folder(path: Path) -> None:
         raise ValueError(f"{path} is a single file; pass the folder that holds it together with its config.json.")
     if not (path / "config.json").is_file():
         raise FileNotFoundError(f"the folder {path} has no config.json; is it one that save_pretrained wrote?")
-    read_json(path / "config.json", "the config of a Hugging Face model")
+    read_json(path / "config.json", "the config of a Hugging Face model", allow_nan=True)
     names = weight_files(path)
     check_links(path, ["config.json", *names])
 

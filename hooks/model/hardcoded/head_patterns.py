@@ -11,7 +11,8 @@ from typing import Any, Literal
 from jaxtyping import Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_known_fields
+from hooks.checks import check_choice
+from hooks.typed import restored
 
 PatternKind = Literal["learned", "uniform", "association", "local", "broadcast", "convolution"]
 ORDER = ("learned", "association", "cls", "sep", "convolution")
@@ -164,8 +165,7 @@ class Pathways:
         Raises:
             ValueError: a field this version does not know.
         """
-        check_known_fields(cls, values, "pathways")
-        return cls(**values)
+        return restored(cls, values, "pathways")
 
 
 def has_learned(patterns: Sequence[HeadPattern]) -> bool:

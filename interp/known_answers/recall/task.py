@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_field_types
+from hooks.checks import check_choice
+from hooks.typed import check_field_types
 from interp.tasks.base import AttentionKind, Batch, Split, Task
 from interp.tasks.vocab import Vocab, vocab_of
 

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import presets
-from hooks.checks import check_choice, check_field_types, check_fields, check_number, checks_types
+from hooks.checks import check_choice, check_fields, check_number, checks_types
+from hooks.typed import check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting, opener

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
+from hooks.checks import check_choice, check_class, check_number, checks_types
+from hooks.typed import check_field_types
 from interp.tasks.base import SPLITS, Batch, Split, Task
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made

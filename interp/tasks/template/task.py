@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
+from hooks.checks import check_choice, check_class, check_number, checks_types
+from hooks.typed import check_field_types
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.fields import json_value
 from interp.tasks.relations import for_every_query, same_token

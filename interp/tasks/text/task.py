@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_field_types
+from hooks.checks import check_choice
+from hooks.typed import check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.text.corpus import Corpus

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks.checks import check_number, checks_types
 from hooks.extras import require
 from hooks.state import restores_state
+from hooks.typed import COUNT, SHARE, SIZE, Axes
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -36,29 +37,29 @@ class KernelResult(Result):
         "accuracy": ("accuracy", "low", "high", "n"),
     }
 
-    kernels: tuple[str, ...]
+    kernels: Annotated[tuple[str, ...], Axes("setting")]
     """The kernel of each setting."""
-    regularisation: Float[np.ndarray, " setting"]
+    regularisation: Annotated[Float[np.ndarray, " setting"], SIZE]
     """lambda, as a fraction of the mean diagonal of the training Gram matrix."""
-    validation_mse: Float[np.ndarray, " setting"]
+    validation_mse: Annotated[Float[np.ndarray, " setting"], SIZE]
     """Mean squared error on validation symbols, by which the setting is chosen."""
-    validation_accuracy: Float[np.ndarray, " setting"]
-    mse: Interval
+    validation_accuracy: Annotated[Float[np.ndarray, " setting"], SHARE]
+    mse: Annotated[Interval, Axes("setting"), SIZE]
     """Per setting: mean squared error on test symbols, in squared units of the label, with its 95 % interval (bootstrap
     over test strings)."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes("setting"), SHARE]
     """Per setting: fraction of test strings for which the nearest label to the prediction is the right one, with its
     95 % interval (Clopper-Pearson)."""
-    spread: Float[np.ndarray, " setting"]
+    spread: Annotated[Float[np.ndarray, " setting"], SIZE]
     """Standard deviation of the predictions over test strings; 0 if the kernel does not distinguish them."""
-    chosen: int
+    chosen: Annotated[int, COUNT]
     """The setting with the least error on validation symbols."""
-    constant_mse: float
+    constant_mse: Annotated[float, SIZE]
     """Error on test symbols of a constant prediction, the mean of the training labels."""
-    constant_accuracy: float
-    n_train: int
-    n_validation: int
-    n: int
+    constant_accuracy: Annotated[float, SHARE]
+    n_train: Annotated[int, COUNT]
+    n_validation: Annotated[int, COUNT]
+    n: Annotated[int, COUNT]
     """Number of test strings."""
 
     def to_dataframe(self) -> "pd.DataFrame":

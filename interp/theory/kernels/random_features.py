@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_field_types, check_fields
+from hooks.checks import check_fields
+from hooks.typed import check_field_types
 from interp.core.randomness import derived_seed
 
 Activation = Literal["relu", "cosine"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hooks.checks import check_class, check_number, checks_types
 from hooks.state import restores_state
+from hooks.typed import COUNT, SIZE, Axes
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
@@ -34,30 +35,30 @@ class TemplateMatrix(Result):
     former_fields: ClassVar = {"smallest": ("smallest", "low", "high", "repeats")}
 
     kernel: str
-    templates: tuple[str, ...]
+    templates: Annotated[tuple[str, ...], Axes("template")]
     """The templates without their labels, on which N does not depend."""
     matrix: Float[np.ndarray, "template template"]
     """N."""
-    matrix_error: Float[np.ndarray, "template template"]
+    matrix_error: Annotated[Float[np.ndarray, "template template"], SIZE]
     attention: Float[np.ndarray, "template template"]
     """The same before the hidden layer: K_attn, or the number of equal positions for an MLP."""
-    attention_error: Float[np.ndarray, "template template"]
+    attention_error: Annotated[Float[np.ndarray, "template template"], SIZE]
     own: Float[np.ndarray, " template"]
     """K_attn of a string with itself."""
-    own_error: Float[np.ndarray, " template"]
+    own_error: Annotated[Float[np.ndarray, " template"], SIZE]
     eigenvalues: Float[np.ndarray, " template"]
     """Eigenvalues of `matrix`, in ascending order."""
-    smallest: Interval
+    smallest: Annotated[Interval, Axes("")]
     """The smallest eigenvalue, corrected for the first-order bias due to errors of `matrix`, with its 95 % interval
     over sets of draws; of zero width for a kernel without random draws."""
     verdict: str
     """`nonsingular`: the interval is above 0. `singular`: the kernel has no random draws, and the eigenvalue is zero up
     to rounding. `undecided`: otherwise; more draws are needed, or N is singular, which draws cannot prove."""
-    copies: int
+    copies: Annotated[int, COUNT]
     """Number of strings per template."""
-    repeats: int
+    repeats: Annotated[int, COUNT]
     """Number of sets of draws, the independent units."""
-    n: int
+    n: Annotated[int, COUNT]
     """Total number of draws; 0 for a kernel without random draws."""
 
     def to_dataframe(self) -> "pd.DataFrame":

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.intervals import Interval
@@ -65,26 +66,26 @@ class PruningCurve(Result):
 
     former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n")}
 
-    by: tuple[str, ...]
+    by: Annotated[tuple[str, ...], Axes("by")]
     """Name of the criterion, one per row."""
-    size: Int[np.ndarray, " by"]
+    size: Annotated[Int[np.ndarray, " by"], COUNT]
     """Number of weights (hidden units for `structured`; heads) to choose from. A tied block counts once, its heads once
     per layer."""
-    kept: Float[np.ndarray, "by point"]
+    kept: Annotated[Float[np.ndarray, "by point"], SHARE, MAY_BE_MISSING]
     """Fraction kept."""
-    accuracy: Interval
+    accuracy: Annotated[Interval, Axes("by point"), SHARE, MAY_BE_MISSING]
     """Per criterion and point: fraction of right answers, over all outcomes of the task, with its 95 % interval
     (Clopper-Pearson); distinct examples are the independent units, not answers."""
-    loss: Float[np.ndarray, "by point"]
+    loss: Annotated[Float[np.ndarray, "by point"], SIZE, MAY_BE_MISSING]
     """The task's loss per answer (cross entropy in nats, or squared error)."""
-    clean: float
+    clean: Annotated[float, SHARE]
     """Accuracy of the whole model on the same examples."""
-    clean_loss: float
-    chance: float
+    clean_loss: Annotated[float, SIZE]
+    chance: Annotated[float, SHARE]
     """Accuracy of random guesses."""
-    order: tuple[tuple[int, int], ...]
+    order: Annotated[tuple[tuple[int, int], ...], COUNT]
     """(layer, head) in the order in which `heads` ablates them; empty without that curve."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of test examples."""
 
     def least_kept(self, by: str, *, lost: float = 0.01) -> float:

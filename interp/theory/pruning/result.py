@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hooks.typed import COUNT, MAY_BE_INFINITE, POSITIVE_COUNT, SHARE, SIZE, Axes
 from interp.core.results import NOT_SAVED, Result
 from interp.theory.pruning.search import LargestError, worst_on_unit_ball
 
@@ -25,33 +26,33 @@ class PruningResult(Result):
 
     target: str
     """What the network was pruned to."""
-    candidates: int
+    candidates: Annotated[int, POSITIVE_COUNT]
     """Random numbers to choose from, for each weight of the target."""
-    scale: float
+    scale: Annotated[float, SIZE]
     """Bound on products of two random weights; 1 in the theorem."""
     seed: int
-    error: float
+    error: Annotated[float, SIZE]
     """Largest difference of outputs found: of any logit for a transformer, else the 2-norm at a position."""
-    sampled_error: float
+    sampled_error: Annotated[float, SIZE]
     """The same over the sampled inputs only, before the search for worse ones."""
     domain: str
     """Inputs that were tried."""
-    n: int
+    n: Annotated[int, COUNT]
     """Number of inputs."""
-    order_kept: float | None = None
+    order_kept: Annotated[float, SHARE] | None = None
     """Fraction of positions in the sampled sequences at which all classes have the target's order; None without
     classes."""
-    layers: tuple[str, ...]
+    layers: Annotated[tuple[str, ...], Axes("layer")]
     """What each random layer was pruned to."""
-    growth: Float[np.ndarray, " layer"]
+    growth: Annotated[Float[np.ndarray, " layer"], SIZE]
     """Largest error of the stream found after each random layer, in ||.||_{1,2}."""
-    bound: Float[np.ndarray, " layer"]
+    bound: Annotated[Float[np.ndarray, " layer"], SIZE, MAY_BE_INFINITE]
     """Upper bound on that error over the ball (one step of Lemma 5 per layer, with the constants of these masks)."""
-    radius: float
+    radius: Annotated[float, SIZE]
     """Radius of the ball, in the norm `||X||_{1,2}`."""
-    weights: dict[str, tuple[int, int]]
+    weights: Annotated[dict[str, tuple[int, int]], COUNT]
     """Number of weights kept, and of all weights, of each random matrix."""
-    kept: dict[str, Int[np.ndarray, "entry 2"]]
+    kept: Annotated[dict[str, Int[np.ndarray, "entry 2"]], COUNT]
     """Row and column of every weight that is kept, by matrix."""
     network: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The pruned network, with `weight_orig` and `weight_mask` of `torch.nn.utils.prune` in each random matrix. Errors

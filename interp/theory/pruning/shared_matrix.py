@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -11,9 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.checks import checks_types
+from hooks.checks import checks_types, shown
 from hooks.model.layers import Linear
 from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, Axes
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network
@@ -49,42 +50,49 @@ class IndistinguishableResult(Result):
     Axes: `shared` the shared matrices; `network` the two networks, a and b.
     """
 
-    shared: tuple[str, ...]
+    shared: Annotated[tuple[str, ...], Axes("shared")]
     """Names of the matrices."""
-    candidates: int
+    candidates: Annotated[int, POSITIVE_COUNT]
     """Random numbers to choose from, for each weight of a target."""
-    scale: float
+    scale: Annotated[float, SIZE]
     """Bound on products of two random weights; 1 in the theorem."""
     seed: int
-    n: int
+    n: Annotated[int, COUNT]
     """Number of sequences, half of them random tokens."""
-    difference: Float[np.ndarray, " shared"]
+    difference: Annotated[Float[np.ndarray, " shared"], SIZE]
     """Largest difference of an entry of the matrix between the two networks."""
-    masks_differ: Int[np.ndarray, " shared"]
+    masks_differ: Annotated[Int[np.ndarray, " shared"], COUNT]
     """Number of entries kept in only one of the networks."""
-    error: Float[np.ndarray, "shared network"]
+    error: Annotated[Float[np.ndarray, "shared network"], SIZE]
     """Largest difference of a logit from the network's target, over the sequences."""
-    distance: Float[np.ndarray, " shared"]
+    distance: Annotated[Float[np.ndarray, " shared"], SIZE]
     """Largest difference of a logit between the two networks."""
-    disagree: Float[np.ndarray, " shared"]
+    disagree: Annotated[Float[np.ndarray, " shared"], SHARE]
     """Fraction of positions where their most likely classes differ."""
-    norm: Float[np.ndarray, "shared network"]
+    norm: Annotated[Float[np.ndarray, "shared network"], SIZE]
     """Frobenius norm of the matrix."""
-    pattern_distance: Float[np.ndarray, " shared"]
+    pattern_distance: Annotated[Float[np.ndarray, " shared"], SIZE, MAY_BE_MISSING]
     """Total variation distance of the layer's attention patterns in the two networks, mean over heads, queries and
     sequences; NaN for matrices outside attention. Patterns differ because the residual streams do."""
-    singular_values: dict[str, Float[np.ndarray, "network value"]]
+    singular_values: Annotated[dict[str, Float[np.ndarray, "network value"]], SIZE]
     """The largest ones of each matrix."""
-    patterns: dict[str, Float[np.ndarray, "network query key"]]
+    patterns: Annotated[dict[str, Float[np.ndarray, "network query key"]], SHARE]
     """Pattern of head 0 in the layer of the first matrix, on one sequence; empty for a matrix outside attention."""
     tokens: tuple[str, ...]
     """Tokens of that sequence."""
-    same_matrices: tuple[tuple[str, ...], ...]
+    same_matrices: Annotated[tuple[tuple[str, ...], ...], Axes("shared ...")]
     """For each shared matrix, all matrices of the two networks that are equal bit by bit."""
-    n_matrices: int
+    n_matrices: Annotated[int, COUNT]
     """Number of matrices in each network."""
     networks: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """By matrix, the two networks, with masks of `torch.nn.utils.prune`; errors are those of `.double()`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("singular_values", "patterns"):
+            names = set(getattr(self, name))
+            if not names <= set(self.shared) or (name == "singular_values" and names != set(self.shared)):
+                raise ValueError(f"{name} is of {shown(sorted(names))}; shared has {shown(sorted(self.shared))}.")
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per shared matrix."""

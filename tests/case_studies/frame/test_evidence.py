@@ -94,7 +94,9 @@ def test_sources_are_trained_first_and_once(reproduce, tmp_path, counted):
         trained = RunFolder(tmp_path / "models" / spec.key).load_model()
         assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), by_hand.model.parameters(), strict=True))
     with source.writing():
-        source.append_metrics({"steps_done": 10**6, "seconds": 5000.0})
+        source.append_metrics(
+            {"steps_done": 10**6, "seconds": 5000.0, "loss": 1.0, "accuracy": [], "validation_loss": []}
+        )
     stamp(source.path)
     again = reproduce(study(tuned(0), tuned(1)))
     assert again.trained == []

@@ -125,15 +125,20 @@ def test_each_figure_names_the_command_that_makes_it(shipped, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda folder: (folder / "claims.json").write_text("{"), r"cannot be read: JSONDecodeError"),
-        (lambda folder: (folder / "claims.json").write_text("{}"), r"cannot be read: KeyError: 'study'"),
+        (lambda folder: (folder / "claims.json").write_text("{"), r"cannot be read: Expecting property name"),
+        (
+            lambda folder: (folder / "claims.json").write_text("{}"),
+            r"cannot be read: the StoredContent lacks the fields 'study'",
+        ),
         (lambda folder: (folder / DETAILS).write_bytes(b"x"), r"cannot be read: LZMAError"),
         (
             lambda folder: (folder / DETAILS).write_bytes(lzma.compress(b"{}")),
-            "cannot be read: ValueError: details.json.xz has no groups",
+            "cannot be read: details.json.xz lacks the fields 'figures', 'groups'",
         ),
         (
-            lambda folder: (folder / DETAILS).write_bytes(lzma.compress(b'{"figures":{},"groups":{"few":1,"more":1}}')),
+            lambda folder: (folder / DETAILS).write_bytes(
+                lzma.compress(b'{"figures":{},"groups":{"few":{},"more":{}}}')
+            ),
             "does not belong to its claims.json; copy",
         ),
         (lambda folder: (folder / DETAILS).unlink(), "has claims.json without details.json.xz; copy both"),

@@ -175,10 +175,10 @@ def edited(**changes):
         (
             edited(measured="much"),
             True,
-            "cannot be read: ValueError: the claim 'figure-1.some' has an invalid measured",
+            r"cannot be read: claims\[0\].measured is 'much'; it must be a finite number",
         ),
-        (edited(interval=[1]), True, "has an invalid interval"),
-        (edited(verdict="\x1b[31m"), True, "has an invalid verdict"),
+        (edited(interval=[1]), True, r"claims\[0\].interval is \[1\]; it must have 2 elements"),
+        (edited(verdict="\x1b[31m"), True, r"claims\[0\] cannot be a StoredClaim: verdict is"),
         (edited(groups=["unknown"]), True, "details.json.xz has no settings of the group 'unknown'"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from short_runs import SHORT, interrupted, new_model, same_weights
 
 import interp
+from interp.training.manifest import manifest_of
 from interp.training import TrainingRun
 from interp.training.folder import FolderInUse, RunFolder
 
@@ -34,8 +35,12 @@ def holder(tmp_path):
         os.waitpid(process, 0)
 
 
+def line(step, **changes):
+    return json.dumps(record(step) | changes)
+
+
 def record(step):
-    return {"steps_done": step, "accuracy": [0.5]}
+    return {"steps_done": step, "accuracy": [0.5], "loss": 1.0, "validation_loss": [1.0], "seconds": 0.1}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -85,9 +90,7 @@ def test_a_run_whose_folder_was_taken_writes_nothing_more(tiny, tmp_path):
             return
         shutil.rmtree(folder)
         with other.writing():
-            other.start_or_resume(
-                {"seed": 7, "task": {}, "config": {}, "settings": {}, "initial_weights": "", "threads": 1}
-            )
+            other.start_or_resume(manifest_of(new_model(tiny), tiny, SHORT, 7))
 
     with pytest.raises(FolderInUse):
         interp.train(new_model(tiny), tiny, SHORT, folder=folder, on_record=take)
@@ -171,11 +174,13 @@ def test_a_torn_last_line_is_dropped_when_the_run_resumes(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (['{"steps_done": 2}', '{"steps_done": 2}'], "line 2 is of step 2, the line before of step 2"),
-        (['{"steps_done": 3}', '{"steps_done": 1}', '{"steps_done": 4}'], "line 2 is of step 1"),
-        (['{"steps_done": 3}', "", '{"steps_done": 4}'], r"\(line 2\)"),
-        (['{"steps_done": "3"}'], "steps_done is '3', not an integer"),
-        (['{"loss": 1}'], "'steps_done' is missing"),
+        ([line(2), line(2)], "line 2 is of step 2, the line before of step 2"),
+        ([line(3), line(1), line(4)], "line 2 is of step 1"),
+        ([line(3), "", line(4)], r"\(line 2\)"),
+        ([line("3")], "steps_done is '3'; it must be an integer"),
+        ([line(3, accuracy=[9.0])], r"accuracy\[0\] is 9.0; it must be from 0 to 1"),
+        ([line(3, colour=1)], "unknown fields 'colour'"),
+        (['{"loss": 1}'], "lacks the fields 'steps_done'"),
         (["[1]"], r"\(line 1\)"),
         (["[" * 100_000], r"\(line 1\): it is nested too deeply"),
     ],

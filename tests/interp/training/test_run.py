@@ -7,6 +7,7 @@ from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, spi
 import interp
 from hooks import save_checkpoint
 from interp import TrainSettings
+from interp.training.manifest import manifest_of
 from interp.tasks import Lego
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
@@ -133,8 +134,8 @@ def test_a_run_stopped_before_its_first_state_records_no_step_twice(tiny, tmp_pa
     assert [record["steps_done"] for record in RunFolder(tmp_path).read_metrics()] == [1, 2, 3]
 
 
-def test_the_number_of_threads_is_noted_only_where_a_run_resumes(tmp_path):
-    given = {"seed": 7, "task": {}, "config": {}, "settings": {}, "initial_weights": "", "threads": 1}
+def test_the_number_of_threads_is_noted_only_where_a_run_resumes(tiny, tmp_path):
+    given = manifest_of(new_model(tiny), tiny, interp.TrainSettings(), 7) | {"threads": 1}
     files = RunFolder(tmp_path)
     with files.writing():
         files.start_or_resume(given)
