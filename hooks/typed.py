@@ -212,8 +212,8 @@ class _Fitter:
         ]
         # A value that has its type already is kept as it is
         same_elements = all(old is new for old, new in zip(value, elements, strict=True))
-        wanted = list if kind is list else tuple
-        return value if same_elements and isinstance(value, wanted) else wanted(elements)
+        collection = list if kind is list else tuple
+        return value if same_elements and isinstance(value, collection) else collection(elements)
 
     def _fit_mapping(self, kinds: Sequence[Any], value: Any, name: str) -> Any:
         if not isinstance(value, Mapping):
@@ -318,7 +318,7 @@ def _record(cls: type[T], values: Mapping[str, Any], name: str) -> T:
     except Misfit:
         raise
     except ValueError as error:
-        raise Misfit(name, f"cannot be a {cls.__name__}: {error}" if name else str(error)) from error
+        raise Misfit(name, f"cannot be a {cls.__name__}: {error}" if name else str(error), has_type=True) from error
 
 
 def check_field_names(cls: Any, values: Mapping[str, Any], name: str) -> None:
@@ -327,32 +327,34 @@ def check_field_names(cls: Any, values: Mapping[str, Any], name: str) -> None:
     Raises:
         ValueError: unknown fields, or missing ones.
     """
-    saved_fields = [one_field for one_field in fields(cls) if one_field.init and one_field.metadata.get("saved", True)]
-    names = [one_field.name for one_field in saved_fields]
+    saved_fields = [
+        record_field for record_field in fields(cls) if record_field.init and record_field.metadata.get("saved", True)
+    ]
+    names = [record_field.name for record_field in saved_fields]
     unknown = [shown(key) for key in values if key not in names]
     if unknown:
-        raise Misfit(name, f"has unknown fields {_listed(unknown)}; was it written by a newer unmyopic?")
+        raise Misfit(name, f"has unknown fields {_listed(unknown)}; was it written by a newer unmyopic?", has_type=True)
     missing = [
         repr(saved_field.name)
         for saved_field in saved_fields
         if saved_field.name not in values and saved_field.default is MISSING and saved_field.default_factory is MISSING
     ]
     if missing:
-        raise Misfit(name, f"lacks the fields {_listed(missing)}.")
+        raise Misfit(name, f"lacks the fields {_listed(missing)}.", has_type=True)
 
 
 @cache
 def _kinds(cls: Any) -> dict[str, Any]:
     """Annotations of the fields of a dataclass, by name."""
-    own = {one_field.name: one_field.type for one_field in fields(cls) if one_field.init}
-    if not any(isinstance(kind, str) or "ForwardRef" in repr(kind) for kind in own.values()):
-        return own
+    kinds = {record_field.name: record_field.type for record_field in fields(cls) if record_field.init}
+    if not any(isinstance(kind, str) or "ForwardRef" in repr(kind) for kind in kinds.values()):
+        return kinds
     # Annotations as text, which may name what only a type checker knows
     try:
         hints = get_type_hints(cls, include_extras=True)
     except (NameError, TypeError):
-        return {name: Any if isinstance(kind, str) else kind for name, kind in own.items()}
-    return {name: hints[name] for name in own}
+        return {name: Any if isinstance(kind, str) else kind for name, kind in kinds.items()}
+    return {name: hints[name] for name in kinds}
 
 
 def _saved_number(value: Any, *, missing: bool, infinite: bool) -> Any:

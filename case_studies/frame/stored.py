@@ -320,10 +320,12 @@ class StoredClaim:
 
     def __post_init__(self) -> None:
         check_choice("verdict", self.verdict, Literal[LABELS])
-        if self.measured is None:
+        if self.measured is None or self.interval is None:
+            if self.measured is not None:
+                raise ValueError("interval is None, but there is a number.")
             return
-        # A number has an interval, n and a unit, and is within the interval
-        for name in ("interval", "n", "unit"):
+        # A number has n and a unit, and is within the interval
+        for name in ("n", "unit"):
             if getattr(self, name) is None:
                 raise ValueError(f"{name} is None, but there is a number.")
         low, high = ends_of(self.interval)

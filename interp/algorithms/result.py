@@ -301,6 +301,7 @@ def _with_intervals(record: Mapping[str, Any]) -> dict[str, Any]:
     n = values.pop("n")
     for name, fields in FORMER_INTERVALS.items():
         if set(fields) <= set(values):
-            value, low, high = (np.nan if (end := values.pop(field)) is None else end for field in fields)
+            saved = [values.pop(field) for field in fields]
+            value, low, high = (np.array(np.nan if end is None else end) for end in saved)
             values[name] = Interval(value=value, low=low, high=high, n=n)
     return values

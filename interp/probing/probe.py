@@ -74,13 +74,9 @@ class ProbeResult(Result):
     """Upper 97.5 % quantile of `shuffled` over control draws."""
     untrained: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
     """Accuracy of the same probes on an untrained model of the same config."""
-<<<<<<< HEAD
-    majority: Float[np.ndarray, " target"]
+    majority: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
     """Share of the most frequent class among the held-out examples: accuracy of a constant answer."""
-    position: Float[np.ndarray, " target"]
-=======
     position: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
->>>>>>> 930e118 (wip)
     """Accuracy of the most frequent class at the target's position and number of tokens: what these alone predict."""
     n_train: Annotated[int, COUNT]
     """Examples sampled to fit on, or all that there are."""

@@ -8,7 +8,7 @@ from typing import get_args
 
 import torch
 
-from hooks.checks import check_choice
+from hooks.checks import check_choice, check_text
 from hooks.state import restores_state
 from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.outputs import (
@@ -114,6 +114,10 @@ def _check_names(task: Task) -> None:
         finding = f"is {shorten(repr(names), 80)}"
         if not isinstance(names, tuple) or not names or not all(isinstance(text, str) for text in names):
             raise fault(task, name, finding, "a tuple of names, one at least")
+        try:
+            check_text(name, names)
+        except ValueError as error:
+            raise fault(task, name, f"is {shorten(repr(names), 80)} ({error})", "text that can be written") from None
         if name != "answer_names" and len(set(names)) < len(names):
             raise fault(task, name, finding, "a tuple of different names")
     # sizes agree with them; a task with its own `answers` may have one logit for several answers

@@ -8,12 +8,14 @@ from functools import cached_property, lru_cache
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.checks import check_text
+
 
 class Vocab:
     """Token names and ids.
 
     Raises:
-        ValueError: a duplicate name, or a name that is empty or contains white space.
+        ValueError: a duplicate name, or a name that is empty, contains white space or has a lone surrogate.
 
     >>> from interp.tasks import Vocab
     >>> Vocab(["a", "b", "="]).encode("a = b")
@@ -22,6 +24,7 @@ class Vocab:
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
+        check_text("names", self.names)
         self.ids = {name: index for index, name in enumerate(self.names)}
         if len(self.ids) < len(self.names):
             duplicate = next(name for name, count in Counter(self.names).items() if count > 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from hooks.checks import check_text
 from hooks.files import user_path, write_text
 from interp.view.figures import chart_figure, dark_rules
 from interp.view.html import Entry, PageIdentity, render, resource
@@ -37,6 +38,10 @@ class Section:
     short: str = ""
     """Its name in the table of contents, default: its title."""
 
+    def __post_init__(self) -> None:
+        for name in ("title", "text", "table", "html", "tables", "foot", "short"):
+            check_text(name, getattr(self, name))
+
 
 def write_page(
     path: str | Path, *, title: str, lead: str, sections: Sequence[Section], identity: PageIdentity | None = None
@@ -53,6 +58,8 @@ def write_page(
     Raises:
         ValueError: no sections.
     """
+    check_text("title", title)
+    check_text("lead", lead)
     if not sections:
         raise ValueError("sections is empty; a page needs at least one.")
     # each section, and its line in the table of contents

@@ -24,6 +24,8 @@ AREAS = {
     "concurrent trainings": ("crashes", "concurrent", 200),
     "folders without locks": ("locks_tries", "tries", 300),
     "killed studies": ("studies", "tries", 40),
+    "saved results, used": ("restored", "results", 4600),
+    "claims and manifests, used": ("restored", "claims_and_manifests", 1200),
     "damaged files": ("damage_tries", "tries", 3300),
     "arguments": ("arguments", "tries", 3500),
     "hostile folders": ("folders", "tries", 400),

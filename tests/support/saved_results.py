@@ -76,7 +76,7 @@ def make():
         Onsets(verb="evaluate", value="accuracy", null="chance 0.5", by=("target",), labels=(("a",), ("b",)),
                seeds=(0, 1, 2), onset=np.array([[4.0, 8.0, math.inf], [2.0, math.nan, 4.0]]),
                before=np.array([[2.0, 4.0, 16.0], [-1.0, math.nan, 2.0]])),
-        OverTraining(verb="evaluate", columns={"seed": [0, 0], "step": [1, 2], "target": ["a", "a"], "accuracy": [0.5, 1]},
+        OverTraining(verb="evaluate", columns={"seed": [0, 0], "step": [1, 2], "accuracy": [0.5, 1.0]},
                      seeds=(0,), steps=(1, 2), skipped=((0, 4, "at chance"),)),
         SweepTable(verb="evaluate", columns={"n_vars": [1, 1], "seed": [0, 1], "target": ["a", "a"],
                                              "accuracy": [0.5, 0.75]}, varies=("n_vars", "seed")),
@@ -159,14 +159,15 @@ def changed(saved, rng, path=None):
     return content, what
 
 
-def use(result):
-    """Print, tabulate and plot a result, and draw the page of it."""
+def use(result, *, page=False):
+    """Print, tabulate and plot a result; and, which takes a second, draw the page of it."""
     text = str(result)
     if type(result).to_dataframe is not Result.to_dataframe:
         result.to_dataframe().to_string()
     if type(result).plot is not Result.plot:
         result.plot().to_json()
-        result._repr_html_()
+        if page:
+            result._repr_html_()
     return text
 
 
@@ -179,7 +180,7 @@ def says_the_same(saved, again):
     return type(saved) is type(again) and saved == again if isinstance(saved, bool | str) else saved == again
 
 
-def outcome(content, folder):
+def outcome(content, folder, *, page=False):
     """Load changed content and use it: "refused", "harmless", "silent" or "crash", and in words why."""
     path = Path(folder) / "result.json"
     path.write_text(json.dumps(content))
@@ -196,7 +197,7 @@ def outcome(content, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            use(result)
+            use(result, page=page)
         except Exception as error:
             return "crash", f"{type(error).__name__}: {str(error)[:300]}"
     # It says what the file says: saved again, it has the same values

@@ -176,6 +176,61 @@ def test_what_may_change_a_number_and_what_may_not(shipped, check, changes, stat
     assert one.causes[0].startswith(cause) if cause else one.causes == ()
 
 
+@pytest.mark.parametrize(
+    "changes", [{"made": None}, {"made__versions": {}}, {"made__time": ""}, {"made__hardware": {}}]
+)
+def test_a_number_without_provenance_cannot_pass(shipped, check, changes):
+    edited(shipped.shipped, **changes)
+    result, found = check(shipped, only=["table-3"])
+    assert (found["table-3.drawn"].status, result.passed) == ("differs", False)
+    assert "has no provenance (no " in found["table-3.drawn"].reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"measured": 0.62, "interval": [0.2, 0.3], "made": None},
+            r"measured is 0.62, outside its interval \[0.2, 0.3\]",
+        ),
+        ({"cost__cpu_seconds": "NaN"}, r"claims\[2\]\.cost\.cpu_seconds is 'NaN'; it must be a finite number"),
+        ({"cost__seconds": None}, r"claims\[2\]\.cost\.seconds is None; it must be a finite number"),
+        ({"cost__seconds": -1}, r"claims\[2\]\.cost\.seconds is -1.0; it must be at least 0"),
+        ({"made__versions": ""}, r"claims\[2\]\.made\.versions is ''; it must be a mapping"),
+        ({"made__threads": 1.5}, r"claims\[2\]\.made\.threads is 1.5; it must be an integer"),
+        ({"n": 0}, r"claims\[2\]\.n is 0; it must be at least 1"),
+        ({"surplus": 1}, r"claims\[2\] has unknown fields 'surplus'"),
+        ({"id": "figure-1.all"}, "claims has 'figure-1.all' twice"),
+        ({"verdict": "proven"}, "verdict is 'proven'; choose one of reproduced"),
+        ({"interval": [0.1]}, r"claims\[2\]\.interval is \[0.1\]; it must have 2 elements"),
+        ({"note": "\ud800"}, r"claims\[2\]\.note has a lone surrogate"),
+    ],
+)
+def test_claims_with_a_wrong_field_are_named(shipped, check, changes, words):
+    edited(shipped.shipped, **changes)
+    with pytest.raises(ValueError, match=rf"the results in .*shipped cannot be read: .*{words}"):
+        check(shipped)
+    assert toys.MEASURED == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"seed": ', '"seed": 7, "seed": ', "the key 'seed' is there twice"),
+        ('"threads": ', '"threads": "x", "other": ', "threads is 'x'|unknown fields 'other'"),
+        ('"study": "toy"', '"study": NaN', "NaN is not a number of JSON"),
+        ('"versions": {', '"versions": "", "more": {', "versions is ''|unknown fields 'more'"),
+    ],
+)
+def test_a_manifest_of_claims_with_a_wrong_field_is_named(shipped, check, old, new, words):
+    path = shipped.shipped / "claims.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=rf"the results in .*shipped cannot be read: .*({words})"):
+        check(shipped)
+
+
 def test_models_trained_elsewhere_are_an_expected_cause(shipped, check):
     stored = read_results(shipped.shipped, "toy")
     trained = next(one for one in stored.content["claims"] if one["id"] == "table-3.drawn")["made"]["trained"]

@@ -13,7 +13,7 @@ from interp.evaluation import EvaluationResult
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 STORED = {one["result"]: one for one in stored()}
-TRIES = 3
+TRIES = 2
 
 
 def test_there_is_a_saved_result_of_every_class():
@@ -52,7 +52,7 @@ def interval(ends_at, **changes):
         ({"accuracy": interval([9.0, -4.0])}, r"accuracy has 9.0 at \[0\]; it must be from 0 to 1"),
         (
             {"accuracy": interval([0.5, 0.5], value=array([0.5, 0.5], "int64"))},
-            r"accuracy.value\[0\] is 0.5; .* integer",
+            r"accuracy.value\[0\] is 0.5; it must",
         ),
         ({"accuracy": interval([0.5, 0.5], n=-3)}, r"accuracy .*n is -3; it must be integers"),
         ({"accuracy": interval([0.5, 0.5], low=array([0.6, 0.5]))}, r"accuracy .*value is 0.5, outside its interval"),
@@ -64,7 +64,7 @@ def interval(ends_at, **changes):
         ({"chance": None}, r"chance is None; it must be a finite number"),
         ({"chance": 1.5}, r"chance is 1.5; it must be from 0 to 1"),
         ({"split": "\ud800"}, r"split has a lone surrogate \('\\ud800', at character 0\)"),
-        ({"split": 5 * ["x" * 5000]}, r"split is \['x+"),
+        ({"split": 5 * ["x" * 5000]}, r"split is \('x+"),
         ({"surplus": 1, "y" * 5000: 2}, r"has unknown fields 'surplus', 'y"),
     ],
 )

@@ -9,9 +9,9 @@ import pytest
 from short_runs import SHORT, interrupted, new_model, same_weights
 
 import interp
-from interp.training.manifest import manifest_of
 from interp.training import TrainingRun
 from interp.training.folder import FolderInUse, RunFolder
+from interp.training.manifest import manifest_of
 
 
 @pytest.fixture

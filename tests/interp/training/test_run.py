@@ -7,10 +7,10 @@ from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, spi
 import interp
 from hooks import save_checkpoint
 from interp import TrainSettings
-from interp.training.manifest import manifest_of
 from interp.tasks import Lego
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
+from interp.training.manifest import manifest_of
 
 
 @pytest.fixture(scope="module")
