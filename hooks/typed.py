@@ -53,9 +53,9 @@ class Axes:
     names: str
 
 
-SHARE, DIFFERENCE, COUNT, SIZE = Range(0, 1), Range(-1, 1), Range(0), Range(0)
+SHARE, DIFFERENCE, COUNT, SIZE = Range(0.0, 1.0), Range(-1.0, 1.0), Range(0.0), Range(0.0)
 """Shares and probabilities; differences of two; whole numbers from 0 on; numbers that are not negative."""
-POSITIVE_COUNT = Range(1)
+POSITIVE_COUNT = Range(1.0)
 MAY_BE_MISSING, MAY_BE_INFINITE = Special(missing=True), Special(missing=True, infinite=True)
 
 

@@ -31,9 +31,9 @@ class Onsets(Result):
     """Their values, for each row."""
     seeds: Annotated[tuple[int | str, ...], Axes("seed")]
     """Seed of each run, or all seeds as one text if the verb compares models."""
-    onset: Annotated[Float[np.ndarray, "label seed"], Range(0), MAY_BE_INFINITE]
+    onset: Annotated[Float[np.ndarray, "label seed"], Range(0.0), MAY_BE_INFINITE]
     """Step; infinite if it is not above its null at the last snapshot, NaN if it was not measured for the seed."""
-    before: Annotated[Float[np.ndarray, "label seed"], Range(-1), MAY_BE_INFINITE]
+    before: Annotated[Float[np.ndarray, "label seed"], Range(-1.0), MAY_BE_INFINITE]
     """The snapshot before: the onset is after this step and at or before `onset`. -1 if `onset` is the first one."""
 
     def _over_seeds(self) -> list[tuple[float, float, float, int, int]]:
