@@ -11,8 +11,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from hooks.files import shortened
-
 LONGEST_SHOWN = 100
 """Characters of a value in an error."""
 _SHORT = reprlib.Repr()
@@ -129,7 +127,8 @@ def is_scalar(kind: Any, *values: Any) -> bool:
 def shown(value: Any) -> str:
     """A value that was found, for an error: at most 100 characters, in one line, with escapes for surrogates."""
     text = " ".join(_SHORT.repr(value).split())
-    return shortened(text.encode("utf-8", "backslashreplace").decode("utf-8"), LONGEST_SHOWN)
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
 def check_text(name: str, value: Any) -> None:
