@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from hooks.model.architectures import Model
+from hooks.model.architectures import Model, config_from_dict
 from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, restored
 from interp.core.environment import environment
 from interp.core.verbs import prepare_scorable

@@ -79,8 +79,6 @@ class Text(Task):
         # the corpus, the objective, and a tokenizer or the size of one to train
         if isinstance(self.corpus, str) and self.corpus != "python":
             raise ValueError(f"corpus is {self.corpus!r}; give 'python', or a Corpus: Corpus.from_folder(...).")
-        if not isinstance(self.corpus, Corpus | str):
-            raise ValueError(f"corpus is a {type(self.corpus).__name__}; give a Corpus: Corpus(documents=...).")
         if self.next_sentence and self.objective != "masked":
             raise ValueError(f"next_sentence needs objective 'masked'; the objective is {self.objective!r}.")
         if self.n_ctx < self._n_special + 2:

@@ -336,7 +336,7 @@ def test_settings_are_what_was_given():
     ("change", "words"),
     [
         ({"templates": ()}, "templates is empty; give at least one"),
-        ({"templates": [None]}, "templates has a NoneType; give LabelledTemplate or text such as 'aba -> ."),
+        ({"templates": [None]}, r"templates\[0\] is None; it must be a LabelledTemplate or a string"),
         ({"templates": "abba"}, "templates is 'abba'; choose one of same_different, aba_abb"),
         ({"templates": ("aba",)}, "cannot read the template 'aba'; write its tokens, -> and one label"),
         ({"templates": ("aba -> c",)}, "the label wildcard 'c' does not occur in the template 'aba', which has a b"),

@@ -363,7 +363,7 @@ def test_errors_when_a_task_is_made(as_a_user):
             Text(**{"corpus": CORPUS, "vocab_size": 300, **settings})
 
     refused("corpus is 'english'; give 'python', or a Corpus", corpus="english")
-    refused(r"corpus is a dict; give a Corpus: Corpus\(documents=", corpus=documents(3))
+    refused(r"corpus is \{.*; it must be a Corpus or a string", corpus=documents(3))
     refused("objective is 'translate'; choose one of next_token, masked", objective="translate")
     refused("next_sentence needs objective 'masked'; the objective is 'next_token'", next_sentence=True)
     refused("n_ctx is 1; this objective needs at least 2", n_ctx=1)
