@@ -65,7 +65,7 @@ def check_weights_usable(name: str, model: nn.Module) -> None:
         model: The model.
 
     Raises:
-        ValueError: weights on the meta device, of a lazy module that was not used yet, or complex ones.
+        ValueError: weights on the meta device, of a lazy module that was not used yet, complex ones, or NaN.
     """
     for weight_name, weight in model.named_parameters():
         fault = ""
@@ -75,6 +75,8 @@ def check_weights_usable(name: str, model: nn.Module) -> None:
             fault = "on the meta device, where tensors have no values. Call model.to_empty, and load its weights"
         elif weight.is_complex():
             fault = f"of dtype {weight.dtype}. Models with complex weights are not supported"
+        elif weight.layout == torch.strided and weight.is_floating_point() and weight.isnan().any():
+            fault = "with NaN, so that all that is computed from it is NaN. Did its training diverge?"
         if fault:
             raise ValueError(f"{name} has the weight {weight_name}, {fault}.")
 

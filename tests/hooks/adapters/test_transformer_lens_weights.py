@@ -146,7 +146,7 @@ def without(name):
         ({}, {"normalization_type": "RMS"}, "config has normalization_type 'RMS'; choose one of LN, LNPre, None"),
         ({}, {"act_fn": "solu_ln"}, "config has act_fn 'solu_ln'; choose one of relu, gelu"),
         ({}, {"attention_dir": "left"}, "config has attention_dir 'left'; choose causal or bidirectional"),
-        ({}, {"gated_mlp": True}, "config has gated_mlp True, which has no counterpart; only False can be read"),
+        ({}, {"gated_mlp": True}, "config has gated_mlp True, which has no counterpart; only False is read"),
         ({}, {"n_ctx": None}, "config has no n_ctx; give the settings"),
         (without("blocks.1.attn.W_K"), {}, "weights has no 'blocks.1.attn.W_K', which a model of this config needs"),
         (without("blocks.0.ln1.w"), {}, "weights has no 'blocks.0.ln1.w'"),

@@ -76,6 +76,7 @@ REFUSED = {
         LINEAR,
         r"unembed\.weight, of dtype torch\.complex64",
     ),
+    "NaN": (lambda module: module.unembed.weight.data[0].fill_(torch.nan), LINEAR, r"unembed\.weight, with NaN"),
     "lazy": (
         lambda module: setattr(module, "unembed", nn.LazyLinear(2)),
         LINEAR,

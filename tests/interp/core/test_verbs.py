@@ -419,3 +419,13 @@ def test_a_bridge_and_a_transformer_with_the_same_weights_agree():
     one, two = (interp.classify_heads(model, PADDED, n=N) for model in (ours, bridge))
     np.testing.assert_allclose(one.score, two.score, atol=1e-4)
     np.testing.assert_allclose(one.value_weighted, two.value_weighted, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["embed.weight", "weights.0.attention.k.weight", "weights.1.mlp.w_out.bias"])
+@pytest.mark.parametrize("verb", [interp.evaluate, interp.ablate_heads, interp.probe, interp.classify_heads])
+def test_a_model_with_nan_is_refused(verb, name):
+    task = Lego(n_vars=2, sentence_format="compact")
+    model = hooks.Transformer(interp.config_for(task, n_layers=2, d_model=8, n_heads=2))
+    dict(model.named_parameters())[name].data.view(-1)[-1] = torch.nan
+    with pytest.raises(ValueError, match=rf"model has the weight {name}, with NaN"):
+        verb(model, task)
