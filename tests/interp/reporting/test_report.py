@@ -129,7 +129,9 @@ def test_a_target_without_answers_is_not_the_lowest(nasty, monkeypatch, tmp_path
         result = interp.evaluate(model, task, **options)
         accuracy = result.accuracy.value.copy()
         accuracy[:] = np.nan, 0.75, 0.5
-        return replace(result, accuracy=replace(result.accuracy, value=accuracy))
+        return replace(
+            result, accuracy=replace(result.accuracy, value=accuracy, low=accuracy - 0.1, high=accuracy + 0.1)
+        )
 
     monkeypatch.setattr("interp.reporting.report.evaluate", first_without_answers)
     path, _ = report_run(run, task, tmp_path / "page.html", n_test=20)
