@@ -38,6 +38,11 @@ class OverTraining(VerbTable):
     skipped: tuple[tuple[int | str, int, str], ...] = ()
     """Seed, step and reason of snapshots at which the verb refused the model, such as an audit of one at chance."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("seed", "step"):
+            self.check_column(name)
+
     @property
     def value(self) -> str:
         """The column that charts show by default.

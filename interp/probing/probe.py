@@ -104,6 +104,12 @@ class ProbeResult(Result):
         unknown = np.full(len(values.get("targets", ())), np.nan)
         return {"tied": {}, "position": unknown, "majority": unknown} | values
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        missing = {"follows", "low", "high", "placebo", "n"} - set(self.causal) if self.causal is not None else ()
+        if missing:
+            raise ValueError(f"causal lacks {', '.join(sorted(missing))}.")
+
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:
         """Accuracy minus control accuracy (Hewitt & Liang 2019)."""
