@@ -47,6 +47,7 @@ def test_a_checkpoint_gives_the_same_logits(name, before, expected):
     torch.testing.assert_close(masked, expected[f"{name}.masked"], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:the runs in .* stored no hashes")
 def test_a_run_folder_opens(before):
     run = TrainingRun.load(before / "run")
     assert run.manifest["task"]["task"] == "lego"
@@ -54,6 +55,7 @@ def test_a_run_folder_opens(before):
     assert 0 <= interp.evaluate(run.model, TASK, n=20).accuracy.value.min() <= 1
 
 
+@pytest.mark.filterwarnings("ignore:the runs in .* stored no hashes")
 def test_an_unfinished_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, before, expected):
     shutil.copytree(before / "unfinished", tmp_path / "run")
     model = TrainingRun.load(before / "run").model

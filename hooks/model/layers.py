@@ -71,12 +71,12 @@ def check_weights_usable(name: str, model: nn.Module) -> None:
         fault = ""
         if nn.parameter.is_lazy(weight):
             fault = "which has no size yet. Run the module once, before you pass it on"
-        elif weight.is_meta:
+        elif weight.is_meta and type(weight.data) is Tensor:  # of a subclass, the values may be elsewhere
             fault = "on the meta device, where tensors have no values. Call model.to_empty, and load its weights"
         elif weight.is_complex():
             fault = f"of dtype {weight.dtype}. Models with complex weights are not supported"
         elif weight.layout == torch.strided and weight.is_floating_point() and weight.isnan().any():
-            fault = "with NaN, so that all that is computed from it is NaN. Did its training diverge?"
+            fault = "with NaN, as after a training that diverged; all that is computed from it is NaN"
         if fault:
             raise ValueError(f"{name} has the weight {weight_name}, {fault}.")
 

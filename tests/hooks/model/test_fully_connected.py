@@ -150,9 +150,9 @@ def test_a_config_names_its_architecture(tmp_path):
         ),
         (
             {"architecture": "fully_connected", **SIZES, "dropout": 0.1},
-            r"the config has unknown fields \['dropout'\]; was it written by a newer unmyopic",
+            r"the FullyConnectedConfig has unknown fields 'dropout'; was it written by a newer unmyopic",
         ),
-        ({"d_vocab": 3, "d_model": 4, "n_heads": 1, "width": 3}, r"the config has unknown fields \['width'\]"),
+        ({"d_vocab": 3, "d_model": 4, "n_heads": 1, "width": 3}, r"the TransformerConfig has unknown fields 'width'"),
         ({"architecture": "fully_connected", **SIZES, "n_ctx": 0}, "n_ctx is 0; it must be at least 1"),
     ],
 )

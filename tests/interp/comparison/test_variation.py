@@ -219,9 +219,8 @@ def test_error_texts(as_a_user):
     error(r"n_baseline 1 and", two, n_baseline=1)
     error(r"resamples 0; choose", two, resamples=0)
     with torch.no_grad():
-        two[1].blocks[0].attn.W_Q[:] = torch.nan
         for parameter in two[1].parameters():
-            parameter.fill_(torch.nan)
+            parameter.fill_(torch.inf)
     error(r"models\[1\] has an attention pattern that is not finite\. Did its training diverge", two)
     padded = Padded(n_vars=3)
     error(r"the sentence has 1 tokens", seeds(2, Lego(n_vars=3)), Lego(n_vars=3), prefixes="a")

@@ -294,7 +294,7 @@ def test_the_added_identity_is_shown():
         (
             lambda: FullyConnected(FullyConnectedConfig(d_vocab=3, n_ctx=2)),
             {},
-            "model is FullyConnected, without blocks and cfg",
+            "this model is a fully connected network: it has no attention heads",
         ),
     ],
 )

@@ -92,10 +92,10 @@ def test_jackknife_of_a_mean_and_of_its_square():
 
 
 class Duplicated(Template):
-    """Every template twice: N is singular, but estimates of its smallest eigenvalue are not zero."""
+    """The first template in place of the second: N is singular, estimates of its smallest eigenvalue are not zero."""
 
     def disjoint_strings(self, copies):
-        return super().disjoint_strings(2 * copies).unflatten(1, (2, copies)).flatten(0, 1)
+        return super().disjoint_strings(2 * copies)[:1].unflatten(1, (2, copies)).flatten(0, 1)
 
 
 def test_false_positives_on_a_singular_matrix_are_at_most_one_in_forty():

@@ -205,7 +205,7 @@ def test_other_targets_are_refused(settings, words):
 
 def test_another_kind_of_network_is_refused(as_a_user):
     network = FullyConnected(FullyConnectedConfig(d_vocab=5, n_ctx=4, d_vocab_out=2))
-    with pytest.raises(ValueError, match=r"the target is a FullyConnected; Theorem 3 is about a hooks\.Transformer"):
+    with pytest.raises(ValueError, match=r"this model is a fully connected network: it has no attention heads"):
         prune_to_transformer(network)
 
 
