@@ -273,9 +273,17 @@ class _Fitter:
         """
         if numbers.dtype.kind == "f":
             if not self._special("missing") and np.isnan(numbers).any():
-                raise Misfit(name, f"{_first(numbers, np.isnan(numbers))}; it must be a finite number.", has_type=True)
+                raise Misfit(
+                    name,
+                    f"{_first(numbers, np.asarray(np.isnan(numbers)))}; it must be a finite number.",
+                    has_type=True,
+                )
             if not self._special("infinite") and np.isinf(numbers).any():
-                raise Misfit(name, f"{_first(numbers, np.isinf(numbers))}; it must be a finite number.", has_type=True)
+                raise Misfit(
+                    name,
+                    f"{_first(numbers, np.asarray(np.isinf(numbers)))}; it must be a finite number.",
+                    has_type=True,
+                )
         for limits in self.rules:
             if isinstance(limits, Range) and numbers.size:
                 outside = (numbers < limits.low - ROUNDING) | (numbers > limits.high + ROUNDING)

@@ -86,7 +86,7 @@ def bootstrap_pairs(
     means = ((counts @ flat) * counts).sum(-1) / n_pairs
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=1)
     # With few resamples all of them may be on one side of the mean
-    return mean, np.minimum(low.reshape(cells), mean), np.maximum(high.reshape(cells), mean)
+    return mean, np.asarray(np.minimum(low.reshape(cells), mean)), np.asarray(np.maximum(high.reshape(cells), mean))
 
 
 def mean_over_pairs(distance: Float[np.ndarray, "*cells model model"]) -> Float[np.ndarray, "*cells"]:

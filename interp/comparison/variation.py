@@ -81,6 +81,14 @@ class VariationResult(Result):
     n_pairs: Annotated[int, COUNT]
     """Number of pairs of models."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in (FLAT, SHUFFLED):
+            if name not in self.baselines:
+                raise ValueError(
+                    f"baselines has no {name!r}, to which charts and tables compare; it has {self.baselines}."
+                )
+
     def ratio_to(self, baseline: str = FLAT) -> Float[np.ndarray, " layer"]:
         """Variation divided by a baseline: 1 if patterns are at the distance of random ones.
 

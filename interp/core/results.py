@@ -209,12 +209,18 @@ def _rich(value: Any, name: str) -> Any:
 
 
 def _interval(entries: Mapping[str, Any], name: str) -> Interval:
-    """A saved interval, whose numbers may be missing."""
+    """A saved interval, whose numbers may be missing: both ends of it together."""
     ends = {end: np.nan if entries[end] is None else entries[end] for end in ("value", "low", "high")}
     try:
-        return Interval(**{**entries, **ends})
+        interval = Interval(**{**entries, **ends})
     except ValueError as error:
         raise ValueError(f"{name} cannot be an interval: {error}") from None
+    missing = np.isnan(interval.low) != np.isnan(interval.high)
+    if missing.any():
+        raise ValueError(
+            f"{name} cannot be an interval: one of its ends is missing, at {np.argwhere(missing)[0].tolist()}."
+        )
+    return interval
 
 
 def _array(saved: Mapping[str, Any], name: str) -> np.ndarray:

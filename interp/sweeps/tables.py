@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 import hooks
 import interp
 from hooks import load_checkpoint
+from hooks.checks import shown
 from interp.core.cached_file import CachedFile
 from interp.core.content_key import content_key, digest_of_files
 from interp.core.environment import environment
@@ -42,6 +44,15 @@ class VerbInput:
     task: Task
 
 
+def _kind_of(value: Any) -> str:
+    """What an entry of a table is, in words."""
+    if value is None or value != value:  # NaN
+        return "nothing"
+    if isinstance(value, bool | np.bool_):
+        return "truth values"
+    return "numbers" if isinstance(value, int | float | np.number) else "texts"
+
+
 @dataclass(frozen=True, kw_only=True)
 class VerbTable(Result):
     """The tables of a verb on several models, in one."""
@@ -50,6 +61,15 @@ class VerbTable(Result):
     """Its name."""
     columns: Columns
     """The rows of all tables, by column; those that name the model come first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, values in self.columns.items():
+            kinds = {_kind_of(value) for value in values} - {"nothing"}
+            if len(kinds) > 1:
+                raise ValueError(
+                    f"the column {shown(name)} has {' and '.join(sorted(kinds))}; it must have one of them."
+                )
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per model and row of the verb's table."""

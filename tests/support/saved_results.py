@@ -164,11 +164,22 @@ def use(result, *, page=False):
     text = str(result)
     if type(result).to_dataframe is not Result.to_dataframe:
         result.to_dataframe().to_string()
-    if type(result).plot is not Result.plot:
+    # A table of a verb that has no column of numbers by the usual names asks which to draw
+    if type(result).plot is not Result.plot and not (hasattr(result, "columns") and lacks_value(result)):
         result.plot().to_json()
         if page:
             result._repr_html_()
     return text
+
+
+def lacks_value(table):
+    """Whether a table of a verb has none of the columns that are drawn by default."""
+    try:
+        return not table.value
+    except ValueError as error:
+        return "name the column to use" in str(error)
+    except AttributeError:
+        return False
 
 
 def says_the_same(saved, again):

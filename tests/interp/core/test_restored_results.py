@@ -75,6 +75,28 @@ def test_an_error_names_file_and_field(tmp_path, changes, words):
     assert len(str(raised.value)) < 500
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("EvaluationResult", {"accuracy": interval([0.5, 0.5], low=array([None, 0.5]))}, "one of its ends is missing"),
+        (
+            "TemplateMatrix",
+            {"smallest": {"value": 0.5, "low": 0.4, "high": None, "n": 3, "exact": False}},
+            "one of its",
+        ),
+        ("VariationResult", {"baselines": list("abcdefg")}, "baselines has no '.*', to which charts"),
+        (
+            "OverTraining",
+            {"columns": {"seed": [0, 0], "step": [0, 1], "accuracy": [0.5, "0.5"]}},
+            "the column 'accuracy' has numbers and texts",
+        ),
+    ],
+)
+def test_fields_that_do_not_fit_together(tmp_path, name, values, words):
+    with pytest.raises(ValueError, match=rf"result\.json.*{words}"):
+        classes()[name].load(saved_with(tmp_path, name, **values))
+
+
 def test_an_error_within_a_record_has_its_path(tmp_path):
     heads = json.loads(json.dumps(STORED["AuditResult"]["values"]["heads"]))
     heads[1]["costs"]["mean"]["drop"][0] = "much"
