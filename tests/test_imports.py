@@ -21,14 +21,12 @@ def test_importing_interp_is_free():
 STATES = "lambda: (random.getstate(), numpy.random.get_state()[1:3], torch.get_rng_state())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [
         "for package in (hooks, interp): print([getattr(package, name) for name in package.__all__], file=sys.stderr)",
-        pytest.param(
-            "from interp.known_answers import compile_program; compile_program('histogram', n=64)",
-            marks=pytest.mark.slow,
-        ),
+        "from interp.known_answers import compile_program; compile_program('histogram', n=64)",
     ],
 )
 def test_loading_leaves_the_random_state_of_the_caller(step):
