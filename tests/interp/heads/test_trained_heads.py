@@ -10,7 +10,7 @@ from interp import TrainSettings
 from interp.tasks import Lego
 from interp.training.objectives import ASSOCIATION_HEAD, MANIPULATION_HEAD
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long  # trains for a minute
 DRAWS = 20
 
 
