@@ -46,11 +46,18 @@ class Special:
     infinite: bool = False
 
 
-@dataclass(frozen=True)
 class Axes:
-    """Names of the axes of a collection or an interval; `...` at the end: further ones, of any length."""
+    """Names of the axes of a collection or an interval; `...` at the end: further ones, of any length.
 
-    names: str
+    Args:
+        names: The names, separated by spaces.
+    """
+
+    def __init__(self, names: str):
+        self.names = names
+
+    def __repr__(self) -> str:
+        return f"Axes({self.names!r})"
 
 
 SHARE, DIFFERENCE, COUNT, SIZE = Range(0.0, 1.0), Range(-1.0, 1.0), Range(0.0), Range(0.0)
