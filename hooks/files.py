@@ -14,7 +14,7 @@ from typing import Any
 
 SHOWN = 200
 """Largest number of characters of a file's content or a user's input in an error."""
-FAULTS = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError)
+FAULTS = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, RuntimeError)
 """Errors that content of the wrong form raises where it is used."""
 
 
