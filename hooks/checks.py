@@ -239,7 +239,7 @@ def check_names(name: str, names: Collection[Any] | None) -> None:
         raise ValueError(f"{name} is empty; give some, or leave it out for all.")
     for element in names:
         if not isinstance(element, str):
-            raise ValueError(f"{name} has {reprlib.repr(element)}; it must have strings.")
+            raise ValueError(f"{name} has {shown(element)}; it must have strings.")
 
 
 def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, integer: bool) -> str:

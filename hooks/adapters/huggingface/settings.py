@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from hooks.checks import is_scalar
 from hooks.files import shortened
 
 Family = Literal["gpt2", "bert", "albert"]
@@ -13,12 +14,11 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "ge
 
 
 def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_scalar(int, value) and value >= 1
 
 
 def _is_scale(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0
+    return is_scalar(float, value) and math.isfinite(value) and value >= 0
 
 
 _Rule = tuple[Callable[[Any], bool], str]

@@ -6,11 +6,10 @@ import os
 import re
 import signal
 import threading
-import time
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from holding import holding
 
 import interp
 from hooks import make_model
@@ -62,25 +61,8 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, name):
 @pytest.fixture
 def holder(tmp_path):
     """The number of a process that holds the folder of the second model."""
-    folder = tmp_path / GRID.keys[1]
-    reader, writer = os.pipe()
-    process = os.fork()
-    if not process:
-        try:
-            with RunFolder(folder).writing():
-                os.write(writer, b"held")
-                while True:
-                    time.sleep(0.05)
-                    (folder / "beat").write_text(str(time.monotonic()))
-        finally:
-            os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 4) == b"held"
-    yield process
-    os.close(reader)
-    with suppress(ProcessLookupError, ChildProcessError):
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+    with holding(tmp_path / GRID.keys[1], beats=True) as process:
+        yield process
 
 
 @pytest.mark.parametrize("is_local", [True, False])

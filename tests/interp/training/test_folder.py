@@ -2,10 +2,9 @@ import json
 import os
 import shutil
 import signal
-import time
-from contextlib import suppress
 
 import pytest
+from holding import holding
 from short_runs import SHORT, interrupted, new_model, same_weights
 
 import interp
@@ -16,23 +15,9 @@ from interp.training.manifest import manifest_of
 
 @pytest.fixture
 def holder(tmp_path):
-    """The number of a process that holds the folder; a fork, since a new process would load torch for seconds."""
-    reader, writer = os.pipe()
-    process = os.fork()
-    if not process:
-        try:
-            with RunFolder(tmp_path).writing():
-                os.write(writer, b"held")
-                time.sleep(120)
-        finally:
-            os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 4) == b"held"
-    yield process
-    os.close(reader)
-    with suppress(ProcessLookupError, ChildProcessError):
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+    """The number of a process that holds the folder."""
+    with holding(tmp_path) as process:
+        yield process
 
 
 def line(step, **changes):
