@@ -87,14 +87,19 @@ class Study:
         return tuple(claim for claim in self.claims if claim.id in chosen or not only)
 
     def listing(self, only: Sequence[str] = ()) -> str:
-        """Every claim as text: id, source, statement, the paper's number, rule.
+        """Every claim as text: id, source, shipped verdict, statement, the paper's number, rule.
 
         Raises:
             ValueError: a name that matches no claim.
         """
+        shipped = read_results(self.shipped, self.name) if self.shipped else None
+        groups = self.groups(shipped.size) if shipped else {}
         lines = [f"{self.name}: {self.title}"]
         for claim in self.choose(only):
             lines += ["", f"{claim.id}  ({claim.source})", _wrapped("    ", claim.statement)]
+            if shipped:
+                result = shipped.claim(claim, groups)
+                lines.append(_wrapped("    verdict: ", f"{result.label} at size {shipped.size}: {result.number}"))
             if claim.paper is not None:
                 lines.append(f"    paper: {claim.paper}")
             lines += [_wrapped("    rule: ", claim.rule_text), _wrapped("    fixed ", claim.preregistration.text)]

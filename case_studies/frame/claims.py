@@ -6,6 +6,7 @@ Measures compute their intervals with `case_studies/recipes/intervals.py`.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
 from case_studies.frame.evidence import SIZES, Evidence, Size
@@ -19,6 +20,9 @@ NOT_MEASURED = "not measured"
 """The label of a claim without a measurement: it is not measured at this size, or has not been run yet."""
 BY_CONSTRUCTION = "by construction"
 """The label of a claim whose rule is met and cannot fail."""
+
+OURS = "ours"
+"""First word of the source of a claim that no paper makes."""
 
 NAME = re.compile(r"[a-z0-9]+(?:[-.][a-z0-9]+)*")
 """Valid names of claims and studies; files are named after them."""
@@ -38,8 +42,14 @@ class Preregistration:
     which are named in `prior_knowledge`; `after a result` of this claim, by this or another rule."""
     prior_knowledge: str = ""
     """What was known, in a few words."""
+    looks: int = 0
+    """How often models, seeds or inputs were added after somebody had seen the claim's number."""
 
     def __post_init__(self):
+        if self.looks < 0:
+            raise ValueError(f"looks is {self.looks}; give the number of looks before the last one, at least 0.")
+        if self.looks and self.when == "before any model":
+            raise ValueError(f"a rule fixed {self.when} has looks={self.looks}; nothing had been seen by then.")
         if bool(self.prior_knowledge) == (self.when == "before any model"):
             raise ValueError(
                 f"a rule fixed {self.when} has prior_knowledge={self.prior_knowledge!r}; say what had been seen, if "
@@ -49,7 +59,8 @@ class Preregistration:
     @property
     def text(self) -> str:
         """As text."""
-        return f"{self.when}: {self.prior_knowledge}" if self.prior_knowledge else self.when
+        text = f"{self.when}: {self.prior_knowledge}" if self.prior_knowledge else self.when
+        return f"{text}; looks before the last measurement: {self.looks}" if self.looks else text
 
 
 BEFORE_ANY_MODEL = Preregistration("before any model")
@@ -120,6 +131,19 @@ class Claim:
             )
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is a statement of ours; else its source names the paper that makes it."""
+        return self.source.startswith(OURS)
+
+    @property
+    def chance(self) -> float:
+        """An upper limit of the probability that it is reproduced with a true value at the bar of its rule.
+
+        Each look before the last one is another chance (Bonferroni's inequality).
+        """
+        return min(1.0, self.rule.chance * (1 + self.preregistration.looks))
+
+    @property
     def packs_digest(self) -> str:
         """Digest of the files from outside that it reads; empty if it reads none, or they are not there."""
         return self.packs.digest if self.packs else ""
@@ -162,3 +186,5 @@ class StudyClaims(Protocol):
     def claims(self) -> Sequence[Claim]: ...
     @property
     def groups(self) -> Callable[[Size], Mapping[str, Sequence[ModelSpec]]]: ...
+    @property
+    def shipped(self) -> Path | None: ...

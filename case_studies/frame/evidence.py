@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
+from interp.core.content_key import content_key
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
 from interp.training.folder import RunFolder
@@ -109,10 +110,19 @@ def once_per_model(
     return cached
 
 
+def keys_digest(keys: Sequence[str]) -> str:
+    """Digest of the keys of a group's models, 16 hexadecimal digits: the same models in the same order have it."""
+    return content_key(list(keys), length=16)
+
+
 def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
-    """Descriptions of a group of models merged into one; a value that differs is given as `{"varies": [...]}`."""
+    """Descriptions of a group of models merged into one, and their keys.
+
+    A value that differs between models is given as `{"varies": [...]}`.
+    """
     descriptions = [spec.description for spec in specs]
     settings: dict[str, Any] = {"models": len(specs), "seeds": sorted({spec.seed for spec in specs})}
+    settings["keys"] = [spec.key for spec in specs]
     for section in ("task", "config", "settings"):
         settings[section] = _merged([description[section] for description in descriptions])
     if any(spec.pretrained is not None for spec in specs):

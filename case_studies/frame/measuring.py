@@ -10,7 +10,7 @@ import torch
 
 from case_studies.frame.claims import Claim
 from case_studies.frame.code_digest import code_digest
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import Evidence, keys_digest
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.provenance import provenance, source_digest, with_cost
 from interp.core.cached_file import CachedFile
@@ -28,6 +28,10 @@ class StoredMeasurement:
     provenance: Mapping[str, Any]
     code: str
     """`code_digest` of the measure."""
+    models: Mapping[str, str]
+    """Digest of the keys of its models, by group."""
+    seed: int
+    """Seed of the measurement."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -36,7 +40,7 @@ class StoredMeasurement:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "StoredMeasurement":
         """The inverse of `to_dict`."""
-        facts = {name: values[name] for name in ("cost", "provenance", "code")}
+        facts = {name: values[name] for name in ("cost", "provenance", "code", "models", "seed")}
         return cls(measurement=Measurement.from_dict(values["measurement"]), **facts)
 
 
@@ -63,6 +67,11 @@ def measurement_file(folder: Path, study: str, claim: Claim, evidence: Evidence)
     return CachedFile(folder / f"{claim.id}.json", content_key(description))
 
 
+def models_of(evidence: Evidence) -> dict[str, str]:
+    """Digest of the keys of a claim's models, by group."""
+    return {group: keys_digest([spec.key for spec in specs]) for group, specs in evidence.groups.items()}
+
+
 def measure_claim(claim: Claim, evidence: Evidence, file: CachedFile) -> tuple[str, str | None]:
     """Measure a claim with one torch thread and store the measurement.
 
@@ -80,6 +89,8 @@ def measure_claim(claim: Claim, evidence: Evidence, file: CachedFile) -> tuple[s
             cost=cost,
             provenance=provenance(claim, evidence),
             code=code_digest(claim.measure),
+            models=models_of(evidence),
+            seed=evidence.seed,
         )
         file.write(stored.to_dict())
     except Exception:

@@ -116,9 +116,8 @@ def _summary(result: StudyResult, explanation: str) -> Section:
         for row in rows:
             del row[2]
     text = (
-        f"{quantity(len(result.claims), 'claim')} at size {result.size}: {result.tally}. Rules were fixed: "
-        f"{result.preregistrations}. Intervals are 95 %: if every true value were at its bar, {result.by_chance:.1f} "
-        f"claims would be reproduced by chance. {explanation}"
+        f"{quantity(len(result.claims), 'claim')} at size {result.size}. {result.tally}. Rules were fixed: "
+        f"{result.preregistrations}. {result.chance_text} {explanation}"
     )
     return Section(title="Claims and verdicts", text=text.strip(), table=rows, anchor="claims", short="claims")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim, When
-from case_studies.frame.evidence import Size
+from case_studies.frame.evidence import Size, keys_digest
 from case_studies.frame.measurement import Measurement, interval_text
 from case_studies.frame.rules import CLAIM_VERDICTS, ClaimVerdict
+from interp.core.page_identity import quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ class ClaimResult:
     note: str = ""
     """The measurement's note, or why there is none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Per group of models: number of models, task, config, settings and seeds."""
+    """Per group of models: number of models, seeds, keys, task, config and settings."""
     cost: Mapping[str, Any] | None = None
     """Seconds, CPU seconds and peak memory of the measurement, without training."""
     provenance: Mapping[str, Any] | None = None
@@ -95,7 +96,7 @@ class ClaimResult:
             "exact": values.get("exact"),
             "numbers": dict(m.numbers) if m else {},
             "note": self.note,
-            "groups": list(self.settings),
+            "groups": {name: keys_digest(settings["keys"]) for name, settings in self.settings.items()},
             "cost": dict(self.cost) if self.cost else None,
             "made": dict(self.provenance) if self.provenance else None,
             "measure": self.code,
@@ -124,14 +125,29 @@ class StudyResult:
 
     @property
     def tally(self) -> str:
-        """Number of claims by verdict, in words."""
+        """Number of claims by verdict, in words: published statements and our own apart."""
         return _tally(self.claims)
 
     @property
     def by_chance(self) -> float:
-        """Expected number of claims reproduced by chance if every true value were at the bar of its rule."""
+        """Expected number of claims reproduced by chance if every true value were at the bar of its rule.
+
+        An upper limit where models were added after a look.
+        """
         judged = [result.claim for result in self.claims if result.verdict and not result.claim.by_construction]
-        return sum(claim.rule.chance for claim in judged)
+        return sum(claim.chance for claim in judged)
+
+    @property
+    def chance_text(self) -> str:
+        """`by_chance` in words."""
+        text = (
+            f"Intervals are 95 %: if every true value were at its bar, {self.by_chance:.1f} claims would be reproduced"
+        )
+        looked_at = sum(bool(result.claim.preregistration.looks) for result in self.claims if result.verdict)
+        if not looked_at:
+            return f"{text} by chance."
+        added = f"{looked_at} of them got more models, seeds or inputs after a look at their number"
+        return f"{text} by chance at most; {added}, and each look counts as another chance."
 
     @property
     def preregistrations(self) -> str:
@@ -147,7 +163,8 @@ class StudyResult:
             for result in self.claims
             if result.measurement and (result.measurement.tables or result.measurement.charts)
         }
-        groups = {name: settings for result in self.claims for name, settings in result.settings.items()}
+        every_group = [settings for result in self.claims for settings in result.settings.values()]
+        groups = {keys_digest(settings["keys"]): settings for settings in every_group}
         content = {"figures": figures, "groups": groups}
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
@@ -180,7 +197,7 @@ class StudyResult:
         table = text_table(
             ("claim", "verdict", "measured [95 %]", "n", "paper"), rows, [[r.criterion] for r in results]
         )
-        return f"{table}\n\n{self.study} at size {self.size}: {_tally(results)}"
+        return f"{table}\n\n{self.study} at size {self.size}. {_tally(results)}"
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], remarks: Sequence[Sequence[str]]) -> str:
@@ -202,6 +219,19 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], remarks: Se
 
 
 def _tally(results: Sequence[ClaimResult]) -> str:
-    """Number of results by label, in words; verdicts are named if there is none too."""
-    counts = Counter(result.label for result in results)
-    return ", ".join(f"{counts[label]} {label}" for label in LABELS if label in CLAIM_VERDICTS or counts[label])
+    """Number of results by label, in words; verdicts are named if there is none too.
+
+    Published statements and our own are counted apart.
+    """
+    published_results = [result for result in results if not result.claim.is_ours]
+    own_results = [result for result in results if result.claim.is_ours]
+    texts = []
+    for name, counted in (
+        (quantity(len(published_results), "published statement"), published_results),
+        (f"{len(own_results)} of ours", own_results),
+    ):
+        counts = Counter(result.label for result in counted)
+        labels = [f"{counts[label]} {label}" for label in LABELS if label in CLAIM_VERDICTS or counts[label]]
+        if counted:
+            texts.append(f"{name}: {', '.join(labels)}")
+    return "; ".join(texts)

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal
 
 from case_studies.frame.claims import NOT_MEASURED, Claim, StudyClaims
 from case_studies.frame.code_digest import code_digest
-from case_studies.frame.evidence import Size
+from case_studies.frame.evidence import Size, keys_digest, settings_of
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from hooks.checks import check_choice, shown
 from hooks.files import FAULTS, parse_json, shortened, write_bytes, write_text
 from hooks.typed import COUNT, POSITIVE_COUNT, ROUNDING, SIZE, restored
+from interp.sweeps.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
 FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -27,7 +28,6 @@ LARGEST = 256 * 2**20
 """Bytes of the largest file that is read, after decompression."""
 ENVIRONMENT = ("versions", "hardware", "threads", "source", "code")
 """The parts of the provenance that many claims share."""
-EARLIER = "Measured with an earlier version of the program, which did not record the source of its measures."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,8 @@ class StoredResults:
     content: Mapping[str, Any]
     """The content of `claims.json`."""
     details: Mapping[str, Any]
-    """The content of `details.json.xz`: `figures` (tables and charts by claim), `groups` (settings of models)."""
+    """The content of `details.json.xz`: `figures` (tables and charts by claim), `groups` (settings of models by the
+    digest of their keys)."""
     files: Mapping[str, bytes]
     """The files that they were read from."""
     origin: str
@@ -60,7 +61,7 @@ class StoredResults:
         return {**entry, "interval": [low, high]}
 
     def verdict(self, claim: Claim) -> str:
-        """Label of a claim's stored number by today's rule, also if its measure has changed; else the stored label."""
+        """Label of a claim's stored number by today's rule, whatever measured it; else the stored label."""
         entry = self.entry(claim)
         if entry is None or entry["measured"] is None:
             return NOT_MEASURED
@@ -69,29 +70,69 @@ class StoredResults:
         except (ValueError, KeyError, TypeError):
             return entry["verdict"]
 
-    def claim(self, claim: Claim) -> ClaimResult:
+    def claim(self, claim: Claim, groups: Mapping[str, Sequence[ModelSpec]]) -> ClaimResult:
         """The stored measurement of a claim under today's rule.
 
-        It is not measured if its measure has changed since, or if the study reads packs other than it was measured on.
+        It is not measured if its number belongs to another rule: to other models, another quantity, another measure,
+        or other packs.
+
+        Args:
+            claim: The claim.
+            groups: The study's models at this size, by group.
         """
         entry = self.entry(claim)
         if entry is None or entry["measured"] is None:
             note = entry["note"] if entry else f"Not in the stored results ({self.origin})."
             return ClaimResult(claim=claim, note=note if self.size in claim.sizes else claim.sizes_reason)
-        # The stored number, unless today's rule, measure or packs are others
-        number = f"{entry['measured']:.4g}, {entry['verdict']}"
+        # What of the stored number is not what the rule names today
+        number = f"{entry['measured']:.4g}, n = {entry['n']} {entry['unit']}"
+        differences = self._differences(entry, claim, groups)
+        if differences:
+            note = f"Not measured since it has changed. Measured earlier ({number}) {'; '.join(differences)}."
+            return ClaimResult(claim=claim, note=note)
+        # The stored number under today's rule
         try:
             result = self._judged(claim, entry)
         except (ValueError, KeyError, TypeError) as error:
             return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({number}): {error}")
-        if _changed(entry, claim):
-            return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({number}).")
         difference = _other_files(entry, claim)
         if difference and claim.packs is not None and claim.packs.accepts(entry["made"].get("packs", "")):
             return replace(result, note=f"{result.note} Measured {difference} ({entry['made']['packs']}).".strip())
         if difference:
-            return ClaimResult(claim=claim, note=f"The stored number ({number}) was measured {difference}.")
+            return ClaimResult(claim=claim, note=f"Measured earlier ({number}) {difference}.")
         return result
+
+    def _differences(
+        self, entry: Mapping[str, Any], claim: Claim, groups: Mapping[str, Sequence[ModelSpec]]
+    ) -> list[str]:
+        """How the models, the quantity and the code of a stored number differ from those of the claim, in words."""
+        differences = [self._models_difference(name, entry, groups) for name in claim.needs]
+        unneeded = [name for name in entry["groups"] if name not in claim.needs]
+        if unneeded:
+            differences.append(f"with further models ({', '.join(unneeded)})")
+        if entry["quantity"] != claim.quantity:
+            differences.append(f"as another quantity ({entry['quantity']})")
+        if entry.get("measure") is None:
+            differences.append("by code that was not recorded")
+        elif entry["measure"] != code_digest(claim.measure):
+            differences.append("by other code of its measure")
+        return [difference for difference in differences if difference]
+
+    def _models_difference(
+        self, group: str, entry: Mapping[str, Any], groups: Mapping[str, Sequence[ModelSpec]]
+    ) -> str:
+        """How the models of a group that a claim needs differ from those of its stored number, in words."""
+        digest = entry["groups"].get(group)
+        if digest is None:
+            return f"without the models {group}"
+        specs = groups.get(group, ())
+        if digest == keys_digest([spec.key for spec in specs]):
+            return ""
+        # Name what differs in their settings: number, seeds, task, config
+        before = self.details["groups"][digest]
+        today = json.loads(json.dumps(settings_of(specs)))
+        names = [name for name in today if name != "keys" and before.get(name) != today[name]]
+        return f"on other models {group} ({', '.join(names) or 'keys'})"
 
     def _judged(self, claim: Claim, entry: Mapping[str, Any]) -> ClaimResult:
         """The stored number under today's rule, whatever measured it.
@@ -100,10 +141,7 @@ class StoredResults:
             ValueError, KeyError, TypeError: the rule cannot judge it.
         """
         measurement = self._measurement(entry)
-        # Say what a reader of the number must know about its age
         notes = [measurement.note]
-        if not entry.get("measure") and EARLIER not in measurement.note:
-            notes.append(EARLIER)
         if entry["rule"] != claim.rule_text:
             notes.append(
                 f"Judged again: the rule's words have changed since the measurement ({entry['verdict']} then)."
@@ -112,7 +150,7 @@ class StoredResults:
             claim,
             measurement,
             note=" ".join(note for note in notes if note),
-            settings={name: self.details["groups"][name] for name in entry["groups"]},
+            settings={name: self.details["groups"][digest] for name, digest in entry["groups"].items()},
             cost=entry["cost"],
             provenance=entry["made"],
             code=entry.get("measure"),
@@ -125,7 +163,8 @@ class StoredResults:
             study: The study.
             folder: Where its page is written.
         """
-        claims = tuple(self.claim(claim) for claim in study.claims)
+        groups = study.groups(self.size)
+        claims = tuple(self.claim(claim, groups) for claim in study.claims)
         manifest = self.content["manifest"]
         return StudyResult(study=study.name, size=self.size, claims=claims, manifest=manifest, page=folder / PAGE)
 
@@ -313,7 +352,8 @@ class StoredClaim:
     exact: bool | None = None
     numbers: dict[str, Any]
     note: str
-    groups: tuple[str, ...]
+    groups: dict[str, str]
+    """Digest of the keys of its models, by group."""
     cost: StoredCost | None
     made: StoredProvenance | None
     measure: str | None = None
@@ -388,18 +428,14 @@ class StoredDetails:
 
 
 def _check_groups(details: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Check that `details.json.xz` has the settings of all groups that `claims.json` names."""
+    """Check that `details.json.xz` has the settings of all models that `claims.json` names, by their keys."""
+    for digest, settings in details["groups"].items():
+        if keys_digest(settings.get("keys", ())) != digest:
+            raise ValueError(f"groups[{digest!r}] of {DETAILS} has other keys than its name says")
     for entry in content["claims"]:
-        for group in entry["groups"]:
-            if group not in details["groups"]:
-                raise ValueError(f"{DETAILS} has no settings of the group {group!r}")
-
-
-def _changed(entry: Mapping[str, Any], claim: Claim) -> bool:
-    """Whether a claim measures something else than its stored number; by the name of the number if that is all."""
-    if entry.get("measure") is None:
-        return entry["quantity"] != claim.quantity
-    return entry["measure"] != code_digest(claim.measure)
+        for group, digest in entry["groups"].items():
+            if digest not in details["groups"]:
+                raise ValueError(f"{DETAILS} has no settings of the group {group!r} of {entry['id']}")
 
 
 def _other_files(entry: Mapping[str, Any], claim: Claim) -> str:

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+from case_studies.frame.claims import OURS
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.stored import read_results
@@ -23,8 +24,6 @@ ROOT = Path(__file__).parents[2]
 PAPERS = tuple(sorted(Path(__file__).parent.glob("*.toml")))
 DOCS = ROOT / "docs/papers"
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations")
-OURS = "ours"
-"""First word of the source of a claim that no paper makes."""
 COMMAND = "python -m case_studies.papers"
 HOW_TO_READ = (
     "Each claim has a line: verdict and number [95 % interval] of the committed results, the size of the study, and "

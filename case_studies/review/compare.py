@@ -157,7 +157,7 @@ def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, 
         PACKS: (before.get("packs", "none"), after.get("packs", "none")),
     }
     if size == stored.size:
-        settings = {name: stored.details["groups"][name] for name in entry["groups"]}
+        settings = {name: stored.details["groups"][digest] for name, digest in entry["groups"].items()}
         pairs["settings of the models"] = (settings, json.loads(json.dumps(dict(now.settings))))
     for name in ("versions", "threads", "hardware"):
         pairs[name] = (before.get(name), after.get(name))

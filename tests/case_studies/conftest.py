@@ -28,10 +28,13 @@ def trained(monkeypatch):
 
 def read_run(folder, result, **counts):
     """The result of a run with what its files contain."""
+    content = json.loads((folder / "claims.json").read_text())
+    settings = json.loads(lzma.decompress((folder / "details.json.xz").read_bytes()))["groups"]
+    digests = {name: digest for claim in content["claims"] for name, digest in claim["groups"].items()}
     return SimpleNamespace(
         result=result,
-        content=json.loads((folder / "claims.json").read_text()),
-        groups=json.loads(lzma.decompress((folder / "details.json.xz").read_bytes()))["groups"],
+        content=content,
+        groups={name: settings[digest] for name, digest in digests.items()},
         page=(folder / "report.html").read_text(),
         **counts,
     )

@@ -61,7 +61,7 @@ def test_keys_of_specs_without_a_source_are_unchanged():
     plain = ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=0)
     assert plain.key == "3df56813c8bf7e5bd4bd"
     assert set(plain.description) == {"task", "config", "settings", "seed"}
-    assert settings_of([plain]).keys() == {"models", "seeds", "task", "config", "settings"}
+    assert settings_of([plain]).keys() == {"models", "seeds", "keys", "task", "config", "settings"}
 
 
 def test_the_source_is_part_of_the_key():

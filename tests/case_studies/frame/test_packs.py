@@ -101,13 +101,13 @@ def test_the_stored_number_is_shown_with_its_packs_or_none(shipped, folder, tmp_
 def test_the_stored_number_is_not_shown_for_other_packs(shipped, others, tmp_path):
     (claim,) = toy_study(others, shipped).draw(folder=tmp_path / "out").claims
     assert (claim.label, claim.measurement) == ("not measured", None)
-    assert claim.note == "The stored number (0.5, reproduced) was measured on other packs."
+    assert claim.note == "Measured earlier (0.5, n = 2 packs) on other packs."
 
 
 def test_a_number_without_packs_is_not_shown_for_packs(folder, tmp_path):
     shipped = toy_study(required=False).run(folder=tmp_path / "runs", n_jobs=1).page.parent
     (claim,) = toy_study(folder, shipped).draw(folder=tmp_path / "out").claims
-    assert claim.note == "The stored number (0.9, reproduced) was measured without packs."
+    assert claim.note == "Measured earlier (0.9, n = 1 packs) without packs."
     (claim,) = toy_study(None, shipped).draw(folder=tmp_path / "out").claims
     assert claim.measurement.value == 0.9
 
@@ -176,4 +176,4 @@ def test_numbers_on_weights_are_stored_and_shown_with_them(tmp_path):
     page = study(clone).run(folder=tmp_path / "runs", n_jobs=1).page
     assert f", weights {WeightFiles(clone, names=NAMES).digest}, " in page.read_text()
     (claim,) = study(other, page.parent).draw(folder=tmp_path / "out").claims
-    assert claim.note == "The stored number (0.5, reproduced) was measured on other weights."
+    assert claim.note == "Measured earlier (0.5, n = 2 packs) on other weights."

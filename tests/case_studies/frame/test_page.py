@@ -79,7 +79,10 @@ def test_the_table_comes_first_with_every_verdict(page):
     assert "0.25 [0.20, 0.30]" in table
     assert "10 draws" in table
     assert "0.97" in table
-    assert "5 claims at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive, 1 not measured" in table
+    assert (
+        "5 claims at size quick. 5 published statements: 2 reproduced, 1 not reproduced, 1 inconclusive, 1 not measured"
+        in table
+    )
     sections = re.findall(r'<section id="([^"]*)">', page)
     assert sections == ["claims", *(f"claim-{claim.id}" for claim in CLAIMS), "provenance"]
 
@@ -207,7 +210,7 @@ def test_claims_without_a_measurement_keep_their_place(reproduce):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_page_shows_its_size(reproduce, size):
     study = toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])
-    assert f"1 claim at size {size}: 1 reproduced" in reproduce(study, size=size).page
+    assert f"1 claim at size {size}. 1 published statement: 1 reproduced" in reproduce(study, size=size).page
 
 
 def test_no_script_without_charts(reproduce, page):

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,14 @@ from toys import CLAIMS, FAILING, PASSING, STUDY
 from case_studies.frame import stored as stored_files
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Number
-from case_studies.frame.stored import DETAILS, environments_once, read_results
+from case_studies.frame.shipping import ship
+from case_studies.frame.stored import DETAILS, environments_once, read_results, write_results
+
+
+def details_without_figures(folder):
+    """The content of `details.json.xz`, with its groups alone."""
+    details = json.loads(lzma.decompress((folder / DETAILS).read_bytes()))
+    return json.dumps({**details, "figures": {}}).encode()
 
 
 def edited(folder, claim="figure-1.some", **changes):
@@ -57,7 +65,7 @@ def test_equal_results_are_equal_files(shipped, reproduce, tmp_path):
     assert (tmp_path / "toy/quick" / DETAILS).read_bytes() == (study.shipped / DETAILS).read_bytes()
     details = json.loads(lzma.decompress((study.shipped / DETAILS).read_bytes()))
     figures = details["figures"]
-    assert (list(details["groups"]), list(figures)) == (["few", "more"], ["figure-1.all"])
+    assert (len(details["groups"]), list(figures)) == (2, ["figure-1.all"])
     assert figures["figure-1.all"]["tables"][0][0] == "Accuracy of <every> seed"
     assert "accuracy" in json.dumps(figures["figure-1.all"]["charts"][0]["encoding"])
 
@@ -76,21 +84,72 @@ def test_a_changed_measure_is_not_measured(shipped, tmp_path):
     changed = replace(study, claims=[replace(PASSING, measure=toys.drawn), *CLAIMS[1:]])
     result = changed.draw(folder=tmp_path)
     assert result.verdicts["figure-1.some"] == "not measured"
-    assert result.claims[0].note == "Its measure has changed since the stored number (0.25, reproduced)."
+    assert result.claims[0].note == (
+        "Not measured since it has changed. Measured earlier (0.25, n = 10 draws) by other code of its measure."
+    )
     assert result.verdicts["figure-1.all"] == "not reproduced"
 
 
-def test_results_of_an_earlier_version_are_marked(shipped, tmp_path):
+def changed_claim(study, index, **changes):
+    """The study with changes of one of its claims."""
+    claims = list(study.claims)
+    claims[index] = replace(claims[index], **changes)
+    return replace(study, claims=claims)
+
+
+def with_groups(study, **changes):
+    """The study with other models in some groups."""
+    return replace(study, groups=lambda size: {**toys.groups(size), **changes})
+
+
+STALE = {
+    "more seeds": (lambda study: with_groups(study, few=toys.specs(3)), "on other models few (models, seeds)"),
+    "other seeds": (lambda study: with_groups(study, few=toys.specs(2, first=5)), "on other models few (seeds)"),
+    "settings": (lambda study: with_groups(study, few=toys.specs(2, clip_norm=2.0)), "on other models few (settings)"),
+    "another order": (lambda study: with_groups(study, few=toys.specs(2)[::-1]), "on other models few (keys)"),
+    "another group": (
+        lambda study: changed_claim(study, 1, needs=["more"]),
+        "without the models more; with further models (few)",
+    ),
+    "a further group": (lambda study: changed_claim(study, 1, needs=["few", "more"]), "without the models more"),
+    "quantity": (lambda study: changed_claim(study, 1, quantity="loss"), "as another quantity ()"),
+    "code": (lambda study: changed_claim(study, 1, measure=toys.drawn), "by other code of its measure"),
+}
+
+
+@pytest.mark.parametrize("kind", STALE)
+def test_a_number_of_another_rule_is_not_shown(kind, shipped, tmp_path):
+    study, _ = shipped
+    change, words = STALE[kind]
+    result = change(study).draw(folder=tmp_path).claims[1]
+    assert (result.label, result.measurement) == ("not measured", None)
+    assert re.search(rf"Measured earlier \(0\.\d+, n = 2 seeds\) {re.escape(words)}\.$", result.note)
+    listed = change(study).listing(["figure-1.all"])
+    assert "verdict: not measured at size quick" in listed
+
+
+def test_a_number_without_a_record_of_its_code_is_not_shown(shipped, tmp_path):
     study, _ = shipped
     edited(study.shipped, measure=None)
-    edited(study.shipped, claim="figure-1.all", measure=None, quantity="another number")
-    result = study.draw(folder=tmp_path)
-    assert result.verdicts["figure-1.some"] == "reproduced"
-    assert result.claims[0].note == stored_files.EARLIER
-    assert result.verdicts["figure-1.all"] == "not measured"
-    assert "Its measure has changed" in result.claims[1].note
-    edited(study.shipped, measure=None, note=stored_files.EARLIER)  # as written again
-    assert study.draw(folder=tmp_path).claims[0].note == stored_files.EARLIER
+    result = study.draw(folder=tmp_path).claims[0]
+    assert result.label == "not measured"
+    assert result.note.endswith("by code that was not recorded.")
+
+
+def test_claims_name_the_models_of_their_own_measurement(shipped, tmp_path):
+    """Two claims about a group keep the models that each was measured on, also if these are others."""
+    study, _ = shipped
+    larger = with_groups(study, few=toys.specs(3))
+    again = replace(FAILING, id="figure-1.again")
+    result = replace(larger, claims=[again]).run(folder=tmp_path, n_jobs=1)
+    new = result.claims[0]
+    assert new.settings["few"]["seeds"] == [0, 1, 2]
+    both = replace(result, claims=(*study.draw(folder=tmp_path / "other").claims, new))
+    write_results(both, tmp_path / "both")
+    stored = read_results(tmp_path / "both", "toy")
+    entries = {entry["id"]: entry["groups"]["few"] for entry in stored.content["claims"] if "few" in entry["groups"]}
+    seeds = {name: stored.details["groups"][digest]["seeds"] for name, digest in entries.items()}
+    assert seeds == {"figure-1.all": [0, 1], "figure-1.again": [0, 1, 2]}
 
 
 def test_what_todays_rules_cannot_judge_is_not_measured(shipped, tmp_path):
@@ -98,7 +157,7 @@ def test_what_todays_rules_cannot_judge_is_not_measured(shipped, tmp_path):
     edited(study.shipped, interval=[0.25, 0.25])
     result = study.draw(folder=tmp_path)
     assert result.verdicts["figure-1.some"] == "not measured"
-    assert "cannot judge the stored number (0.25, reproduced): the interval is the point" in result.claims[0].note
+    assert "cannot judge the stored number (0.25, n = 10 draws): the interval is the point" in result.claims[0].note
     by_number = replace(study, claims=[CLAIMS[0], replace(FAILING, rule=Number("share", Above(0)))])
     assert by_number.draw(folder=tmp_path).verdicts["figure-1.all"] == "not measured"
 
@@ -136,9 +195,7 @@ def test_each_figure_names_the_command_that_makes_it(shipped, tmp_path):
             "cannot be read: details.json.xz lacks the fields 'figures', 'groups'",
         ),
         (
-            lambda folder: (folder / DETAILS).write_bytes(
-                lzma.compress(b'{"figures":{},"groups":{"few":{},"more":{}}}')
-            ),
+            lambda folder: (folder / DETAILS).write_bytes(lzma.compress(details_without_figures(folder))),
             "does not belong to its claims.json; copy",
         ),
         (lambda folder: (folder / DETAILS).unlink(), "has claims.json without details.json.xz; copy both"),
@@ -208,3 +265,36 @@ def test_numbers_of_charts_are_rounded():
     one = Measurement(value=1 / 3, low=0, high=1, n=3, unit="seeds", numbers={"c": 1 / 3}, charts=[chart])
     assert one.charts == ({"a": [0.333, 1.333, 12345678, "x", None], "b": 16384.0},)
     assert (one.value, one.numbers) == (1 / 3, {"c": 1 / 3})
+
+
+def test_shipped_results_are_written_again_from_the_newest_measurements(shipped, tmp_path):
+    """A new measurement replaces the stored number, whatever the toolkit's version; one of other code does not."""
+    study, _ = shipped
+    before = (study.shipped / "claims.json").read_bytes()
+    assert ship(study, folder=tmp_path / "nothing").manifest["measured_now"] == 0
+    entries = json.loads(before)["claims"]
+    assert json.loads((study.shipped / "claims.json").read_bytes())["claims"] == entries
+    # A run measures again, with other results; its files count also where their cache is of another version
+    study.run(folder=tmp_path / "new", n_jobs=1)
+    for file in (tmp_path / "new/toy/quick/measured").glob("*.json"):
+        content = json.loads(file.read_text())
+        content["key"] = "of another version"
+        content["measurement"] |= {"value": 0.3, "low": 0.2, "high": 0.4, "exact": False}
+        if file.stem == "figure-1.all":
+            content["code"] = "0123456789abcdef"
+        file.write_text(json.dumps(content))
+    result = ship(study, folder=tmp_path / "new")
+    assert result.manifest["measured_now"] == 2
+    numbers = {entry["id"]: entry["measured"] for entry in read_results(study.shipped, "toy").content["claims"]}
+    assert (numbers["figure-1.some"], numbers["table-3.drawn"], numbers["table-4.large"]) == (0.3, 0.3, None)
+    assert numbers["figure-1.all"] == entries[1]["measured"]
+
+
+def test_shipping_drops_numbers_of_other_rules(shipped, tmp_path):
+    study, _ = shipped
+    result = ship(with_groups(study, few=toys.specs(3)), folder=tmp_path / "nothing")
+    assert result.verdicts["figure-1.all"] == "not measured"
+    stored = read_results(study.shipped, "toy")
+    entry = stored.entry(FAILING)
+    assert (entry["measured"], entry["verdict"]) == (None, "not measured")
+    assert "Measured earlier (0." in entry["note"]

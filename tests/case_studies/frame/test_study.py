@@ -83,7 +83,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     some, every, _, large = run.content["claims"]
     assert (some["measured"], some["interval"], some["n"], some["unit"]) == (0.25, [0.2, 0.3], 10, "draws")
     assert every["paper"] is None
-    assert (some["groups"], every["groups"]) == ([], ["few"])
+    assert (some["groups"], list(every["groups"])) == ({}, ["few"])
     few = run.groups["few"]
     assert (few["models"], few["seeds"], few["settings"]["steps"]) == (2, [0, 1], 2)
     assert (large["measured"], large["interval"], large["n"], large["note"]) == (None, None, None, "It takes a GPU.")
@@ -91,7 +91,9 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     assert "figure-1.all   not reproduced  " in shown
     assert shown.splitlines()[0].endswith("  paper")
     assert shown.splitlines()[1].endswith(f"  {some['paper']}")
-    assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 0 inconclusive, 1 not measured")
+    assert shown.endswith(
+        "toy at size quick. 4 published statements: 2 reproduced, 1 not reproduced, 0 inconclusive, 1 not measured"
+    )
     frame = run.result.to_dataframe()
     assert frame["verdict"].tolist() == list(run.result.verdicts.values())
     assert frame["n"].isna().tolist() == [False, False, False, True]
@@ -179,7 +181,7 @@ def test_only_chosen_claims_run_and_others_are_kept(reproduce):
     printed = str(first.result)
     assert "table-3.drawn" in printed
     assert "figure-1" not in printed
-    assert printed.endswith("toy at size quick: 1 reproduced, 0 not reproduced, 0 inconclusive")
+    assert printed.endswith("toy at size quick. 1 published statement: 1 reproduced, 0 not reproduced, 0 inconclusive")
     second = reproduce(only=["figure-1"])
     assert (second.trained, second.measured) == ([], ["accuracy", "constant"])
     assert second.result.verdicts["table-3.drawn"] == "reproduced"

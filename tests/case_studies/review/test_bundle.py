@@ -179,7 +179,11 @@ def edited(**changes):
         ),
         (edited(interval=[1]), True, r"claims\[0\].interval is \[1\]; it must have 2 elements"),
         (edited(verdict="\x1b[31m"), True, r"claims\[0\] cannot be a StoredClaim: verdict is"),
-        (edited(groups=["unknown"]), True, "details.json.xz has no settings of the group 'unknown'"),
+        (
+            edited(groups={"unknown": "0123456789abcdef"}),
+            True,
+            "details.json.xz has no settings of the group 'unknown'",
+        ),
     ],
 )
 def test_damaged_and_hostile_bundles_are_refused(bundled, tmp_path, change, sums, words):

@@ -351,8 +351,8 @@ def test_changed_text_is_data(shipped):
         group["task"]["corpus"] = {"fingerprint": "old"}
     entry = stored.entry(DRAWN)
     entry["measured"] = 0.2
-    now = stored.claim(FAILING)
-    groups = json.loads(json.dumps({name: stored.details["groups"][name] for name in ["more"]}))
+    now = stored.claim(FAILING, toys.groups("quick"))
+    groups = json.loads(json.dumps({"more": stored.details["groups"][entry["groups"]["more"]]}))
     groups["more"]["task"]["corpus"]["fingerprint"] = "new"
     measurement = Measurement(value=0.25, low=0.0, high=1.0, n=50, unit="sentences")
     now = replace(now, claim=DRAWN, settings=groups, measurement=measurement, code=entry["measure"])
