@@ -7,7 +7,7 @@ from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.language.models import PLAIN, group, with_six_seeds
+from case_studies.language.models import PLAIN, PRESET, after_larger_models
 from case_studies.recipes.intervals import t_interval
 from hooks import Transformer
 from interp.core.randomness import derived_generator
@@ -32,7 +32,7 @@ def untrained_for(task: Template, pretrained: Transformer, *, seed: int) -> Tran
     """An untrained model of the pretrained one's architecture and sizes for a template task, with a new unembedding."""
     cfg = pretrained.cfg
     sizes = {"d_model": cfg.d_model, "n_heads": cfg.n_heads, "n_layers": cfg.n_layers, "attention": "causal"}
-    return Transformer(config_for(task, "gpt", **sizes), seed=seed)
+    return Transformer(config_for(task, PRESET, **sizes), seed=seed)
 
 
 @torch.no_grad()
@@ -64,7 +64,7 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
     for n in STRINGS[evidence.size]:
         task = Template(train=n)
         settings = SETTINGS.from_dict({**SETTINGS.to_dict(), "n_train": n})
-        for spec in evidence.specs(group("gpt2", PLAIN)):
+        for spec in evidence.specs(PLAIN):
             # Both are trained with the same settings, from pretrained and from new weights
             base = evidence.run(spec).model
             words: Text = spec.task  # type: ignore[assignment]  # every model here has this task
@@ -95,13 +95,12 @@ CLAIMS = (
         statement="Fine-tuned on few strings of a template task, a pretrained GPT-2 is more accurate on unseen symbols "
         "than one trained from scratch.",
         method=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model "
-        f"trained "
-        "from scratch, paired by seed, t interval",
+        "trained from scratch, paired by seed, t interval",
         rule=Above(0),
-        preregistration=with_six_seeds("0.21 [0.10, 0.32]"),
+        preregistration=after_larger_models("0.21 [0.10, 0.32]"),
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=measure_finetuning,
-        needs=(group("gpt2", PLAIN),),
+        needs=(PLAIN,),
     ),
 )

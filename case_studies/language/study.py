@@ -12,8 +12,8 @@ STUDY = Study(
     lead=(
         "The template paper adds one scalar per head to W_Q W_K^T and to W_V W_O and reports a lower perplexity of "
         "GPT-2, strong diagonals in the weights of a pretrained one, and that it learns template tasks from few "
-        "strings. Here a small GPT-2 and a small BERT are pretrained on the sources of Python's standard library, "
-        "plain and with both scalars, on the same budget."
+        "strings. Here a small GPT-2 is pretrained on the sources of Python's standard library, plain and with both "
+        "scalars, on the same budget."
     ),
     claims=(*perplexity.CLAIMS, *diagonals.CLAIMS, *finetuning.CLAIMS),
     groups=groups,

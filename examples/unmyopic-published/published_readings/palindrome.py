@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE
+from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Preregistration
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, AtMost, Below, Between, Equal, Number
 from published_readings import palindrome_parts as parts
@@ -25,6 +25,8 @@ USUAL = 7.5
 STRONG = 0.7
 """Cosine above which a key is said to line up strongly with a query."""
 NEXT_TO_NOTHING, MOST, QUARTER, ALWAYS = 0.1, 0.5, 0.25, 0.95
+
+
 KINDS: Mapping[str, TokenRelation] = {
     "mirror": parts.mirror,
     "equal mirror else self": parts.mirror_or_self,
@@ -32,6 +34,15 @@ KINDS: Mapping[str, TokenRelation] = {
     "last mismatch": parts.last_mismatch,
     "ends": parts.ends,
 }
+
+
+def on_further_inputs(result: str) -> Preregistration:
+    """The rule of before, on further sequences since a result on the 2,000 inputs of the pack."""
+    return Preregistration(
+        "after a result",
+        f"{result} on the 2,000 inputs of the pack. The rule is older; {parts.FURTHER:,} other sequences were fixed "
+        "after that.",
+    )
 
 
 def least_of(values: Sequence[Float[Tensor, " example"]], **more) -> Measurement:
@@ -103,14 +114,18 @@ def measure_fall(pack: Pack, *, layer: int, head: int, share: bool = False) -> M
 
 
 def measure_only_last(pack: Pack, *, layer: int, part: str) -> Measurement:
-    """Loss added if what head 0.1 writes or head 1.1 reads is replaced by its mean everywhere, and but for 20."""
-    seen, name = runs(pack), f"blocks.{layer}.attn.hook_{part}"
-    mean = seen.activation(name).mean(0)
-    every = range(seen.tokens.shape[1])
-    added = [loss_added(seen, {name: parts.held(1, at, mean)}) for at in (every, [one for one in every if one != LAST])]
-    everywhere, spared = (float(one.mean()) for one in added)
-    numbers = {"loss added if position 20 is spared": spared, "share of it": spared / max(abs(everywhere), 1e-9)}
-    return mean_of(added[0], numbers=numbers)
+    """Loss added if what head 0.1 writes or head 1.1 reads is replaced by its mean everywhere, and but for 20; on
+    sequences other than those of the pack."""
+    sequences, name = parts.further_inputs(pack), f"blocks.{layer}.attn.hook_{part}"
+    mean = sequences.activation(name).mean(0)
+    every = range(sequences.tokens.shape[1])
+    spared = [position for position in every if position != LAST]
+    added, added_if_spared = (
+        loss_added(sequences, {name: parts.held(1, positions, mean)}) for positions in (every, spared)
+    )
+    rest = float(added_if_spared.mean())
+    share = rest / max(abs(float(added.mean())), 1e-9)
+    return mean_of(added, numbers={"loss added if position 20 is spared": rest, "share of it": share})
 
 
 def measure_reverse(pack: Pack) -> Measurement:
@@ -230,6 +245,7 @@ CHECKS: dict[str, Check] = {
         rule=AllOf(AtLeast(0.055), Number("share of it", Below(NEXT_TO_NOTHING))),
         quantity="loss added", reported="0.008 to 0.118; 0.010 if 20 is spared",
         measure=partial(measure_only_last, layer=0, part="z"),
+        preregistration=on_further_inputs("0.072 [0.048, 0.095]"),
     ),
     "pa11": Check(
         statement="Head 1.1 needs the values of position 20 only.",
@@ -238,6 +254,7 @@ CHECKS: dict[str, Check] = {
         rule=AllOf(AtLeast(0.003), Number("share of it", Below(NEXT_TO_NOTHING))),
         quantity="loss added", reported="0.008 to 0.014; 0.008 if 20 is spared",
         measure=partial(measure_only_last, layer=1, part="v"),
+        preregistration=on_further_inputs("0.0050 [-0.0007, 0.0106]"),
     ),
     "pa12": Check(
         statement="In head 0.1 position 20 attends to position 1 if the two differ and to both if they are equal, the "

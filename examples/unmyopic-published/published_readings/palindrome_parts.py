@@ -29,6 +29,8 @@ UNSEEN = (17, 19, LAST)
 SEEN = tuple(at for at in SECOND if at not in UNSEEN)
 N = 300
 """Number of palindromes that are compared with their copies with one changed number."""
+FURTHER = 40_000
+"""Number of sequences for statements that the inputs of the pack do not decide."""
 RESAMPLES = 200
 
 
@@ -94,6 +96,23 @@ def changed(
     steps = torch.randint(1, NUMBERS, (len(tokens), len(positions)), generator=generator)
     tokens[:, list(positions)] = (tokens[:, list(positions)] + steps) % NUMBERS
     return tokens
+
+
+def inputs(n: int, *, generator: torch.Generator) -> Int[Tensor, "example pos"]:
+    """Sequences by the definition of the task: half are palindromes, in the others half of the pairs are redrawn."""
+    tokens = palindromes(n, generator=generator)
+    redrawn = torch.rand(n, HALF, generator=generator) < 0.5
+    redrawn[: n // 2] = False
+    numbers = torch.randint(NUMBERS, (n, HALF), generator=generator)
+    tokens[:, list(SECOND)] = torch.where(redrawn, numbers, tokens[:, list(SECOND)])
+    return tokens
+
+
+@lru_cache(maxsize=2)
+def further_inputs(pack: Pack) -> Runs:
+    """The model on FURTHER sequences other than those of its pack."""
+    tokens = inputs(FURTHER, generator=torch.Generator().manual_seed(1))
+    return Runs(pack, tokens, matches(tokens).all(1, keepdim=True).long())
 
 
 @lru_cache(maxsize=4)

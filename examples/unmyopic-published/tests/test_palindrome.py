@@ -11,7 +11,7 @@ from published_readings.measures import per_example
 from published_readings.packs import read_pack
 from published_readings.palindrome import CHECKS, KINDS, least_of
 from published_readings.palindrome_parts import HALF, LAST, QUERY, SECOND, SEEN
-from published_readings.runs import runs
+from published_readings.runs import Runs, runs
 
 from case_studies.frame.measurement import Measurement
 
@@ -36,18 +36,8 @@ def random_weights(seed):
     return {name: one.astype(np.float32) for name, one in found.items()}
 
 
-def drawn(n, generator):
-    """Half palindromes; in the others half of the pairs are drawn again."""
-    tokens = parts.palindromes(n, generator=generator)
-    again = torch.rand(n, HALF, generator=generator) < 0.5
-    again[: n // 2] = False
-    other = torch.randint(parts.NUMBERS, (n, HALF), generator=generator)
-    tokens[:, list(SECOND)] = torch.where(again, other, tokens[:, list(SECOND)])
-    return tokens
-
-
 def make_pack(folder, weights=None, tokens=None, seed=0):
-    tokens = drawn(400, torch.Generator().manual_seed(seed)) if tokens is None else tokens
+    tokens = parts.inputs(400, generator=torch.Generator().manual_seed(seed)) if tokens is None else tokens
     targets = (tokens == tokens.flip(1))[:, 1:-1].all(1).int()[:, None]
     inputs = {"tokens": tokens, "targets": targets, "target_positions": torch.tensor([QUERY])}
     arrays = {name: one.numpy().astype(np.int16) for name, one in inputs.items()}
@@ -60,6 +50,7 @@ def make_pack(folder, weights=None, tokens=None, seed=0):
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     monkeypatch.setattr(parts, "N", 100)
+    monkeypatch.setattr(parts, "FURTHER", 200)
     monkeypatch.setattr(parts, "RESAMPLES", 50)
 
 
@@ -304,7 +295,7 @@ def test_only_unseen_positions_called_palindromes(pack, monkeypatch):
 
 
 def test_where_every_sequence_is_the_mean_the_kept_parts_are_all(tmp_path):
-    tokens = drawn(2, torch.Generator().manual_seed(0))[1:].repeat(8, 1)
+    tokens = parts.inputs(2, torch.Generator().manual_seed(0))[1:].repeat(8, 1)
     found = make_pack(tmp_path, tokens=tokens)
     clean = runs(found).logits()
     for patched in (True, False):
@@ -338,3 +329,31 @@ def test_head_0_1_is_kept_unless_the_algorithm_is_unpatched(tmp_path):
 def test_held_changes_one_head_at_some_positions():
     found = parts.held(1, [0, 2], torch.ones(3, 2, 4))(torch.zeros(5, 3, 2, 4))
     assert found.sum((0, 3)).tolist() == [[0, 20], [0, 0], [0, 20]]
+
+
+@pytest.mark.parametrize(("id", "part"), [("pa10", "blocks.0.attn.hook_z"), ("pa11", "blocks.1.attn.hook_v")])
+@pytest.mark.parametrize(("positions", "expected"), [((LAST,), "reproduced"), ((LAST, 5), "not reproduced")])
+def test_a_head_that_is_needed_at_the_last_position_only(pack, monkeypatch, id, part, positions, expected):
+    """With logits that are wrong if the head has its mean at any of these positions, on sequences of their own."""
+
+    def planted(self, edits=None):
+        right = torch.where(self.targets == 1, torch.tensor([[-4.0, 4.0]]), torch.tensor([[4.0, -4.0]]))[:, None]
+        if not edits:
+            return right
+        replaced = edits[part](torch.full((200, 22, 2, 14), torch.inf)).isfinite()[:, :, 1].all(-1).all(0)
+        return right * (-1 if any(replaced[position] for position in positions) else 1)
+
+    monkeypatch.setattr(Runs, "logits", planted)
+    found = CHECKS[id].measure(pack)
+    assert found.n == 200
+    assert CHECKS[id].rule.verdict(found) == expected
+
+
+def test_further_inputs_are_those_of_the_task(pack, monkeypatch):
+    monkeypatch.setattr(parts, "FURTHER", 4000)
+    sequences = parts.further_inputs(pack)
+    equal = parts.matches(sequences.tokens)
+    assert equal[:2000].all()
+    assert torch.equal(sequences.targets[:, 0], equal.all(1).long())
+    share = 0.5 + 0.5 / parts.NUMBERS
+    assert abs(float(equal[2000:].double().mean()) - share) < 5 * (share * (1 - share) / 20_000) ** 0.5

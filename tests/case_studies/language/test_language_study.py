@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from scipy import stats
 from toys import check_measured
 
 from case_studies.frame.evidence import SIZES, Evidence
-from case_studies.language import finetuning, models, perplexity
+from case_studies.language import diagonals, finetuning, models, perplexity
 from case_studies.language.finetuning import STRINGS, pretrained_for, untrained_for
-from case_studies.language.models import FAMILIES, PLAIN, SCALES, WITH_IDENTITIES, group, groups
+from case_studies.language.models import PLAIN, SCALES, WITH_IDENTITIES, groups
 from case_studies.language.study import STUDY
 from hooks import Transformer
 from interp import config_for
@@ -53,27 +54,19 @@ def test_every_claim_is_stated_with_source_and_rule():
 def test_variants_differ_only_in_the_scalars(few_words, size):
     found = groups(size)
     assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
-    for family in FAMILIES:
-        plain, both = found[group(family, PLAIN)], found[group(family, WITH_IDENTITIES)]
-        assert len(plain) == len(both) == SCALES[size].n_seeds[family] >= 3
-        for one, other in zip(plain, both, strict=True):
-            assert (one.task, one.settings, one.seed) == (other.task, other.settings, other.seed)
-            assert replace(other.config, qk_identity=False, vo_identity=False) == one.config != other.config
-            assert one.settings.weight_decay == 0
-        assert len({spec.key for spec in (*plain, *both)}) == 2 * len(plain)
+    plain, both = found[PLAIN], found[WITH_IDENTITIES]
+    assert len(plain) == len(both) == SCALES[size].n_seeds >= 3
+    for one, other in zip(plain, both, strict=True):
+        assert (one.task, one.settings, one.seed) == (other.task, other.settings, other.seed)
+        assert replace(other.config, qk_identity=False, vo_identity=False) == one.config != other.config
+        assert one.settings.weight_decay == 0
+    assert len({spec.key for spec in (*plain, *both)}) == 2 * len(plain)
     assert finetuning.JUDGED in STRINGS[size]
 
 
-def test_only_gpt2_at_size_standard_has_six_seeds():
-    seeds = {size: {family: SCALES[size].n_seeds[family] for family in FAMILIES} for size in SIZES}
-    assert seeds["standard"] == {"gpt2": 6, "bert": 3}
-    assert seeds["quick"] == seeds["paper"] == {"gpt2": 3, "bert": 3}
-
-
-def test_rules_of_gpt2_say_what_had_been_seen_when_seeds_were_added():
+def test_rules_say_what_had_been_seen_of_larger_models():
     for claim in STUDY.claims:
-        of_gpt2 = any(name.startswith("gpt2") for name in claim.needs)
-        assert ("over three seeds" in claim.preregistration.text) == of_gpt2, claim.id
+        assert "over three models of 1.1 million weights" in claim.preregistration.text, claim.id
 
 
 def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):
@@ -98,15 +91,39 @@ def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):
 
 def test_a_lower_loss_with_the_scalars_is_a_gain(few_words, monkeypatch):
     found = {PLAIN: np.full((3, 4), 2.0), WITH_IDENTITIES: np.tile([[1.5], [1.6], [1.4]], 4)}
-    monkeypatch.setattr(perplexity, "_losses", lambda evidence, name: found[name.removeprefix("gpt2 ")])
+    monkeypatch.setattr(perplexity, "_losses", lambda evidence, name: found[name])
     monkeypatch.setattr(perplexity, "_scalars", lambda evidence, spec: [0.0] * 6)
-    monkeypatch.setattr(perplexity, "_curves", lambda evidence, family: {"mark": "line"})
+    monkeypatch.setattr(perplexity, "_curves", lambda evidence: {"mark": "line"})
     evidence = Evidence(size="quick", seed=0, groups={k: tuple(v) for k, v in groups("quick").items()}, folder=Path())
-    said = perplexity.measure_perplexity(evidence, family="gpt2")
+    said = perplexity.measure_perplexity(evidence)
     half = stats.t.isf(0.025, 2) * 0.1 / 3**0.5
     assert (said.value, said.low, said.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
     assert said.numbers[f"perplexity, {PLAIN}"] == pytest.approx(np.exp(2))
     assert said.tables[0][1][1][1] == "7.39 [7.39, 7.39]"
+
+
+@pytest.mark.parametrize(
+    ("trained", "untrained", "hits"),
+    [((2, 3, 4), (0, 0, 0), 3), ((1, 2, 4), (0, 0, 0), 2), ((2, 3, 4), (2, 3, 0), 1), ((0, 0, 0), (0, 0, 0), 0)],
+)
+def test_a_model_counts_if_several_heads_are_strong_and_more_than_before_training(
+    few_words, monkeypatch, trained, untrained, hits
+):
+    """A model with one strong head, and one with as many before training, do not count."""
+    strong = iter([number for pair in zip(trained, untrained, strict=True) for number in pair])
+
+    def planted(model, *, seed):
+        heads = [(0, head) for head in range(next(strong))]
+        cells = {name: np.zeros((1, 2, 2)) for name in ("cosine", "z", "p_holm")}
+        options = {"null_sd": 0.1, "largest": 1.0, "plot": lambda: {"mark": "point"}}
+        return SimpleNamespace(heads=lambda matrix: heads if matrix == 1 else [], **cells, **options)
+
+    monkeypatch.setattr(diagonals, "diagonals", planted)
+    monkeypatch.setattr(Evidence, "run", lambda evidence, spec: SimpleNamespace(model=None))
+    evidence = Evidence(size="quick", seed=0, groups={PLAIN: tuple(groups("quick")[PLAIN])}, folder=Path())
+    said = diagonals.measure_diagonals(evidence, matrix=1)
+    assert (said.value, said.n) == (pytest.approx(hits / 3), 3)
+    assert said.low > 0.2 if hits == 3 else said.low < 0.5
 
 
 def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, monkeypatch):
@@ -116,15 +133,15 @@ def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, mo
     monkeypatch.setattr(finetuning, "Template", lambda train: Template(train=min(train, 60), validation=20, test=20))
     result = replace(STUDY, groups=groups).run(folder=tmp_path, n_jobs=1)
     said = check_measured(STUDY, result)
-    for family in FAMILIES:
-        found = said[f"perplexity.{family}"].measurement
-        assert found.n == 3
-        assert found.numbers["windows per model"] == 5
-        assert abs(found.value) < 0.5
-        untrained_loss = np.log(330)
-        assert np.log(found.numbers[f"perplexity, {PLAIN}"]) == pytest.approx(untrained_loss, abs=1.5)
-        for name in ("query-key", "value-output"):
-            assert said[f"diagonals.{name}.{family}"].measurement.numbers["heads"] == 6
+    found = said["perplexity.gpt2"].measurement
+    assert found.n == 3
+    assert found.numbers["windows per model"] == 5
+    assert abs(found.value) < 0.5
+    untrained_loss = np.log(330)
+    assert np.log(found.numbers[f"perplexity, {PLAIN}"]) == pytest.approx(untrained_loss, abs=1.5)
+    for name in diagonals.MATRICES:
+        measurement = said[f"diagonals.{name}.gpt2"].measurement
+        assert (measurement.value, measurement.n, measurement.numbers["heads"]) == (0, 3, 6)
     page = result.page.read_text()
     assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
 
