@@ -10,7 +10,7 @@ from published_readings import palindrome_parts as parts
 from published_readings.measures import per_example
 from published_readings.packs import read_pack
 from published_readings.palindrome import CHECKS, KINDS, least_of
-from published_readings.palindrome_parts import HALF, LAST, QUERY, SECOND, SEEN
+from published_readings.palindrome_parts import LAST, QUERY, SECOND, SEEN
 from published_readings.runs import Runs, runs
 
 from case_studies.frame.measurement import Measurement
@@ -295,7 +295,7 @@ def test_only_unseen_positions_called_palindromes(pack, monkeypatch):
 
 
 def test_where_every_sequence_is_the_mean_the_kept_parts_are_all(tmp_path):
-    tokens = parts.inputs(2, torch.Generator().manual_seed(0))[1:].repeat(8, 1)
+    tokens = parts.inputs(2, generator=torch.Generator().manual_seed(0))[1:].repeat(8, 1)
     found = make_pack(tmp_path, tokens=tokens)
     clean = runs(found).logits()
     for patched in (True, False):
