@@ -201,14 +201,6 @@ SHARES = (
         preregistration=UNTAUGHT_FIXED,
     ),
     head_share_claim(
-        "readable.dyck",
-        groups=DYCK,
-        among="readable",
-        above=False,
-        source="ours, after bounded Dyck, conclusion",
-        statement="In models of bounded Dyck, heads with a readable pattern do not act through it.",
-    ),
-    head_share_claim(
         "readable.template",
         groups=TEMPLATE,
         among="readable",
@@ -251,14 +243,6 @@ SHARES = (
             preregistration=BY_LAYER,
         )
         for name, layer in (("first", 0), ("last", -1))
-    ),
-    head_share_claim(
-        "hidden.template",
-        groups=TEMPLATE,
-        among="needed",
-        above=False,
-        source=TEMPLATE_HEADS,
-        statement="In models of template tasks, the heads that are needed are readable.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Models of the development study: small trainings that keep snapshots, and what two verbs find at each."""
+"""Models of the development study: small trainings that keep snapshots, and the labels of their heads at each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,12 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from case_studies.frame.evidence import Evidence, Size, once_per_model
-from case_studies.recipes.dyck_models import two_layer_models
 from case_studies.recipes.lego_models import chain_models
 from case_studies.recipes.seeds import more_seeds, with_seeds
-from case_studies.recipes.template_models import A, template_models
 from interp.comparison.over_training import OverTraining, over_training
-from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
 from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Lego
@@ -30,8 +27,6 @@ LAST_ONE = Lego(n_vars=5, supervised=(0, 1, 4))
 """Chains of which the first two variables and the last are supervised: the last can be learned by counting signs."""
 ALONE = Lego(n_vars=3, sentence_format="compact")
 """Chains that models learn without mimicking; of four variables none of eight models did in 1400 steps."""
-STRINGS = 1024
-"""Training strings of template models, enough for unseen symbols with a I."""
 CHAINS = ("chains", "chains without mimicking")
 FURTHER = more_seeds(CHAINS[1])
 FURTHER_SEEDS = 12
@@ -49,8 +44,6 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         CHAINS[1]: chains,
         FURTHER: with_seeds(chains, FURTHER_SEEDS, size),
         "shortcut": seeded(LAST_ONE, config_for(LAST_ONE, "lego", n_layers=6), shortcut, seeds),
-        "template": template_models(size, "aba_abb", (STRINGS,), A, seeds=seeds),
-        "dyck": two_layer_models(size, seeds),
     }
     return {name: [with_snapshots(spec, size) for spec in specs] for name, specs in groups.items()}
 
@@ -67,9 +60,3 @@ def with_snapshots(spec: ModelSpec, size: Size) -> ModelSpec:
 def looks(evidence: Evidence, spec: ModelSpec) -> OverTraining:
     """Scores and labels of all heads at each snapshot."""
     return over_training(evidence.run(spec), classify_heads, n=SEQUENCES[evidence.size], seed=evidence.seed)
-
-
-@once_per_model
-def costs(evidence: Evidence, spec: ModelSpec) -> OverTraining:
-    """What each head's removal costs at each snapshot."""
-    return over_training(evidence.run(spec), ablate_heads, n=SEQUENCES[evidence.size], seed=evidence.seed)

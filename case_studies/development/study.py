@@ -8,11 +8,11 @@ from case_studies.study import Study
 
 STUDY = Study(
     name="development",
-    title="How readings come to be: when heads begin to look, and when they begin to matter",
+    title="How readings come to be: which kind of head comes first, and what is left of a shortcut",
     lead=(
-        "Models of LEGO, template and Dyck tasks keep snapshots of their training. At each, heads are classified by "
-        "their patterns and removed one by one. Which comes first, does a shortcut come before the chain, and do roles "
-        "change once the task is learned? Each claim says when its rule was fixed."
+        "Models of LEGO keep snapshots of their training. At each, heads are classified by their patterns. Which kind "
+        "comes first, does a shortcut come before the chain, and do roles change once the task is learned? Each claim "
+        "says when its rule was fixed."
     ),
     claims=(*order.CLAIMS, *shortcut.CLAIMS, *roles.CLAIMS),
     groups=groups,

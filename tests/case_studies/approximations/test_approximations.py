@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from transformer_lens.tools.analysis.attribution_patching import attribution_patch
 
 import interp
-from case_studies.approximations import agreement, claims, scores, study, table
+from case_studies.approximations import agreement, claims, programs, scores, study, table
 from case_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN, TERMS, estimate_heads
 from case_studies.approximations.removal import ModelOnBatch, answers_of, fatal_pairs, remove_heads
 from case_studies.approximations.scores import (
@@ -268,6 +268,20 @@ def test_heads_are_missed_below_the_bar_of_the_idle_ones():
     assert (*wrong.floats(), wrong.n) == (0, 0, 1, 0)
 
 
+def test_all_programs_are_no_sample(monkeypatch):
+    """A needed head above two of three others in one program, and above all of one in the other."""
+    masks = {"idle": np.zeros(4, dtype=bool), "causes": {}, "family": COMPILED, "name": "", "decided": np.full(4, True)}
+    needed = np.array([True, False, False, False])
+    first = ModelScores(scores={LOSS: np.array([0.7, 1.0, 0.5, 0.0])}, needed=needed, **masks)
+    second = replace(first, scores={LOSS: np.array([0.7, 0.1, 0.1, 0.1])})
+    third = replace(first, needed=np.full(4, True))  # without another head, it has no pair
+    monkeypatch.setattr(programs, "compiled_scores", lambda packs, size, seed: [first, second, third])
+    evidence = Evidence(size="quick", seed=0, groups={}, folder=Path())
+    found = programs.measure_auroc_of_programs(evidence, packs=Packs(), method=LOSS)
+    assert found.value == found.low == found.high == pytest.approx(5 / 6)
+    assert (found.n, found.unit) == (2, "programs")
+
+
 def test_rounding_errors_are_no_effects():
     assert scores.zero_small(np.array([1.0, 1e-7, -1e-4])).tolist() == [1, 0, -1e-4]
     assert scores.zero_small(np.array([1e-7, 0.0]), least=scores.LEAST).tolist() == [0, 0]
@@ -400,7 +414,7 @@ def test_without_packs_only_their_claims_are_left_out(few, tmp_path, capsys):
     not_measured = [result for result in result.claims if result.measurement is None]
     assert [result.claim.id for result in not_measured] == ["order", "patching.compiled"]
     assert all("give their folder with --packs" in result.note for result in not_measured)
-    assert "2 of 15 claims are left out: It reads packs" in capsys.readouterr().out
+    assert "2 of 14 claims are left out: It reads packs" in capsys.readouterr().out
     evidence = Evidence(size="quick", seed=0, groups=dict.fromkeys(study.groups("quick"), ()), folder=tmp_path)
     assert list(table.families(evidence, Packs(tmp_path / "nothing"))) == [KNOWN]
-    assert len(claims.claims(Packs(tmp_path))) == 15
+    assert len(claims.claims(Packs(tmp_path))) == 14

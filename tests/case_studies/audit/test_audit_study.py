@@ -132,7 +132,7 @@ def test_share_without_models_is_inconclusive(monkeypatch):
 
 
 def test_share_of_few_heads_is_inconclusive():
-    most, few = rule_of("readable.lego"), rule_of("readable.dyck")
+    most, few = rule_of("readable.lego"), rule_of("hidden.lego")
     assert most.verdict(measured(0.9, 0.8, 1.0, heads=8)) == "reproduced"
     assert most.verdict(measured(0.9, 0.8, 1.0, heads=7)) == "inconclusive"
     assert few.verdict(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"

@@ -17,13 +17,12 @@ from interp.training.snapshots import snapshot_steps
 STEPS = (0, 1, 2, 4, 8)
 
 
-def table(rows, **columns):
+def table(rows):
     """A result with one row per step of each (labels, onset)."""
     found = {"seed": [], "step": []}
     for labels, onset in rows:
         for step in STEPS:
-            cells = {"seed": 0, "step": step, **labels, "score": float(step >= onset), "untrained": 0.5,
-                     "drop": float(step >= onset)} | {name: make(step) for name, make in columns.items()}  # fmt: skip
+            cells = {"seed": 0, "step": step, **labels, "score": float(step >= onset), "untrained": 0.5}
             for name, value in cells.items():
                 found.setdefault(name, []).append(value)
     return OverTraining(verb="planted", seeds=(0,), steps=STEPS, columns=found)
@@ -38,26 +37,6 @@ def evidence(monkeypatch):
     task = SimpleNamespace(targets=("#0", "#1", "#2"), audited_outcomes=("#0", "#2"))
     specs = [SimpleNamespace(seed=seed, key=str(seed), task=task) for seed in (0, 1, -1)]
     return SimpleNamespace(size="quick", seed=0, folder="nowhere", specs=lambda group: specs)
-
-
-def looks(*rows, label="association"):
-    """Scores of heads by (layer, head, onset)."""
-    named = {"kind": "association", "label": label}
-    return table([({"layer": layer, "head": head, **named}, step) for layer, head, step in rows])
-
-
-def test_heads_that_look_first_are_counted_against_those_that_matter_first(monkeypatch, evidence):
-    monkeypatch.setattr(order, "looks", lambda *_: looks((0, 0, 1), (0, 1, 4), (1, 0, 2), (1, 1, 99)))
-    costs = {"0.0": 4, "0.1": 1, "1.0": 8, "1.1": 1}
-    monkeypatch.setattr(order, "costs", lambda *_: table([({"set": name}, step) for name, step in costs.items()]))
-    evidence.folder = "one"  # functions of models are cached by folder
-    found = order.measure_look_before_matter(evidence, groups=("one",))
-    assert found.value == pytest.approx(1 / 3)  # two of three first look, one first matters, one never looks
-    assert (found.n, found.numbers["heads"]) == (2, 6)
-    evidence.folder = "two"
-    monkeypatch.setattr(order, "looks", lambda *_: looks((0, 0, 1), label="unclassified"))
-    nothing = order.measure_look_before_matter(evidence, groups=("one",))
-    assert (nothing.low, nothing.high) == (-1, 1)
 
 
 @pytest.mark.parametrize(("association", "manipulation", "share"), [(1, 4, 1.0), (4, 4, 0.0), (99, 2, 0.0)])
