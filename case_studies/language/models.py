@@ -23,7 +23,7 @@ def after_larger_models(prior_knowledge: str) -> Preregistration:
     return Preregistration(
         "after a result",
         f"{prior_knowledge} over three models of 1.1 million weights, which were not measured again. Those of this "
-        "size, and their number, were fixed before any of them was trained.",
+        "size, and their numbers, were fixed before any of them was measured.",
     )
 
 
@@ -39,7 +39,9 @@ class Scale:
     tokens_per_step: int
     learning_rate: float
     n_seeds: int
-    """Models with and without the scalars, each."""
+    """Plain models."""
+    n_pairs: int
+    """Models with the scalars, each compared with the plain one of its seed."""
     n_windows: int
     """Number of held-out windows for perplexity."""
 
@@ -53,6 +55,7 @@ SCALES: dict[Size, Scale] = {
         tokens_per_step=1024,
         learning_rate=3e-3,
         n_seeds=3,
+        n_pairs=3,
         n_windows=200,
     ),
     "standard": Scale(
@@ -63,6 +66,7 @@ SCALES: dict[Size, Scale] = {
         tokens_per_step=2048,
         learning_rate=2e-3,
         n_seeds=8,
+        n_pairs=6,
         n_windows=500,
     ),
     "paper": Scale(
@@ -73,17 +77,19 @@ SCALES: dict[Size, Scale] = {
         tokens_per_step=16384,
         learning_rate=3e-4,
         n_seeds=3,
+        n_pairs=3,
         n_windows=1000,
     ),
 }
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """Both groups of models, with the same text, steps and seeds."""
-    return {group: _models(size, added) for group, added in VARIANTS.items()}
+    """Both groups of models, with the same text and steps, and seeds from 0 on."""
+    n_models = {PLAIN: SCALES[size].n_seeds, WITH_IDENTITIES: SCALES[size].n_pairs}
+    return {group: _models(size, added, n_models[group]) for group, added in VARIANTS.items()}
 
 
-def _models(size: Size, added: Mapping[str, Any]) -> list[ModelSpec]:
+def _models(size: Size, added: Mapping[str, Any], n_models: int) -> list[ModelSpec]:
     scale = SCALES[size]
     task = Text(n_ctx=scale.n_ctx, vocab_size=scale.vocab_size, objective="next_token")
     settings = TrainSettings(
@@ -96,4 +102,4 @@ def _models(size: Size, added: Mapping[str, Any]) -> list[ModelSpec]:
         checkpoint_every=100,
     )
     config = config_for(task, PRESET, **{**scale.dimensions, **added})
-    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.n_seeds)]
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(n_models)]

@@ -51,11 +51,16 @@ def measure_perplexity(evidence: Evidence) -> Measurement:
     )
 
 
+def _paired(evidence: Evidence, name: str) -> tuple[ModelSpec, ...]:
+    """The models of a group of the seeds that both groups have."""
+    return evidence.specs(name)[: SCALES[evidence.size].n_pairs]
+
+
 def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
-    """Mean loss per token of each window; the same windows for every model."""
+    """Mean loss per token of each window, of the models that are in a pair; the same windows for every model."""
     windows = SCALES[evidence.size].n_windows
     losses = []
-    for spec in evidence.specs(name):
+    for spec in _paired(evidence, name):
         batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
         score = score_batch(evidence.run(spec).model, spec.task, batch)
         losses.append((score.loss[:, 0] / score.total[:, 0]).double().numpy())
@@ -81,13 +86,13 @@ def _curves(evidence: Evidence) -> alt.TopLevelMixin:
     """Validation loss by step: mean over seeds with its t interval."""
     rows: list[dict] = []
     for variant in VARIANTS:
-        runs = [evidence.history(spec) for spec in evidence.specs(variant)]
+        runs = [evidence.history(spec) for spec in _paired(evidence, variant)]
         for records in zip(*runs, strict=True):
             losses = np.array([record["validation_loss"][0] for record in records])
             mean, low, high = t_interval(losses).floats()
             point = {"nats per token": mean, "low": low, "high": high}
             rows.append({"steps": records[0]["steps_done"], "model": variant, **point})
-    n = len(evidence.specs(PLAIN))
+    n = len(_paired(evidence, PLAIN))
     title = f"GPT-2, validation loss, mean of {n} seeds, 95 %"
     return curves(pd.DataFrame(rows), x="steps", y="nats per token", series="model", title=title, domain=None)
 

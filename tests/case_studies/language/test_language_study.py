@@ -55,12 +55,12 @@ def test_variants_differ_only_in_the_scalars(few_words, size):
     found = groups(size)
     assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
     plain, both = found[PLAIN], found[WITH_IDENTITIES]
-    assert len(plain) == len(both) == SCALES[size].n_seeds >= 3
-    for one, other in zip(plain, both, strict=True):
+    assert len(plain) == SCALES[size].n_seeds >= len(both) == SCALES[size].n_pairs >= 3
+    for one, other in zip(plain, both, strict=False):
         assert (one.task, one.settings, one.seed) == (other.task, other.settings, other.seed)
         assert replace(other.config, qk_identity=False, vo_identity=False) == one.config != other.config
         assert one.settings.weight_decay == 0
-    assert len({spec.key for spec in (*plain, *both)}) == 2 * len(plain)
+    assert len({spec.key for spec in (*plain, *both)}) == len(plain) + len(both)
     assert finetuning.JUDGED in STRINGS[size]
 
 
