@@ -228,6 +228,7 @@ SHARES = (
             "after a result",
             f"{UNTAUGHT_FIXED.prior_knowledge} Then 0.16 [0.02, 0.59] over twelve models of "
             "this claim; eight more, and four times the sequences, were fixed after that.",
+            looks=1,
         ),
     ),
     *(

@@ -53,6 +53,7 @@ CLAIMS = (
             "after a result",
             f"models of four variables, none of which learned its task. {PILOTS} Twelve models were "
             "fixed after 6 of 7 of this claim. The rule is older.",
+            looks=1,
         ),
         statement="Without mimicking, association comes before manipulation.",
         method="Share of LEGO models in which some head's association stays above untrained models from an earlier "

@@ -24,6 +24,7 @@ def after_larger_models(prior_knowledge: str) -> Preregistration:
         "after a result",
         f"{prior_knowledge} over three models of 1.1 million weights, which were not measured again. Those of this "
         "size, and their numbers, were fixed before any of them was measured.",
+        looks=1,
     )
 
 

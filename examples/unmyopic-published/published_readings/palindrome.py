@@ -42,6 +42,7 @@ def on_further_inputs(result: str) -> Preregistration:
         "after a result",
         f"{result} on the 2,000 inputs of the pack. The rule is older; {parts.FURTHER:,} other sequences were fixed "
         "after that.",
+        looks=1,
     )
 
 
