@@ -172,7 +172,14 @@ def _contrastive_claim(name: str, *, of: str) -> Claim:
 
 
 def _correlation_claim(
-    name: str, groups: tuple[str, ...], *, source: str, statement: str, rule: Rule, prior_knowledge: str
+    name: str,
+    groups: tuple[str, ...],
+    *,
+    source: str,
+    statement: str,
+    rule: Rule,
+    prior_knowledge: str,
+    looks: int = 0,
 ) -> Claim:
     return Claim(
         id=name,
@@ -181,7 +188,7 @@ def _correlation_claim(
         method="Spearman's correlation of mean S / P with accuracy at length 450, with its 95 % bootstrap interval "
         "over models",
         rule=if_learned(rule),
-        preregistration=Preregistration("after a result", prior_knowledge + SYMMETRIC),
+        preregistration=Preregistration("after a result", prior_knowledge + SYMMETRIC, looks=looks),
         quantity="Spearman's correlation",
         value_range=DIFFERENCE,
         measure=partial(measure_correlation, groups=groups),
@@ -198,6 +205,7 @@ CLAIMS = (
         "words.",
         rule=Below(0),
         prior_knowledge="-0.32 [-0.58, 0.004], 40 models; there are 120 now.",
+        looks=1,
     ),
     _correlation_claim(
         "balance.length.across",

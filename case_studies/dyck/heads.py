@@ -1,7 +1,8 @@
-"""Claims about stack-like heads: how common they are, and whether they matter more (Figures 1-2, App. B.2, D)."""
+"""Claims about stack-like heads: how common they are, and whether they matter more (Figure 2, Appendix B.2)."""
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,12 @@ METHODS = ("uniform", "random_rows", "zero")
 THRESHOLDS = np.linspace(0, 1, 21)
 """Positions between a head's shuffled rows (0) and stack-like attention (1)."""
 HALFWAY = 0.5
+MODELS = "models"
+"""Name of the models in the chart of shares."""
+POSITIONS = (
+    "Highest score of three kinds: attention to the innermost open bracket, to all open brackets, to the matching "
+    "bracket. A position is 0 for the model's own rows with keys shuffled and 1 for stack-like attention."
+)
 N_CLASSIFY = {"quick": 64, "standard": 256, "paper": 256}
 N_ABLATE = {"quick": 200, "standard": 500, "paper": 500}
 
@@ -75,7 +82,7 @@ def shuffle_keys(
     return torch.zeros_like(pattern).scatter(-1, places, pattern.gather(-1, order))
 
 
-def _positions(evidence: Evidence, groups: tuple[str, ...]) -> pd.DataFrame:
+def positions_of(evidence: Evidence, groups: tuple[str, ...]) -> pd.DataFrame:
     """Group, seed, score, score of the shuffled rows, and position between these and 1, of every model used."""
     rows = []
     for group in groups:
@@ -91,57 +98,68 @@ def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
     return min(chosen(evidence, group).learned for group in groups)
 
 
-def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) -> Measurement:
-    """Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like attention."""
-    table = _positions(evidence, groups)
-    interval = proportion(int((table["position"].to_numpy() < HALFWAY).sum()), len(table))
-    # Share of models below every threshold, and the same share of their shuffled rows as a control
+def share_curve(table: pd.DataFrame) -> pd.DataFrame:
+    """Share of models below every threshold, and the same share of their shuffled rows as a control, with intervals."""
     points = []
-    for name, column in (("models", "position"), ("their rows, keys shuffled", "keys shuffled")):
+    for name, column in ((MODELS, "position"), ("their rows, keys shuffled", "keys shuffled")):
         for threshold in THRESHOLDS:
             share = proportion(int((table[column] < threshold).sum()), len(table))
             points.append((threshold, *share.floats(), name))
-    curve = pd.DataFrame(points, columns=["threshold", "share below", "low", "high", "attention"])
+    return pd.DataFrame(points, columns=["threshold", "share below", "low", "high", "attention"])
+
+
+def table_of_positions(table: pd.DataFrame) -> tuple[str, list[list]]:
+    """The scores of every model."""
+    rows: list[list] = [["models", "seed", "stack-like score", "its rows, keys shuffled", "position"]]
+    rows += [[group, seed, *(f"{number:.3f}" for number in numbers)] for group, seed, *numbers in table.values.tolist()]
+    return "Every model", rows
+
+
+def distribution_of(table: pd.DataFrame) -> dict[str, Any]:
+    """Numbers, tables and a chart of how stack-like the models are, at every threshold."""
+    curve = share_curve(table)
+    models = curve[curve["attention"] == MODELS]
     # Thresholds at which the interval of the share excludes one half
-    models = curve[curve["attention"] == "models"]
     most = models[models["low"] > 0.5]["threshold"]
     few = models[models["high"] < 0.5]["threshold"]
     rows: list[list] = [["threshold", "share of models below", "95 %"]]
     for row in models.itertuples(index=False):
         rows.append([f"{row[0]:.2f}", f"{row[1]:.2f}", f"[{row[2]:.2f}, {row[3]:.2f}]"])
-    every: list[list] = [["models", "seed", "stack-like score", "its rows, keys shuffled", "position"]]
-    every += [
-        [group, seed, *(f"{number:.3f}" for number in numbers)] for group, seed, *numbers in table.values.tolist()
-    ]
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={
-            KEPT: _learned(evidence, groups),
+    chart = curves(
+        curve,
+        x="threshold",
+        y="share below",
+        series="attention",
+        rule=0.5,
+        domain=(0.0, 1.0),
+        title=f"stack-like attention of last heads, n = {len(table)} models",
+    )
+    return {
+        "numbers": {
             "median position": table["position"].median(),
+            "lower and upper quartile": table["position"].quantile([0.25, 0.75]).tolist(),
+            "share of models below halfway": float((table["position"].to_numpy() < HALFWAY).mean()),
             "largest score of shuffled rows": table["keys shuffled"].max(),
             "least threshold with most models below": most.min() if len(most) else None,
             "largest threshold with most models above": few.max() if len(few) else None,
         },
-        tables=[
-            ("Share of models below each threshold", rows),
-            ("Every model", every),
-            *excluded_models(evidence, groups),
-        ],
-        charts=[
-            curves(
-                curve,
-                x="threshold",
-                y="share below",
-                series="attention",
-                rule=0.5,
-                domain=(0.0, 1.0),
-                title=f"stack-like attention of last heads, n = {len(table)} models",
-            ),
-            _maps_of(evidence, table),
-        ],
-        note="Highest score of three kinds: attention to the innermost open bracket, to all open brackets, to the "
-        "matching bracket. A position is 0 for the model's own rows with keys shuffled and 1 for stack-like attention.",
+        "tables": [("Share of models below each threshold", rows), table_of_positions(table)],
+        "charts": [chart],
+    }
+
+
+def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
+    """Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like attention."""
+    table = positions_of(evidence, groups)
+    interval = proportion(int((table["position"].to_numpy() < HALFWAY).sum()), len(table))
+    distribution = distribution_of(table)
+    return Measurement.from_interval(
+        interval,
+        unit="models",
+        numbers={KEPT: _learned(evidence, groups), **distribution["numbers"]},
+        tables=[*distribution["tables"], *excluded_models(evidence, groups)],
+        charts=[*distribution["charts"], _maps_of(evidence, table)],
+        note=POSITIONS,
     )
 
 
@@ -162,7 +180,7 @@ def _maps_of(evidence: Evidence, table: pd.DataFrame):
 def measure_pattern_matters(evidence: Evidence) -> Measurement:
     """Accuracy lost when the last layer's pattern is replaced, in the most stack-like models minus in the others."""
     # Models are split in half by the position of their last head
-    table = _positions(evidence, GROUPS)
+    table = positions_of(evidence, GROUPS)
     lost = _losses(evidence)
     order = np.argsort(-table["position"].to_numpy(), kind="stable")
     half = len(order) // 2
@@ -179,15 +197,19 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
     points = pd.DataFrame(
         {"position": table["position"], "hard accuracy lost": lost["uniform"], "models": table["models"]}
     )
+    distribution = distribution_of(table)
     return Measurement.from_interval(
         differences["uniform"],
         unit="models",
-        numbers={KEPT: _learned(evidence, GROUPS), "margin": MARGIN},
+        numbers={KEPT: _learned(evidence, GROUPS), "margin": MARGIN, **distribution["numbers"]},
         tables=[
             ("Hard accuracy lost when the last layer's pattern is replaced", rows),
+            *distribution["tables"],
             *excluded_models(evidence, GROUPS),
         ],
         charts=[
+            *distribution["charts"],
+            _maps_of(evidence, table),
             scatter(
                 points,
                 x="position",
@@ -195,14 +217,15 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
                 series="models",
                 zero=True,
                 title=f"pattern replaced by uniform attention, n = {len(points)} models",
-            )
+            ),
         ],
-        note="Models are split in half by how stack-like their last head is: see heads.not-stack-like.",
+        note=f"Models are split in half by how stack-like their last head is. {POSITIONS} Whether most heads are "
+        "stack-like depends on the threshold, so the distribution is shown without a verdict.",
     )
 
 
 def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
-    """Accuracy lost on hard positions by each method of replacement, per model, in the order of `_positions`."""
+    """Accuracy lost on hard positions by each method of replacement, per model, in the order of `positions_of`."""
     lost = {method: [] for method in METHODS}
     for group in GROUPS:
         task = task_of(evidence, group)
@@ -221,38 +244,22 @@ def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
     return {method: np.array(values) for method, values in lost.items()}
 
 
-def _stack_claim(name: str, groups: tuple[str, ...], source: str, statement: str, prior_knowledge: str) -> Claim:
-    return Claim(
-        id=name,
-        source=f"bounded Dyck, {source}",
-        statement=statement,
+CLAIMS = (
+    Claim(
+        id="heads.not-stack-like.minimal",
+        source="bounded Dyck, Section 4.1, Figure 2",
+        statement="Most heads on top of a minimal first layer are not stack-like.",
         method="Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like "
         "attention by its attention to open or matching brackets, with its exact 95 % interval",
         rule=if_learned(Above(0.5)),
         preregistration=Preregistration(
-            "after a result", f"{prior_knowledge} By the earlier rule a head with a label, a score of 0.3, counted."
+            "after a result",
+            "80 of 80 heads without a label. By the earlier rule a head with a label, a score of 0.3, counted.",
         ),
         quantity="share not stack-like",
         value_range=SHARE,
-        measure=partial(measure_stack_like, groups=groups),
-        needs=groups,
-    )
-
-
-CLAIMS = (
-    _stack_claim(
-        "heads.not-stack-like",
-        GROUPS,
-        "Figures 1 and 2, Appendix D",
-        "Most trained heads are not stack-like: they do not attend to the brackets that are still open.",
-        "15 of 60 last heads without a label; scores of 28 below 0.5 and of 48 below 0.7.",
-    ),
-    _stack_claim(
-        "heads.not-stack-like.minimal",
-        MINIMAL,
-        "Figure 2",
-        "Most heads on top of a minimal first layer are not stack-like.",
-        "80 of 80 heads without a label.",
+        measure=partial(measure_stack_like, groups=MINIMAL),
+        needs=MINIMAL,
     ),
     Claim(
         id="heads.stack-like-matters-no-more",

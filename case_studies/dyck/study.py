@@ -1,10 +1,35 @@
 """The bounded-Dyck study: `interp reproduce dyck`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from case_studies.dyck import algorithms, balance, constructions, heads, learning, modes, necessity, pruning, variation
+from case_studies.dyck import (
+    algorithms,
+    balance,
+    constructions,
+    equation_6,
+    heads,
+    last_layers,
+    learning,
+    misleading,
+    necessity,
+    prefixes,
+    proposition,
+    pruning,
+    three_layers,
+    variation,
+)
+from case_studies.dyck.further_models import further_groups
 from case_studies.dyck.models import groups
+from case_studies.frame.evidence import Size
 from case_studies.study import Study
+from interp.sweeps.spec import ModelSpec
+
+
+def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Every group of models of the study at a size."""
+    return {**groups(size), **further_groups(size)}
+
 
 STUDY = Study(
     name="dyck",
@@ -17,15 +42,20 @@ STUDY = Study(
     ),
     claims=(
         *learning.CLAIMS,
+        *last_layers.CLAIMS,
         *variation.CLAIMS,
-        *modes.CLAIMS,
+        *prefixes.CLAIMS,
+        *three_layers.CLAIMS,
         *heads.CLAIMS,
+        *misleading.CLAIMS,
         *algorithms.CLAIMS,
         *constructions.CLAIMS,
+        *proposition.CLAIMS,
         *necessity.CLAIMS,
         *balance.CLAIMS,
+        *equation_6.CLAIMS,
         *pruning.CLAIMS,
     ),
-    groups=groups,
+    groups=every_group,
     shipped=Path(__file__).parent / "results",
 )

@@ -6,7 +6,7 @@ import torch
 from planted_models import planted
 from scipy import stats
 
-from case_studies.dyck import balance, learning, measures, modes, variation
+from case_studies.dyck import balance, last_layers, learning, measures, prefixes, variation
 from case_studies.dyck.measures import KEPT, chosen
 from case_studies.dyck.study import STUDY
 from hooks import Transformer
@@ -25,7 +25,7 @@ def pretended_learning(monkeypatch):
     FAILED.clear()
     torch.set_num_threads(1)
     monkeypatch.setattr(measures, "has_learned", lambda evidence, spec: spec.seed not in FAILED)
-    for module in (balance, modes, variation):
+    for module in (balance, last_layers, prefixes, variation):
         monkeypatch.setattr(module, "excluded_models", lambda evidence, groups: [])
     monkeypatch.setattr(measures, "N_SEQUENCES", {"quick": 4})
     monkeypatch.setattr(measures, "N_HELD_OUT", {"quick": 20})
@@ -66,14 +66,23 @@ def test_pairs_are_kept_only_if_both_have_learned(monkeypatch):
     assert len(chosen(evidence, "a").specs) == 6
 
 
-def test_variation_of_the_last_layer_is_relative_to_random_rows():
+def test_variation_of_the_last_layer_is_relative_to_each_baseline():
     models = random_models(6)
-    measured, _ = judged("variation.no-positions.last-layer", {"gpt": models})
     direct = attention_variation(models, TASK, prefixes=TASK.staircase())
-    assert measured.value == pytest.approx(direct.ratio_to("flat simplex")[-1])
-    shuffled = measured.numbers["variation over that of own rows, keys shuffled"]
+    causal, square = (direct.ratio_to(name)[-1] for name in ("flat simplex", "flat simplex, unmasked"))
+    measured, _ = judged("variation.no-positions.last-layer", {"gpt": models})
+    assert measured.value == pytest.approx(causal)
+    shuffled = measured.numbers["ratio to own rows, keys shuffled"]
     assert shuffled == pytest.approx(direct.ratio_to("own rows, keys shuffled")[-1])
     assert (measured.n, measured.numbers[KEPT]) == (6, 6)
+    close, _ = judged("variation.no-positions.close", {"gpt": models})
+    assert close.value == pytest.approx(square)
+    assert close.low < close.value < close.high
+    # Both claims have both ratios; 12 brackets and the start token are 13 keys
+    for claim in (measured, close):
+        assert claim.numbers["ratio to random causal rows"] == pytest.approx(causal)
+        assert claim.numbers["ratio to random square matrices"] == pytest.approx(square)
+        assert claim.numbers["variation of random square matrices"] == pytest.approx(2 * 12 / 14)
 
 
 def test_an_unlearned_model_does_not_enter_the_variation():
@@ -85,37 +94,7 @@ def test_an_unlearned_model_does_not_enter_the_variation():
     assert measured.n == 5
 
 
-def test_prefixes_of_the_claims_differ(monkeypatch):
-    asked = []
-
-    def record(models, task, **options):
-        asked.append(options)
-        return attention_variation(models, task, **options)
-
-    monkeypatch.setattr(variation, "attention_variation", record)
-    monkeypatch.setattr(variation, "SAMPLED", 2)
-    for name in ("last-layer", "longer-prefix", "other-prefixes"):
-        judged(f"variation.linear-positions.{name}", {"gpt-linear": random_models(4)})
-    assert asked[0]["prefixes"] == TASK.staircase()
-    assert asked[1]["prefixes"] == TASK.staircase() * 3
-    assert "prefixes" not in asked[2]
-    assert asked[2]["n_sampled"] == 2
-
-
-@pytest.mark.parametrize(("scale", "verdict"), [(0.1, "reproduced"), (30.0, "not reproduced")])
-def test_uniform_first_layers_are_found_and_sharp_ones_are_not(scale, verdict):
-    models = random_models(4)
-    for model in models:
-        with torch.no_grad():
-            model.block(0).attention.q.weight.mul_(scale)
-            model.block(1).attention.q.weight.mul_(1 / scale)
-    measured, found = judged("uniformity.no-positions.first-layer", {"gpt": models})
-    assert found == verdict
-    assert (measured.value > measured.numbers["last layer"]) == (verdict == "reproduced")
-    assert measured.numbers["lowest of a model"] < measured.value
-
-
-def test_the_cell_furthest_from_random_decides(monkeypatch):
+def test_the_cell_furthest_from_random_and_the_lowest_decide(monkeypatch):
     monkeypatch.setattr(variation, "GRID", [(2, 3, 2), (2, 4, 2)])
     names = [variation.grid_name(*cell) for cell in variation.GRID]
     evidence = planted(TASK, {names[0]: random_models(4), names[1]: random_models(4, first=9)}, size="standard")
@@ -125,38 +104,8 @@ def test_the_cell_furthest_from_random_decides(monkeypatch):
     ]
     measured = variation.measure_grid(evidence)
     assert measured.value == pytest.approx(max(direct, key=lambda ratio: abs(np.log(ratio))))
-    assert measured.numbers["lowest ratio of a cell"] == pytest.approx(min(direct))
+    assert measured.numbers[variation.LOWEST] == pytest.approx(min(direct))
     assert measured.numbers["highest ratio of a cell"] == pytest.approx(max(direct))
-
-
-def plant_attention(monkeypatch, on):
-    """The last layer of model i has this share of every row on the current and on the first token."""
-
-    def patterns(models, batch):
-        keys = batch.tokens.shape[1]
-        found = torch.zeros(2, len(models), 1, 1, keys, keys)
-        for index, (current, first) in enumerate(on):
-            found[-1, index, 0, 0] += current * torch.eye(keys)
-            found[-1, index, 0, 0, :, 0] += first
-        return found
-
-    monkeypatch.setattr(modes, "patterns_on", patterns)
-
-
-@pytest.mark.parametrize(
-    ("on", "counts", "verdict"),
-    [
-        ([(0.9, 0.1), (0.6, 0.4), (0.1, 0.8), (0.2, 0.7)], (2, 2), "reproduced"),
-        ([(0.9, 0.1), (0.6, 0.4), (0.1, 0.8), (0.49, 0.49)], (2, 1), "not reproduced"),
-        ([(0.49, 0.49)] * 4, (0, 0), "not reproduced"),
-    ],
-)
-def test_models_are_counted_by_mode(monkeypatch, on, counts, verdict):
-    plant_attention(monkeypatch, on)
-    measured, found = judged("prefixes.current-or-first", {"gpt-prefixes": random_models(len(on))})
-    assert (measured.numbers[modes.CURRENT], measured.numbers[modes.FIRST]) == counts
-    assert measured.value == sum(counts) / len(on)
-    assert found == verdict
 
 
 def test_learning_is_judged_by_the_mean_of_all_seeds(monkeypatch):

@@ -66,13 +66,14 @@ def judged(claim, given):
 
 def test_stack_like_heads_are_found_and_others_are_not():
     stack, other = [stack_dyck(TASK) for _ in range(6)], [random_model(seed) for seed in range(6)]
-    measured, verdict = judged("heads.not-stack-like", {"gpt": stack, "gpt-linear": stack})
+    first, second = heads.MINIMAL
+    measured, verdict = judged("heads.not-stack-like.minimal", {first: stack, second: stack})
     assert (verdict, measured.value, measured.n) == ("not reproduced", 0.0, 12)
     assert measured.numbers["median position"] > 0.9
-    measured, verdict = judged("heads.not-stack-like", {"gpt": other, "gpt-linear": other})
+    measured, verdict = judged("heads.not-stack-like.minimal", {first: other, second: other})
     assert (verdict, measured.value) == ("reproduced", 1.0)
     assert measured.numbers["least threshold with most models below"] < 0.5
-    measured, verdict = judged("heads.not-stack-like", {"gpt": stack, "gpt-linear": other})
+    measured, verdict = judged("heads.not-stack-like.minimal", {first: stack, second: other})
     assert (verdict, measured.value) == ("inconclusive", 0.5)
 
 
@@ -87,7 +88,7 @@ def test_positions_are_relative_to_the_shuffled_rows(monkeypatch):
 def test_unlearned_models_make_it_inconclusive(monkeypatch):
     monkeypatch.setattr(measures, "has_learned", lambda evidence, spec: spec.seed < 3)
     models = [random_model(seed) for seed in range(5)]
-    measured, verdict = judged("heads.not-stack-like", {"gpt": models, "gpt-linear": models})
+    measured, verdict = judged("heads.not-stack-like.minimal", dict.fromkeys(heads.MINIMAL, models))
     assert verdict == "inconclusive"
     assert (measured.numbers["models that learned"], measured.n) == (3, 10)
 
@@ -104,3 +105,14 @@ def test_stack_like_patterns_that_matter_more_are_not_reproduced():
     measured, verdict = judged("heads.stack-like-matters-no-more", given)
     assert verdict == "not reproduced"
     assert measured.value > 0.2
+
+
+def test_the_distribution_is_shown_without_a_verdict():
+    given = {"gpt": [stack_dyck(TASK) for _ in range(4)], "gpt-linear": [random_model(seed) for seed in range(4)]}
+    measured, _ = judged("heads.stack-like-matters-no-more", given)
+    assert measured.numbers["share of models below halfway"] == 0.5
+    lower, upper = measured.numbers["lower and upper quartile"]
+    assert lower < 0.5 < upper
+    titles = [title for title, _ in measured.tables]
+    assert "Share of models below each threshold" in titles
+    assert not any(claim.needs == heads.GROUPS and "not-stack-like" in claim.id for claim in STUDY.claims)

@@ -69,7 +69,7 @@ def test_two_transformers_of_one_layer_share_every_matrix(monkeypatch):
 
 @pytest.mark.slow
 def test_two_transformers_of_two_layers_share_every_matrix():
-    """With the study's number of candidates."""
+    """With the study's largest number of candidates."""
     check_reproduced(*shared((target(1, layers=2), target(2, layers=2)), "two"), matrices=72)
 
 

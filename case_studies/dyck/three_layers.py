@@ -1,0 +1,76 @@
+"""The claim about the first layer of three-layer models: its attention is close to uniform (Appendix D.3)."""
+
+import numpy as np
+
+from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
+from case_studies.dyck.models import GRID, grid_name
+from case_studies.dyck.pattern_tables import maps_of_seeds
+from case_studies.frame.claims import SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AtLeast
+from case_studies.recipes.intervals import bootstrap_interval
+from case_studies.recipes.learned import excluded_models
+from interp.comparison.variation import attention_variation
+
+CELLS = tuple(cell for cell in GRID if cell[2] == 3)
+"""Types, depth and layers of the cells of Table 1 with three layers."""
+GROUPS = tuple(grid_name(*cell) for cell in CELLS)
+UNIFORM = 0.9
+"""Relative entropy from which attention counts as close to uniform; the paper gives no number."""
+
+
+def measure_first_layer(evidence: Evidence) -> Measurement:
+    """Row entropy of the first layer on the probe prefix as a fraction of its maximum, mean over three-layer models."""
+    rows: list[list] = [["types", "depth", "models", "layer 0", "lowest model", "layer 1", "layer 2"]]
+    entropies, learned = [], []
+    for (types, depth, _), group in zip(CELLS, GROUPS, strict=True):
+        models_used = chosen(evidence, group)
+        result = attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed)
+        by_model = result.relative_of_model
+        means = [f"{value:.2f}" for value in by_model.mean(0)]
+        rows.append([types, depth, len(by_model), means[0], f"{by_model[:, 0].min():.2f}", *means[1:]])
+        entropies.append(by_model)
+        learned.append(models_used.learned)
+    of_models = np.concatenate(entropies)
+    first = GROUPS[0]
+    text = task_of(evidence, first).staircase()
+    return Measurement.from_interval(
+        bootstrap_interval(of_models[:, 0], seed=evidence.seed),
+        unit="models",
+        numbers={
+            KEPT: min(learned),
+            "lowest of a model": float(of_models[:, 0].min()),
+            "second layer": float(of_models[:, 1].mean()),
+            "third layer": float(of_models[:, 2].mean()),
+        },
+        tables=[
+            ("Relative entropy by cell of Table 1; 1 is uniform attention", rows),
+            *excluded_models(evidence, GROUPS),
+        ],
+        charts=[maps_of_seeds(evidence, first, chosen(evidence, first), layer, text) for layer in range(3)],
+        note="That the higher layers have no clear pattern is a judgement by eye: their maps are shown.",
+    )
+
+
+CLAIMS = (
+    Claim(
+        id="uniformity.three-layers.first-layer",
+        source="bounded Dyck, Appendix D.3; the bar is ours, the paper has none",
+        statement="In three-layer models, attention of the first layer is close to uniform.",
+        method="Row entropy of the first layer on the probe prefix as a fraction of its maximum (1 is uniform), mean "
+        "over models with three layers, two and three types, depths 4 and 8, with its 95 % bootstrap interval",
+        rule=if_learned(AtLeast(UNIFORM)),
+        preregistration=Preregistration(
+            "after first models",
+            "0.95 and 0.97 in two-layer models, and variations of first layers in these cells of 0.1 to 0.5 times "
+            "random rows. The bar is that of interp.classify_heads for uniform heads.",
+        ),
+        quantity="relative entropy",
+        value_range=SHARE,
+        measure=measure_first_layer,
+        needs=GROUPS,
+        sizes=LARGE_SIZES,
+        sizes_reason="The cells of Table 1 are trained at size standard and above.",
+    ),
+)
