@@ -37,11 +37,11 @@ OWN, APART = 0.02, 0.2
 """Largest error against a network's own target, and least distance of two networks, of an indistinguishable pair."""
 PER_WEIGHT = 28
 """Candidates for each weight of a transformer of one layer."""
-WIDTHS = {"quick": (16, 20, 24), "standard": (20, 24, 28, 32, 36), "paper": (20, 24, 28, 32, 36)}
+WIDTHS = {"quick": (20, 28), "standard": (20, 24, 28, 32), "paper": (20, 24, 28, 32, 36)}
 """Candidates for each weight of one of two layers: the width of the random network grows with them."""
-NETWORKS = {"quick": 1, "standard": 2, "paper": 5}
+NETWORKS = {"quick": 1, "standard": 1, "paper": 5}
 """Random networks for each target and width."""
-SHARED_WIDTHS = (28, 32, 36)
+SHARED_WIDTHS = (28, 32)
 """Candidates for each weight of two transformers of two layers that share a matrix; the last is judged."""
 WIDEST_ERROR, WIDEST_ORDER = "largest error at the largest width", "least share in order at the largest width"
 N_SEQUENCES = {"quick": 256, "standard": 1024, "paper": 1024}

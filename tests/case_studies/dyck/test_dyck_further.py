@@ -135,12 +135,12 @@ def test_error_and_order_of_wider_networks_decide(monkeypatch, per_candidate, or
 
     def prune(model, task, *, candidates, rescale, n, seed):
         error = 2.0 ** (per_candidate * candidates) * (1 + seed % 7 / 10)
-        return SimpleNamespace(error=error, order_kept=order if candidates == 24 else 0.5)
+        return SimpleNamespace(error=error, order_kept=order if candidates == 28 else 0.5)
 
     monkeypatch.setattr(pruning, "prune_to_transformer", prune)
     measured, found = judged("pruning.transformer.two", {"narrow-two": models_of(seeds=3)})
-    assert (measured.n, found) == (9, verdict)
+    assert (measured.n, found) == (6, verdict)
     assert measured.value == pytest.approx(per_candidate, abs=0.1)
     assert measured.numbers[pruning.WIDEST_ORDER] == order
-    planted_error = 2.0 ** (24 * per_candidate)
+    planted_error = 2.0 ** (28 * per_candidate)
     assert planted_error <= measured.numbers[pruning.WIDEST_ERROR] <= 1.6 * planted_error
