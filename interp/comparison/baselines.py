@@ -24,7 +24,7 @@ RANDOM_BASELINES = (
 """Names of the baselines. All but the last are the same for every layer.
 
 - `flat simplex`: rows uniform on the simplex of the visible keys, in closed form; `simulated` is a Monte Carlo check
-  of it; in `unmasked`, every query sees every key.
+  of it; in `unmasked`, every query sees every key: random square matrices, the bounded-Dyck paper's baseline.
 - `normalised uniforms`: independent uniform numbers divided by their sum.
 - `softmax of normals`: softmax of independent standard normal scores.
 - `one-hot rows`: all weight on one key, drawn uniformly.
@@ -51,8 +51,8 @@ def flat_simplex_distance(n_keys: Int[np.ndarray, " query"]) -> float:
     Args:
         n_keys: Number of keys visible to each query; rows with 0 keys are skipped.
 
-    Source: the random baseline of bounded Dyck (arXiv:2312.01429) Section 4.1. The expected squared distance between
-    two rows of n keys is 2 (n-1) / (n (n+1)), twice their variance summed over keys.
+    Source: the random baseline of bounded Dyck (arXiv:2312.01429), footnote 14, where every query sees every key. The
+    expected squared distance between two rows of n keys is 2 (n-1) / (n (n+1)), twice their variance summed over keys.
     """
     n = n_keys[n_keys > 0]
     return float((2 * (n - 1) / (n * (n + 1))).sum())

@@ -191,8 +191,8 @@ def attention_variation(
         [True]
 
     Source: bounded Dyck (arXiv:2312.01429) Section 4.1, with its probe prefix. Differs: an interval, several prefixes,
-    several heads, and more baselines than its random one; the paper draws rows uniformly from the simplex and does not
-    state whether the causal mask applies to them.
+    several heads, and more baselines. The paper's are random square matrices (its footnote 14), `flat simplex,
+    unmasked`; ratios are to causal rows, `flat simplex`, which are further apart.
     """
     if min(n_baseline, resamples) < 2 or n_sampled < 0:
         raise ValueError(
