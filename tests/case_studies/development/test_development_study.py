@@ -97,6 +97,7 @@ def test_changes_of_labels_count_only_after_the_task_is_learned(monkeypatch, evi
 def test_every_group_keeps_snapshots_and_enough_seeds(size):
     found = groups(size)
     assert {name for claim in STUDY.claims for name in claim.needs} == set(found)
+    assert bool(found.pop(models.CHAINS[0])) == (size != "quick")
     for name, specs in found.items():
         further = name == models.FURTHER and size == "standard"
         assert len(specs) == (models.FURTHER_SEEDS if further else models.SEEDS[size])
