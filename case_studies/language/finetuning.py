@@ -17,7 +17,7 @@ from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 from interp.training.train import train
 
-STRINGS = {"quick": (64, 256), "standard": (32, 256, 1024), "paper": (32, 128, 256, 1024, 4096)}
+STRINGS = {"quick": (64, 256), "standard": (32, 256), "paper": (32, 128, 256, 1024, 4096)}
 """Numbers of training strings; the alphabet has the same number of symbols."""
 JUDGED = 256
 HELD_OUT = 1000

@@ -64,6 +64,12 @@ def test_variants_differ_only_in_the_scalars(few_words, size):
     assert finetuning.JUDGED in STRINGS[size]
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_every_symbol_of_the_template_tasks_has_a_token_of_its_own(size):
+    special = Text(corpus=documents(), vocab_size=330, n_ctx=24).vocab.special
+    assert Template(train=max(STRINGS[size])).d_vocab <= SCALES[size].vocab_size - int(special.sum())
+
+
 def test_rules_say_what_had_been_seen_of_larger_models():
     for claim in STUDY.claims:
         assert "over three models of 1.1 million weights" in claim.preregistration.text, claim.id
