@@ -1,4 +1,4 @@
-"""Claims about which property of tied models goes with extrapolating further: probes, heads, broken chains, audits."""
+"""Claims about which property of tied models goes with extrapolating further: association heads, interchanges."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,22 +13,19 @@ from case_studies.frame.rules import Above
 from case_studies.lego.curves import RESOLVED, depth_curves, worst_untrained
 from case_studies.lego.generalisation import TOO_SHORT, plain_depth
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
-from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
-from case_studies.lego.shortcut import BROKEN
+from case_studies.lego.percolation import layers_in_words
 from case_studies.recipes.algorithms import implements_test, weakest_variable
-from case_studies.recipes.audits import EXCLUDED, audit_models, needed_heads, readable_heads
+from case_studies.recipes.audits import EXCLUDED
 from case_studies.recipes.intervals import correlation
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.heads.classify import classify_heads
 from interp.sweeps.spec import ModelSpec
-from interp.theory.signs import sign_counting
 from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")
-ARMS = {"probes": ("long-tied", "long-stochastic"), "algorithm": ("plain-tied", "long-tied")}
-"""Arms of a property that not all tied models have: straightness needs four trained variables beyond the root."""
-FEWER = {"probes": " The arm with three trained variables was left out; with it: 0.43 [-0.17, 0.83]."}
+ARMS = {"algorithm": ("plain-tied", "long-tied")}
+"""Arms of a property, if fewer than all."""
 FIXED = {
     "algorithm": Preregistration(
         "after first models", "how far these models extrapolate; one of them had been tested for an algorithm."
@@ -40,29 +37,11 @@ SENTENCES = {"quick": 64, "standard": 128, "paper": 256}
 FAR = "accuracy on the worst untrained variable"
 
 
-def straight(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Squared correlation of the probe map's layers with positions in the chain."""
-    return straightness(probe_layers(evidence, spec))[0]
-
-
 def association(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Highest association score of any head, mean over layers."""
     model = evidence.run(spec).model
     patterns = classify_heads(model, spec.task, n=SENTENCES[evidence.size], seed=evidence.seed)
     return float(patterns.score.value[:, :, patterns.kinds.index("association")].mean(0).max())
-
-
-def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Share of sentences with a broken chain where the answer for the last variable is not the parity of all signs."""
-    model = evidence.run(spec).model.at_depth(depth)
-    return 1 - float(sign_counting(model, spec.task, n=BROKEN, seed=evidence.seed).of("broken")[-1])
-
-
-def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Share of heads, over all applied layers, that the audit finds readable and needed."""
-    evidence_of_spec = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
-    results = [audited.result for audited in audit_models(evidence_of_spec, ["one"])]
-    return float(np.mean([readable_heads(result) & needed_heads(result) for result in results]))
 
 
 def looping(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
@@ -72,19 +51,12 @@ def looping(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 
 
 PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
-    "probes": (straight, "straightness of the probe map", "values percolate at a steady pace"),
     "heads": (association, "association of the best head", "a head attends to equal tokens"),
-    "chain": (
-        following,
-        "share of broken chains not answered by counting",
-        "they follow the chain, not the count of signs",
-    ),
     "algorithm": (
         looping,
         "interchange accuracy of the loop's weakest value",
         "each value can be interchanged as in a loop",
     ),
-    "audit": (faithful, "share of heads readable and needed", "their heads do what their patterns suggest"),
 }
 """Measure of each property, its name, and what the claim says of it."""
 
@@ -138,7 +110,7 @@ def _claim(name: str) -> Claim:
         method=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
         f"variable at {TIMES} times the plain depth, bootstrap over models",
         rule=Above(0),
-        preregistration=FIXED.get(name, later(EXCLUDED_LATER, f"{MORE_SEEDS}{FEWER.get(name, '')}")),
+        preregistration=FIXED.get(name, later(EXCLUDED_LATER, MORE_SEEDS)),
         quantity="rank correlation",
         value_range=DIFFERENCE,
         measure=partial(measure_why, name=name),

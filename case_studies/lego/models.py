@@ -86,10 +86,10 @@ ARMS: dict[Size, dict[str, Arm]] = {
     "standard": {
         "classical": Arm(n_vars=6, layers=8, steps=1600, tied_longer=2, seeds=3),
         "plain": Arm(n_vars=6, supervised=FIRST_FOUR, layers=8, steps=1400, seeds=8),
-        "spare": Arm(n_vars=6, supervised=FIRST_FOUR, layers=12, steps=1400, seeds=5),
+        "spare": Arm(n_vars=6, supervised=FIRST_FOUR, layers=12, steps=1400, seeds=12),
         "long": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=8),
         "stochastic": Arm(n_vars=8, supervised=FIRST_SIX, layers=14, depth_range=(8, 14), curriculum=TO_EIGHT, seeds=8),
-        "last": Arm(n_vars=8, supervised=(*FIRST_FIVE, 7), layers=11, curriculum=TO_EIGHT, seeds=5),
+        "last": Arm(n_vars=8, supervised=(*FIRST_FIVE, 7), layers=11, curriculum=TO_EIGHT, seeds=12),
         "first": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=8),
         "start": Arm(n_vars=4, layers=6, steps=500, sentence_format="paper", seeds=3),
         "shortcut": Arm(n_vars=5, supervised=(0, 1, 4), layers=6, steps=1000, sentence_format="paper", seeds=3),
@@ -118,7 +118,8 @@ TEXT_SEEDS = 3
 UNTAUGHT_SEEDS: dict[Size, int] = {"quick": 0, "standard": 6, "paper": 20}
 FURTHER: dict[str, int] = {
     **dict.fromkeys(("shortcut-random", "shortcut-mimic"), 6),
-    **dict.fromkeys(("untaught-untied", "untaught-tied"), 10),
+    "untaught-untied": 10,
+    **dict.fromkeys(("long-tied", "long-stochastic"), 12),
 }
 """Models at size standard of groups with more seeds; at other sizes these are the ordinary groups."""
 
@@ -132,15 +133,15 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         for arm in ("classical", "plain", "spare", "long"):
             skipped = size == "quick" and tied
             groups[f"{arm}-{name}"] = [] if skipped else _specs(size, arm, tied=tied, association=plain)
-        groups[f"untaught-{name}"] = chain_models(UNTAUGHT_SEEDS[size], tied=tied, association="query_key")
     groups["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
     # Models that start in different ways
-    starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
+    starts: dict[str, Association] = {"random": "none", "mimic": "mimic"}
     for name, association in starts.items():
-        skipped = size == "quick" and name == "query-key"
-        groups[f"start-{name}"] = [] if skipped else _specs(size, "start", association=association)
-    for name in ("random", "mimic"):
-        groups[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
+        groups[f"start-{name}"] = _specs(size, "start", association=association)
+        groups[f"shortcut-{name}"] = _specs(size, "shortcut", association=association)
+    for name, association in starts.items():
+        groups[f"plain-{name}"] = _specs(size, "plain", association=association)
+    # The last variable trained, or the first ones only
     for name in ("last", "first"):
         groups[f"mimic-{name}"] = _specs(size, name, association="mimic")
     # Chains over other groups of operations
@@ -151,10 +152,14 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     groups["pretrained"] = _pretrained(size, groups["start-pretrained"])
     groups["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     groups["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
-    # More seeds for claims that the ordinary number could not decide
+    groups["plain-pretrained"] = _specs(size, "plain", pretrained=True)[:TEXT_SEEDS]
+    # Chains of four without mimicking
+    untaught = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="query_key")
     random = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="none")
     groups["untaught-random"] = with_seeds(random, FURTHER["untaught-untied"], size)
-    return groups | {more_seeds(name): with_seeds(groups[name], seeds, size) for name, seeds in FURTHER.items()}
+    # More seeds for claims that the ordinary number could not decide
+    ordinary = {**groups, "untaught-untied": untaught}
+    return groups | {more_seeds(name): with_seeds(ordinary[name], seeds, size) for name, seeds in FURTHER.items()}
 
 
 def _specs(

@@ -1,17 +1,17 @@
-"""Models with hard-coded attention: BERT, Hardcode and Hybrid, pretrained on text and fine-tuned on chains.
+"""Models with hard-coded attention: BERT, Hardcode and Hybrid, pretrained on text.
 
-The three models of a seed see the same windows of text and the same chains, for the same number of steps.
+The three models of a seed see the same windows of text, for the same number of steps.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from case_studies.frame.evidence import Size
 from interp.sweeps.spec import ModelSpec
-from interp.tasks import Corpus, Lego, Text
+from interp.tasks import Corpus, Text
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 
@@ -37,23 +37,16 @@ class Scale:
     """Pretraining curriculum: tokens per window, and number of steps at that length."""
     pretraining: Mapping[str, Any]
     """Other settings of pretraining."""
-    chains: Lego
-    fine_tuning: Mapping[str, Any]
     seeds: int
-    deep: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of this class that differ for the deep models."""
 
 
 SCALES: dict[Size, Scale] = {
     "standard": Scale(
         sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"},
         vocab_size=512,
-        lengths=((64, 1700), (128, 700)),
+        lengths=((64, 7000), (128, 3000)),
         pretraining={"tokens_per_step": 2048, "learning_rate": 3e-3, "eval_every": 100},
-        chains=Lego(n_vars=6, supervised=(0, 1, 2, 3)),
-        fine_tuning={"steps": 1000, "learning_rate": 1e-3},
         seeds=3,
-        deep={"sizes": {"d_model": 96, "n_layers": 10, "block": "pre_ln"}, "lengths": ((64, 850), (128, 350))},
     ),
     "paper": Scale(
         sizes={"n_layers": 12},
@@ -69,46 +62,16 @@ SCALES: dict[Size, Scale] = {
             "eval_every": 250,
             "checkpoint_every": 500,
         },
-        chains=Lego(n_vars=12, supervised=(0, 1, 2, 3, 4, 5)),
-        fine_tuning={
-            "steps": 24_000,
-            "n_train": 120_000,
-            "batch_size": 1000,
-            "learning_rate": 5e-5,
-            "warmup_steps": 0,
-            "decay_share": 1.0,
-            "decay": "cosine",
-            "betas": (0.9, 0.999),
-            "weight_decay": 0.0,
-            "precision": "bfloat16",
-            "eval_every": 500,
-            "n_eval": 2000,
-            "checkpoint_every": 1000,
-        },
         seeds=3,
     ),
 }
 
 
 def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """Groups `text-FAMILY`, the pretrained models, and `chains-FAMILY`, the same models fine-tuned.
-
-    `deep-FAMILY`, for the families with hard-coded heads: the same with more layers, pretrained for half as long. At
-    size `quick` all are empty.
-    """
+    """Groups `text-FAMILY`, the pretrained models; at size `quick` all are empty."""
     if size not in SCALES:
-        return {f"{stage}-{name}": [] for stage in ("text", "chains", "deep") for name in FAMILIES}
-    groups: dict[str, list[ModelSpec]] = {}
-    scale = SCALES[size]
-    deeper = replace(scale, **scale.deep)
-    for name in FAMILIES:
-        groups[f"text-{name}"] = _pretrained(size, scale, name)
-        groups[f"chains-{name}"] = [_fine_tuned(scale, name, source) for source in groups[f"text-{name}"]]
-        if name != "bert":
-            groups[f"deep-{name}"] = [
-                _fine_tuned(deeper, name, pretrained) for pretrained in _pretrained(size, deeper, name)
-            ]
-    return groups
+        return {f"text-{name}": [] for name in FAMILIES}
+    return {f"text-{name}": _pretrained(size, SCALES[size], name) for name in FAMILIES}
 
 
 def _pretrained(size: Size, scale: Scale, name: str) -> list[ModelSpec]:
@@ -119,18 +82,6 @@ def _pretrained(size: Size, scale: Scale, name: str) -> list[ModelSpec]:
     settings = TrainSettings(**{"curriculum": scale.lengths, "decay_share": 0.3, "n_eval": 128, **scale.pretraining})
     config = config_for(task, FAMILIES[name], **{"n_heads": 12, **scale.sizes})
     return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.seeds)]
-
-
-def _fine_tuned(scale: Scale, name: str, source: ModelSpec) -> ModelSpec:
-    """A pretrained model fine-tuned on chains, with only the first variables supervised."""
-    sizes = {"n_heads": 12, "head": "linear", **scale.sizes}
-    return ModelSpec(
-        task=scale.chains,
-        config=config_for(scale.chains, FAMILIES[name], **sizes),
-        pretrained=source,
-        settings=TrainSettings(**{"eval_every": 100, **scale.fine_tuning}),
-        seed=source.seed,
-    )
 
 
 def _corpus(size: Size) -> Corpus | str:

@@ -1,20 +1,19 @@
 """Claims about where values are resolved: does a tied model resolve variable by variable, like a loop? (Figure 4)"""
 
-import math
 from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim
+from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast
-from case_studies.lego.curves import RESOLVED, depth_curves
+from case_studies.frame.rules import Above
+from case_studies.lego.curves import RESOLVED
 from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.recipes.audits import EXCLUDED
-from case_studies.recipes.intervals import clipped, difference_interval, t_interval
+from case_studies.recipes.intervals import difference_interval
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
@@ -23,8 +22,6 @@ from interp.view.charts import heatmaps
 
 EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5000)}
 """Number of sentences for fitting and scoring probes."""
-STRAIGHT = 0.9
-"""Bar of the squared correlation between resolving layer and position in the chain."""
 R2_STEP = 0.01
 """Change of the squared correlation if one of eight variables is resolved a layer later, rounded up."""
 FEWEST = 4
@@ -104,31 +101,6 @@ def _map(evidence: Evidence, group: str):
     return heatmaps(panels, x=probes.targets, x_title="variable", y_title="layer", title=title, value="fraction")
 
 
-def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
-    """Straightness of the answers: number of layers needed for each variable."""
-    rows: list[list] = [["seed", "layers from which each variable is resolved", "r2", "layers per variable"]]
-    values, slopes = [], []
-    for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
-        if not has_learned(evidence, spec):
-            continue
-        layers = curve.depth_reaching(RESOLVED)
-        r2, slope = straightness(layers)
-        values.append(r2)
-        slopes.append(slope)
-        rows.append([spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
-    interval = t_interval(np.array(values or [0.0]), resolution=R2_STEP)
-    return Measurement.from_interval(
-        clipped(interval, -math.inf, 1.0),
-        unit="seeds",
-        numbers={"layers a variable": float(np.mean(slopes or [0.0])), "models": len(values)},
-        tables=[("Depth that resolves each variable", rows), *excluded_models(evidence, [group])],
-        note=f"Resolved: accuracy of {RESOLVED} or more from that depth to three times the trained depth, for trained "
-        "and untrained variables. Variables that never reach it are excluded from the correlation, and so is the "
-        f"root. A model that resolves fewer than {FEWEST} counts as 0. {EXCLUDED}",
-    )
-
-
-FOR_LOOPS = "LEGO, Section 4.1: for-loops; here with the stochastic depth of Figure 5; the bar is ours"
 CLAIMS = (
     Claim(
         id="percolation.linear",
@@ -144,21 +116,5 @@ CLAIMS = (
         value_range=DIFFERENCE,
         measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
         needs=("long-tied", "long-untied"),
-    ),
-    Claim(
-        id="percolation.loop",
-        source=FOR_LOOPS,
-        sizes=LARGE_SIZES,
-        sizes_reason=TOO_SHORT,
-        statement="A tied model trained with stochastic depth resolves one more variable per fixed number of layers, "
-        "like a loop.",
-        method="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
-        "mean over seeds, t interval",
-        rule=AtLeast(STRAIGHT),
-        preregistration=later(EXCLUDED_LATER, MORE_SEEDS),
-        quantity="r2",
-        value_range=SHARE,
-        measure=partial(measure_loop, group="long-stochastic"),
-        needs=("long-stochastic",),
     ),
 )

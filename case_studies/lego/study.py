@@ -7,12 +7,15 @@ from case_studies.frame.evidence import Size
 from case_studies.lego import (
     algorithms,
     cost,
+    evolved,
     generalisation,
     hardcoded,
-    heads,
+    lag,
     lengths,
     loops,
+    one_length,
     percolation,
+    portion,
     shortcut,
     starts,
 )
@@ -34,17 +37,20 @@ STUDY = Study(
         "The LEGO paper trains transformers to resolve chains of signs and reports that they do so by association and "
         "manipulation, that weight-tied models behave like a loop and extrapolate further, that a shortcut prevents "
         "this, and that much of attention can be hard-coded instead of learned. Each of these claims is measured on "
-        "small models and judged by a rule; every trained model is audited."
+        "small models and judged by a rule."
     ),
     claims=(
         *generalisation.CLAIMS,
+        *one_length.CLAIMS,
+        *lag.CLAIMS,
         *percolation.CLAIMS,
         *loops.CLAIMS,
         *algorithms.CLAIMS,
         *starts.CLAIMS,
         *lengths.CLAIMS,
         *shortcut.CLAIMS,
-        *heads.CLAIMS,
+        *evolved.CLAIMS,
+        *portion.CLAIMS,
         *cost.CLAIMS,
         *hardcoded.CLAIMS,
     ),

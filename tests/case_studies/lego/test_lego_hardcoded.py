@@ -7,48 +7,26 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from lego_curves import curve, evidence_of
 from scipy import stats
 
 from case_studies.frame.evidence import Evidence
 from case_studies.lego import hardcoded, pathway_models, plateau
 from case_studies.lego.hardcoded import NAMES
 from case_studies.lego.pathway_models import SCALES, pathway_groups
-from case_studies.recipes import learned
 from interp.tasks import Corpus, Text
-from interp.training.pretrained import pretrained_config
 
 
 @pytest.mark.parametrize("size", SCALES)
 def test_families_of_a_seed_differ_only_in_pathways(size):
     found = pathway_groups(size)
-    stages = {f"{stage}-{name}" for stage in ("text", "chains") for name in NAMES}
-    assert set(found) == stages | {"deep-hardcode", "deep-hybrid"}
-    for stage in ("text", "chains"):
-        for specs in zip(*(found[f"{stage}-{name}"] for name in NAMES), strict=True):
-            assert len({spec.key for spec in specs}) == 3
-            assert len({spec.seed for spec in specs}) == 1
-            bert, *others = specs
-            for other in others:
-                assert (other.task, other.settings) == (bert.task, bert.settings)
-                assert replace(other.config, head_patterns=()) == bert.config
-    for name in NAMES:
-        for chains, text in zip(found[f"chains-{name}"], found[f"text-{name}"], strict=True):
-            assert chains.pretrained is text
-            assert pretrained_config(chains.task, text.config) == chains.config
-
-
-def test_deep_models_have_layers_for_every_variable_and_are_pretrained_for_half_as_long():
-    found = pathway_groups("standard")
-    for name in ("hardcode", "hybrid"):
-        for deep, chains in zip(found[f"deep-{name}"], found[f"chains-{name}"], strict=True):
-            assert deep.config == replace(chains.config, n_layers=10)
-            assert deep.config.n_layers > 2 * chains.task.n_vars - 3  # a loop resolves variable i at layer 2 i - 1
-            assert (deep.task, deep.settings, deep.seed) == (chains.task, chains.settings, chains.seed)
-            assert deep.pretrained.config.n_layers == 10
-            assert 2 * deep.pretrained.settings.steps == chains.pretrained.settings.steps
-    paper = pathway_groups("paper")
-    assert [spec.key for spec in paper["deep-hybrid"]] == [spec.key for spec in paper["chains-hybrid"]]
+    assert set(found) == {f"text-{name}" for name in NAMES}
+    for specs in zip(*(found[f"text-{name}"] for name in NAMES), strict=True):
+        assert len({spec.key for spec in specs}) == 3
+        assert len({spec.seed for spec in specs}) == 1
+        bert, *others = specs
+        for other in others:
+            assert (other.task, other.settings) == (bert.task, bert.settings)
+            assert replace(other.config, head_patterns=()) == bert.config
 
 
 @pytest.mark.parametrize("size", SCALES)
@@ -118,20 +96,6 @@ def made_up(monkeypatch, losses):
     return Evidence(size="standard", seed=0, groups=groups, folder=Path())  # type: ignore[arg-type]
 
 
-def test_steps_to_the_others_loss(monkeypatch):
-    evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 2.0, 2.0]})
-    said = hardcoded.measure_steps(evidence, family="hybrid", reference="bert")
-    assert said.value == pytest.approx((2 / 3 + 1 / 3 + 1) / 3)
-    assert [row[2] for row in said.tables[0][1][1:]] == ["200", "100", "–"]
-
-
-def test_equal_steps_have_the_interval_of_the_evaluations(monkeypatch):
-    evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.5, 1.5], "bert": [2.0, 2.0, 2.0]})
-    said = hardcoded.measure_steps(evidence, family="hybrid", reference="bert")
-    half = stats.t.ppf(0.975, 2) * (100 / 300) / 12**0.5 / 3**0.5  # evaluated every 100 of 300 steps
-    assert (said.value, said.low, said.high) == pytest.approx((2 / 3, 2 / 3 - half, 2 / 3 + half))
-
-
 def test_loss_is_paired_by_seed(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 1.5, 4.5]})
     given = {"hybrid": np.array([1.5, 1.0, 4.0]), "bert": np.array([2.0, 1.5, 4.6])}
@@ -143,9 +107,9 @@ def test_loss_is_paired_by_seed(monkeypatch):
     assert claims["hardcoded.loss-hybrid"].verdict(said) == "reproduced"
     assert claims["hardcoded.loss-hardcode"].verdict(said) == "not reproduced"
     on_plateau = replace(said, numbers={**said.numbers, plateau.BELOW: 0.4})
-    for name in ("loss-hybrid", "loss-hardcode", "loss-learned", "steps", "chains-hybrid", "chains-hardcode"):
+    for name in ("loss-hybrid", "loss-hardcode", "loss-learned"):
         assert claims[f"hardcoded.{name}"].verdict(on_plateau) == "inconclusive", name
-        assert claims[f"hardcoded.{name}"].verdict(replace(said, low=-5)) != "inconclusive" or "chains" in name
+        assert claims[f"hardcoded.{name}"].verdict(replace(said, low=-5)) != "inconclusive"
 
 
 def test_the_worst_seed_of_both_families_must_have_left_the_plateau(monkeypatch):
@@ -184,72 +148,12 @@ def test_entropy_of_single_tokens_is_the_loss_of_the_best_prediction_without_con
     assert found < without - 0.2  # the masked position itself says something
 
 
-def test_further_is_the_first_untrained_variable_of_models_that_have_learned(monkeypatch):
-    found = {"deep-hybrid": [curve([[1, 1, value, 0.2]], [1, 1, 0, 0], depths=(6,)) for value in (0.7, 0.8, 0.1)]}
-    evidence = evidence_of(monkeypatch, found, hardcoded)
-    monkeypatch.setattr(learned, "lowest_accuracy", lambda evidence, spec: 0.6 if spec.seed == 2 else 1.0)
-    monkeypatch.setattr(hardcoded, "depth_curve", lambda evidence, spec: found[spec.name][spec.seed])
-    said = hardcoded.measure_further(evidence, group="deep-hybrid")
-    assert (said.value, said.n) == (pytest.approx(0.75), 2)
-    assert said.numbers["untrained variables, one by one"] == pytest.approx([0.75, 0.2])
-    assert said.tables[1][0].startswith("Excluded: 1")
-    stated = next(claim for claim in hardcoded.CLAIMS if claim.id == "hardcoded.further-hybrid")
-    for low, high, verdict in ((0.61, 0.9, "reproduced"), (0.45, 0.55, "not reproduced"), (0.5, 0.7, "inconclusive")):
-        assert stated.verdict(replace(said, low=low, high=high)) == verdict
-    monkeypatch.setattr(learned, "lowest_accuracy", lambda evidence, spec: 0.6)
-    none = hardcoded.measure_further(evidence, group="deep-hybrid")
-    assert (none.n, stated.verdict(none)) == (1, "inconclusive")
-
-
 def test_the_loss_chart_has_seeds_and_windows_in_its_title(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0], "bert": [2.0, 1.5]})
     chart = hardcoded.pretraining_loss_chart(evidence).to_dict()
     seeds, windows = chart["title"]
     assert "n = 2 seeds, 7 windows" in seeds
     assert windows == "windows grow from 8 to 16 tokens at step 200"
-
-
-def test_chains_are_judged_by_trained_variables(monkeypatch):
-    values = {"hybrid": [1, 0.9, 0.8, 0.7, 0.6], "bert": [1, 0.5, 0.5, 0.45, 0.4]}
-    found = {f"chains-{name}": [curve([given], [1, 1, 1, 0, 0], depths=(6,))] * 2 for name, given in values.items()}
-    evidence = evidence_of(monkeypatch, found, hardcoded)
-    monkeypatch.setattr(hardcoded, "numbers_of_plateau", lambda evidence, names: {plateau.BELOW: 0.6})
-    trained = hardcoded.measure_chains(evidence, family="hybrid", reference="bert")
-    assert trained.value == pytest.approx(0.35)
-    assert trained.low < 0.35 < trained.high
-    stated = next(claim for claim in hardcoded.CLAIMS if claim.id == "hardcoded.chains-hybrid")
-    assert stated.verdict(trained) == "reproduced"
-
-
-def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
-    config = pathway_groups("standard")["chains-hybrid"][0].config
-    essential = {(0, 0), (0, 6), (1, 7), (1, 11)}  # one of them learned
-    heads = [
-        SimpleNamespace(head=head, verdict="faithful", reason="needed", needed={"mean": True})
-        if (layer, head) in essential
-        else SimpleNamespace(head=head, verdict="idle", reason="not needed", needed={"mean": False})
-        for layer in range(2)
-        for head in range(12)
-    ]
-    result = SimpleNamespace(heads=heads)
-    vocab = SimpleNamespace(names=[f"<{index}>" for index in range(100)])
-    spec = SimpleNamespace(config=config, task=SimpleNamespace(vocab=vocab))
-    monkeypatch.setattr(
-        hardcoded, "audit_models", lambda *given, **named: [SimpleNamespace(spec=spec, result=result)] * 9
-    )
-    monkeypatch.setattr(hardcoded, "excluded_models", lambda evidence, groups: [("Excluded", [["seed"], [3]])])
-    evidence = Evidence(size="standard", seed=0, groups={"chains-hybrid": (spec,) * 9}, folder=Path())  # type: ignore[arg-type]
-    said = hardcoded.measure_written(evidence, group="chains-hybrid")
-    assert (said.value, said.numbers["heads"]) == (0.75, 36)
-    rows = {row[0]: row[1:] for row in said.tables[0][1]}
-    assert rows["association"][rows["kind of head"].index("faithful")] == "9"
-    assert rows["learned"][rows["kind of head"].index("idle")] == "99"
-    assert said.tables[1][0] == "Excluded"
-    half = stats.t.ppf(0.975, 8) * 0.25 / 12**0.5 / 9**0.5  # equal shares of four heads
-    assert (said.low, said.high) == pytest.approx((0.75 - half, 0.75 + half))
-    written = next(claim for claim in hardcoded.CLAIMS if claim.id == "hardcoded.written")
-    assert written.verdict(said) == "reproduced"
-    assert written.verdict(replace(said, numbers={"heads": 7})) == "inconclusive"
 
 
 def test_models_of_two_cores_are_trained_on_the_standard_library():

@@ -1,0 +1,75 @@
+"""Claims about how many heads of a pretrained model have one of the paper's patterns (Section 5, Appendix F)."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+
+from case_studies.frame.claims import SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AtLeast
+from case_studies.lego.models import ARMS
+from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU, labels_of
+from case_studies.recipes.intervals import t_interval
+from interp.heads.classify import HeadPatterns
+
+PATTERNS = ("association", "manipulation", "broadcast")
+"""The patterns that the paper hard-codes."""
+CONSIDERABLE = 0.25
+"""Share of all heads that counts as a considerable portion."""
+
+
+def share_of_patterns(patterns: HeadPatterns) -> float:
+    """Share of a model's heads whose label is one of `PATTERNS`."""
+    labels = [label for row in patterns.label for label in row]
+    return sum(label in PATTERNS for label in labels) / len(labels)
+
+
+def measure_portion(evidence: Evidence, *, group: str) -> Measurement:
+    """Share of the pretrained heads with one of the patterns on LEGO sentences, before fine-tuning."""
+    task = ARMS[evidence.size]["start"].task()
+    rows: list[list] = [["seed", "heads", *PATTERNS, "other labels", "share", "share before pretraining"]]
+    shares, shares_before = [], []
+    for spec in evidence.specs(group):
+        trained, before, _ = labels_of(evidence, spec, task)
+        counts = Counter(label for row in trained.label for label in row)
+        shares.append(share_of_patterns(trained))
+        shares_before.append(share_of_patterns(before))
+        of_patterns = [counts[name] for name in PATTERNS]
+        others = counts.total() - sum(of_patterns)
+        rows.append([spec.seed, counts.total(), *of_patterns, others, f"{shares[-1]:.3f}", f"{shares_before[-1]:.3f}"])
+    n_heads = int(rows[-1][1])
+    return Measurement.from_interval(
+        t_interval(np.array(shares), resolution=1 / n_heads),
+        unit="models",
+        numbers={"share, every model": shares, "share before pretraining, every model": shares_before},
+        tables=[("Labels of the pretrained heads on LEGO sentences", rows)],
+        note="t interval over pretrained models. Heads are labelled by `interp.classify_heads`; the paper looks at "
+        "maps. Markers of a sentence, [BOS] and [EOS], are in the place of [CLS] and [SEP].",
+    )
+
+
+CLAIMS = (
+    Claim(
+        id="heads.portion",
+        source="LEGO, Section 5 and Appendix F; the bar is ours" + SMALL,
+        sizes=LARGE_SIZES,
+        sizes_reason=NO_TIME,
+        remedy=TEXT_PLATEAU,
+        statement="Association, manipulation and broadcast heads are a considerable portion of the heads of a model "
+        "that was pretrained on text.",
+        method="Share of the heads that are labelled association, manipulation or broadcast on LEGO sentences, before "
+        f"fine-tuning, t interval over models; a considerable portion is at least {CONSIDERABLE:g}",
+        rule=AtLeast(CONSIDERABLE),
+        preregistration=Preregistration(
+            "after first models",
+            "one of these models has heads that attend to neighbours and none that attends to equal tokens; a "
+            "published sentence encoder had 60 % of its heads with these labels, an untrained one none.",
+        ),
+        quantity="share of heads",
+        value_range=SHARE,
+        measure=partial(measure_portion, group="pretrained"),
+        needs=("pretrained",),
+    ),
+)
