@@ -28,7 +28,6 @@ from case_studies.lego.counting import (
     unseen_additions,
 )
 from case_studies.lego.timing import (
-    HEAD_BATCH,
     HUGGINGFACE,
     LAYERS,
     LINEAR,
@@ -39,12 +38,10 @@ from case_studies.lego.timing import (
     TimeAndMemory,
     bytes_stored_for_backward,
     heads_at_lengths,
-    heads_of_each_kind,
     take_turns,
     whole_models,
 )
 from case_studies.recipes.intervals import as_interval
-from hooks.model.hardcoded.head_patterns import ORDER
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
@@ -52,14 +49,11 @@ from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
 SOURCE, OURS_AFTER = "LEGO, Section 5 and Figure 8", "ours, after LEGO, Section 5"
 BATCH, LENGTH = 64, 512
 """Batch size and length at which the paper counts operations."""
-FIXED = tuple(name for name in ORDER if name != "learned")
 PUBLISHED = "Hugging Face, sdpa"
-HEAD_BAR = 0.5
 MEDIAN = "median over rounds of paired ratios, exact interval from order statistics"
 INTERVALS = Preregistration(
     "after a result",
-    "the bar dates from before any timing; the median had been judged and shown with quartiles: 0.44 [0.41, 0.47] for "
-    "a head, 0.76 [0.75, 0.89] for a model.",
+    "the bar dates from before any timing; the median had been judged and shown with quartiles, 0.76 [0.75, 0.89].",
 )
 LINEAR_COUNTED = Preregistration(
     "after a result",
@@ -77,8 +71,6 @@ IN_TURN = (
 class Effort:
     """Amount of timing at one size of the study."""
 
-    rounds: int
-    """Rounds for single heads."""
     models: tuple[str, ...]
     model_rounds: int
     model_lengths: tuple[int, ...]
@@ -89,9 +81,9 @@ class Effort:
 
 _LENGTHS = {"models": MODELS, "model_lengths": (128, 256, SHORT, 1024, 2048)}
 EFFORT: dict[Size, Effort] = {
-    "quick": Effort(rounds=8, models=(*OURS, PUBLISHED), model_rounds=7, model_lengths=(SHORT,), tokens=SHORT),
-    "standard": Effort(rounds=21, model_rounds=7, tokens=2048, **_LENGTHS),
-    "paper": Effort(rounds=31, model_rounds=9, tokens=4096, **_LENGTHS),
+    "quick": Effort(models=(*OURS, PUBLISHED), model_rounds=7, model_lengths=(SHORT,), tokens=SHORT),
+    "standard": Effort(model_rounds=7, tokens=2048, **_LENGTHS),
+    "paper": Effort(model_rounds=9, tokens=4096, **_LENGTHS),
 }
 
 
@@ -227,24 +219,6 @@ def measure_linear(evidence: Evidence) -> Measurement:
         tables=[("One head, one sequence", rows)],
         note="Counted, not timed. Lookups and sums over equal tokens are additions without multiplications, which "
         "torch does not count, and sorting the ids of a sequence takes more than linear time; models do it once.",
-    )
-
-
-def measure_head(evidence: Evidence) -> Measurement:
-    """Time of one head of each fixed kind over a learned one, the largest."""
-    rounds = EFFORT[evidence.size].rounds
-    costs = take_turns(heads_of_each_kind(seed=evidence.seed), rounds=rounds)
-    learned = costs["learned", SHORT]
-    ratios = {name: cost.over(learned) for (name, _), cost in costs.items()}
-    medians = {name: float(np.median(ratio)) for name, ratio in ratios.items()}
-    bars = {name: medians[name] for name in ("learned", *FIXED)}
-    return _measured(
-        [ratios[name] for name in FIXED],
-        numbers={f"{name} over learned": median for name, median in medians.items()},
-        table=(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(costs)),
-        charts=[_bars(bars, "time over a learned head's", f"one head, {SHORT} tokens, n = {rounds} rounds")],
-        note="Every fixed head computes its own token maps, which a model computes once for all layers; they are also "
-        "timed separately. The learned head needs none and stores no scores, as in training.",
     )
 
 
@@ -386,18 +360,6 @@ CLAIMS = (
         by_construction=True,
         quantity=f"operations and memory at {LONG} tokens over {SHORT}",
         measure=measure_linear,
-    ),
-    Claim(
-        id="hardcoded.head",
-        source=OURS_AFTER,
-        repeatable=False,
-        statement="A hard-coded head takes at most half the time of a learned one.",
-        method="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as in "
-        f"training, forward and backward, {SHORT} tokens, {MEDIAN}",
-        rule=AtMost(HEAD_BAR),
-        preregistration=INTERVALS,
-        quantity="time over a learned head's",
-        measure=measure_head,
     ),
     Claim(
         id="hardcoded.time",

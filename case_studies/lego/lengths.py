@@ -22,6 +22,7 @@ SEEN = Preregistration(
     "0.05 [-0.27, 0.37] on chains shorter than those trained, with three seeds; these are of chains of six, the first "
     "four trained, as in the paper's figure of twelve and six. Of these models the first untrained variable after "
     "mimicking was known, 0.57 over eight seeds; none from a random start had been seen.",
+    looks=1,
 )
 TOO_SHORT = "Chains of four leave one variable to extrapolate to, which luck can predict: measured at larger sizes."
 

@@ -33,9 +33,9 @@ EXCLUDED_LATER = Preregistration(
 MORE_SEEDS = "Seeds were added after a result."
 
 
-def later(preregistration: Preregistration, change: str) -> Preregistration:
-    """The same rule, and what was changed about its models after a result."""
-    return Preregistration(preregistration.when, f"{preregistration.prior_knowledge} {change}")
+def later(preregistration: Preregistration, change: str, *, looks: int = 1) -> Preregistration:
+    """The same rule, what was changed about its models after a result, and how often that was."""
+    return Preregistration(preregistration.when, f"{preregistration.prior_knowledge} {change}", looks=looks)
 
 
 GROUPS = ("S3", "Z5")

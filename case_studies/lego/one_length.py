@@ -83,6 +83,7 @@ PAIRS_SEEN = Preregistration(
     "after a result",
     "0.07 [-0.09, 0.23] for the first and -0.02 [-0.08, 0.05] for the second untrained variable over five models an "
     "arm, not paired; then twelve pairs were fixed, and the condition on the last trained variable.",
+    looks=1,
 )
 UNTIED_SEEN = Preregistration(
     "after a result",

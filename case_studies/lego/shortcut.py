@@ -42,7 +42,9 @@ SAME_SENTENCES = (
     "which alone can give a difference of that size. Pretrained, 0.003 [-0.006, 0.011] had been seen."
 )
 ALL_TRAINED = Preregistration(
-    "after a result", "0.22 [0.18, 0.26] in models whose middle variables, unlike the last one, were not trained."
+    "after a result",
+    "0.22 [0.18, 0.26] in models whose middle variables, unlike the last one, were not trained.",
+    looks=1,
 )
 CONTROL_SEEN = Preregistration(
     "after a result",
@@ -63,6 +65,7 @@ MODES_SEEN = Preregistration(
     "after a result",
     "the mean share over five seeds, 0.34 [-0.16, 0.85]: one counts, one nearly does, three do not. A mean of two "
     "modes says little, so models are counted, and there are twelve.",
+    looks=1,
 )
 
 

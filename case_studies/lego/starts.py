@@ -33,6 +33,7 @@ ONE_PRETRAINED = Preregistration(
     "after a result",
     "-0.011 for one model, with an interval over sentences; the bar was part of the first rule, which also judged "
     "labels.",
+    looks=1,
 )
 UNLEARNED = Preregistration(
     "after a result", "both starts had a mean accuracy of 0.66, and a rule without the condition called them equal."
@@ -41,6 +42,7 @@ NEITHER_LEARNED = Preregistration(
     "after a result",
     "0.00 [-0.01, 0.01] over ten seeds in 500 steps, in which neither start learns the third variable; the models are "
     "now of chains that the start with W_K = W_Q learns. No model of these from a random start had been seen.",
+    looks=1,
 )
 COPIED = more_seeds("untaught-untied")
 NO_TIME = "Pretraining on text takes longer than the whole study at this size."
