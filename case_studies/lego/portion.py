@@ -37,8 +37,10 @@ def measure_portion(evidence: Evidence, *, group: str) -> Measurement:
         shares.append(share_of_patterns(trained))
         shares_before.append(share_of_patterns(before))
         of_patterns = [counts[name] for name in PATTERNS]
-        others = counts.total() - sum(of_patterns)
-        rows.append([spec.seed, counts.total(), *of_patterns, others, f"{shares[-1]:.3f}", f"{shares_before[-1]:.3f}"])
+        n_other_labels = counts.total() - sum(of_patterns)
+        rows.append(
+            [spec.seed, counts.total(), *of_patterns, n_other_labels, f"{shares[-1]:.3f}", f"{shares_before[-1]:.3f}"]
+        )
     n_heads = int(rows[-1][1])
     return Measurement.from_interval(
         t_interval(np.array(shares), resolution=1 / n_heads),
