@@ -1,7 +1,9 @@
 """The template study: `interp reproduce template`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from case_studies.frame.evidence import Size
 from case_studies.study import Study
 from case_studies.template import (
     algorithms,
@@ -14,10 +16,18 @@ from case_studies.template import (
     kernel,
     kernel_rates,
     networks,
+    paper_size,
     reading,
     sweeps,
 )
-from case_studies.template.models import groups
+from case_studies.template.models import groups as trained_groups
+from interp.sweeps.spec import ModelSpec
+
+
+def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Every group of models at a size."""
+    return {**trained_groups(size), **paper_size.paper_size_groups(size)}
+
 
 STUDY = Study(
     name="template",
@@ -30,6 +40,7 @@ STUDY = Study(
     ),
     claims=(
         *efficiency.CLAIMS,
+        *paper_size.CLAIMS,
         *copying.CLAIMS,
         *gradients.CLAIMS,
         *networks.CLAIMS,

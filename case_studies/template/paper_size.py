@@ -1,0 +1,133 @@
+"""Claims about the samples that a I saves, on transformers of the paper's size with the paper's training."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from case_studies.frame.claims import Claim, Preregistration
+from case_studies.frame.evidence import Evidence, Size
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AtLeast, Conditional, Equal, Number
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.template_models import PLAIN, SCALES, VARIANTS, A
+from case_studies.template.measures import by, loss_chart, scores, thresholds
+from interp.sweeps.spec import ModelSpec, seeded
+from interp.tasks import Template
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
+
+MAGNITUDE = 3.0
+"""Doublings of n that count as an order of magnitude: a factor of 8."""
+SEEDS = 5
+BATCH, EPOCHS = 1024, 1000
+GRIDS: Mapping[str, Sequence[int]] = {
+    PLAIN: (16, 32, 64, 128, 256, 512, 1024, 2048),
+    A: (16, 32, 64, 128, 256, 512),
+}
+"""Training strings of each variant; with a I the grid ends where the paper's loss has been near zero for long."""
+NO_CLIPPING = 1e6
+"""A norm that no gradient reaches."""
+
+
+def of_paper_size(variant: str) -> str:
+    """The group of a variant's models of the paper's size."""
+    return f"aba-abb {variant}, paper's size"
+
+
+def paper_training(n: int) -> TrainSettings:
+    """The paper's training: Adam at 1e-3 for 1000 epochs with batches of 1024, or of all strings if there are fewer.
+
+    The rate is constant and gradients are not clipped. The weights with the lowest loss on 100 strings of validation
+    symbols are kept.
+
+    Differs: the loss on validation symbols is computed at every fifth step, in the paper after every epoch.
+    """
+    return TrainSettings(
+        steps=EPOCHS * max(1, n // BATCH),
+        batch_size=BATCH,
+        n_train=n,
+        learning_rate=1e-3,
+        warmup_steps=0,
+        decay_share=0.0,
+        betas=(0.9, 0.999),
+        weight_decay=0.0,
+        clip_norm=NO_CLIPPING,
+        keep="best",
+        eval_every=5,
+        n_eval=100,
+        checkpoint_every=100,
+    )
+
+
+def paper_size_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Models of the paper's size with and without a I, at size standard; of the same seeds, so that they are paired."""
+    groups: dict[str, list[ModelSpec]] = {of_paper_size(variant): [] for variant in GRIDS}
+    if size != "standard":
+        return groups
+    for variant, grid in GRIDS.items():
+        for n in grid:
+            task = Template(templates="aba_abb", train=n)
+            config = config_for(task, "template", **{**SCALES["paper"].sizes, **VARIANTS[variant]})
+            groups[of_paper_size(variant)] += seeded(task, config, paper_training(n), SEEDS)
+    return groups
+
+
+def measure_saved(evidence: Evidence, *, level: float) -> Measurement:
+    """Doublings of n that a I saves before the loss stays below a level, for each seed."""
+    models = {variant: scores(evidence, of_paper_size(variant)) for variant in (PLAIN, A)}
+    # Smallest n of each seed from which its loss stays below the level
+    needed = {variant: thresholds(rows, level, lambda row: row.loss) for variant, rows in models.items()}
+    ns = {variant: np.array([n for n, _ in of_seeds], dtype=float) for variant, of_seeds in needed.items()}
+    interval = t_interval(np.log2(ns[PLAIN] / ns[A]), resolution=1.0)
+    # Seeds that never reach the level, and those where neither variant does
+    never = {variant: sum(not reached for _, reached in of_seeds) for variant, of_seeds in needed.items()}
+    reached_by_either = [plain or with_a for (_, plain), (_, with_a) in zip(needed[PLAIN], needed[A], strict=True)]
+    seeds = list(by(models[PLAIN], lambda row: row.seed))
+    rows: list[list] = [["seed", *(f"n, {variant}" for variant in ns)]]
+    rows += [
+        [seed, int(n_plain), int(n_with_a)] for seed, n_plain, n_with_a in zip(seeds, ns[PLAIN], ns[A], strict=True)
+    ]
+    return Measurement.from_interval(
+        interval,
+        unit="seeds",
+        numbers={
+            **{f"median n, {variant}": float(np.median(n_of_seeds)) for variant, n_of_seeds in ns.items()},
+            "seeds that never get there": never,
+            "seeds where neither does": reached_by_either.count(False),
+            "weights of a model": sum(weight.numel() for weight in models[PLAIN][0].model.parameters()),
+        },
+        tables=[(f"Smallest n from which the loss stays below {level}", rows)],
+        charts=[loss_chart(models, figure="aba-abb", title="aba against abb, the paper's size")],
+        note=f"A seed whose loss never stays below {level} counts as twice the largest n. n is known to a doubling.",
+    )
+
+
+def _claim(name: str, words: str, *, level: float, paper: str) -> Claim:
+    return Claim(
+        id=f"identity.paper-size.{name}",
+        source="template paper, Section 1.1.2 and Figure 21",
+        statement=f"At the paper's size a I saves an order of magnitude of samples, for a loss of {words}.",
+        paper=paper,
+        method="Models of the paper's size and training (2 layers, 16 heads, width 128; Adam at 1e-3, 1000 epochs): "
+        f"doublings of n saved until the loss stays below {level}, on doublings of n from 16, to 2048 without a I and "
+        "to 512 with it; t interval over paired seeds, with the error of the grid of n",
+        rule=Conditional(Number("seeds where neither does", Equal(0)), AtLeast(MAGNITUDE)),
+        preregistration=Preregistration(
+            "after a result",
+            "a factor of 4 on models of a twentieth of these weights, and the paper's figure. The rule is that of "
+            "those models; no model of this size had been measured.",
+        ),
+        quantity="doublings of n saved",
+        needs=(of_paper_size(PLAIN), of_paper_size(A)),
+        sizes=("standard",),
+        sizes_reason="At size quick these models take too long; at size paper `identity.samples` has models of this "
+        "size.",
+        measure=partial(measure_saved, level=level),
+    )
+
+
+CLAIMS = (
+    _claim("half", "one half", level=0.5, paper="1024 without, 32 with"),
+    _claim("tenth", "a tenth", level=0.1, paper="2048 without, 32 with"),
+)
