@@ -137,6 +137,7 @@ CLAIMS = (
             ),
             _against(cell, f"{PAPERS[cell][0]} {cell}"),
         )
+        if claim.id != "curves.lstm.many"  # at the bar: `crossing.py` asks where the LSTM's curve crosses one half
     ),
     *_ends(
         "aabb-abab",

@@ -278,19 +278,6 @@ CLAIMS = (
             ("samples", "an order of magnitude of ", AtLeast(MAGNITUDE)),
         )
     ),
-    _threshold_claim(
-        "identity.b-saves-less",
-        "a I saves more samples than b I does.",
-        "512 with b I, 32 with a I",
-        level=0.5,
-        bar=Above(0),
-        more_data=B,
-        preregistration=extended(
-            "0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of n"
-        ),
-        sizes=LARGE_SIZES,
-        sizes_reason="Transformers with b I are trained over the whole grid at size standard and above.",
-    ),
     _ratio_claim(
         "identity.same-different",
         "figure on same against different",

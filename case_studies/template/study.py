@@ -8,7 +8,9 @@ from case_studies.study import Study
 from case_studies.template import (
     algorithms,
     answers,
+    areas,
     copying,
+    crossing,
     curves,
     efficiency,
     gradients,
@@ -26,7 +28,12 @@ from interp.sweeps.spec import ModelSpec
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size."""
-    return {**trained_groups(size), **paper_size.paper_size_groups(size)}
+    return {
+        **trained_groups(size),
+        **paper_size.paper_size_groups(size),
+        **areas.area_groups(size),
+        **crossing.crossing_groups(size),
+    }
 
 
 STUDY = Study(
@@ -41,6 +48,7 @@ STUDY = Study(
     claims=(
         *efficiency.CLAIMS,
         *paper_size.CLAIMS,
+        *areas.CLAIMS,
         *copying.CLAIMS,
         *gradients.CLAIMS,
         *networks.CLAIMS,
@@ -50,6 +58,7 @@ STUDY = Study(
         *reading.CLAIMS,
         *sweeps.CLAIMS,
         *curves.CLAIMS,
+        *crossing.CLAIMS,
         *answers.CLAIMS,
         *algorithms.CLAIMS,
     ),
