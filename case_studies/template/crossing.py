@@ -38,8 +38,8 @@ def crossing_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
 def crossing(rows: Sequence[Scored], level: float) -> tuple[float, bool]:
     """log2 of the n from which the loss stays below a level, between two n of the grid by interpolation, and True.
 
-    The logarithm of the loss is interpolated linearly in log2 of n. If the loss at the largest n is not below the level:
-    one doubling above that n, and False; if it is below at every n: the smallest n, and True.
+    The logarithm of the loss is interpolated linearly in log2 of n. If the loss at the largest n is not below the
+    level: one doubling above that n, and False; if it is below at every n: the smallest n, and True.
     """
     ordered = sorted(rows, key=lambda row: row.n)
     log_n = np.log2([row.n for row in ordered])
@@ -85,8 +85,8 @@ CLAIMS = (
         source="template paper, Figure 21",
         statement=f"An {CELL} needs about {PAPERS_N} samples for a loss below one half on aba against abb.",
         paper="0.568 at n = 4096, 0.291 at n = 8192",
-        method=f"Doublings from n = {PAPERS_N} to the n where the loss falls below one half, log loss interpolated over "
-        "log2 of n, t interval over seeds",
+        method=f"Doublings from n = {PAPERS_N} to the n where the loss falls below one half, log loss interpolated "
+        "over log2 of n, t interval over seeds",
         rule=Conditional(Number("seeds that never get there", Equal(0)), Between(-1, 1)),
         preregistration=Preregistration(
             "after a result",

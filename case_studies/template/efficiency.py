@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
-from case_studies.frame.evidence import LARGE_SIZES, Evidence
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, TwoSided
 from case_studies.recipes.intervals import as_interval, ends_text, t_interval
-from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A, B
+from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A
 from case_studies.template.measures import (
     Scored,
     best_rate,

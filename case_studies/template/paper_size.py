@@ -113,7 +113,7 @@ def measure_saved(evidence: Evidence, *, variant: str, level: float) -> Measurem
     )
 
 
-def _claim(name: str, variant: str, *, level: float, prior_knowledge: str, **fields: str) -> Claim:
+def _claim(name: str, variant: str, *, level: float, prior_knowledge: str, **fields) -> Claim:
     return Claim(
         id=f"identity.{name}",
         method="Models of the paper's size and training (2 layers, 16 heads, width 128; Adam at 1e-3, 1000 epochs): "

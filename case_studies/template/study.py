@@ -10,6 +10,7 @@ from case_studies.template import (
     answers,
     areas,
     copying,
+    copying_start,
     crossing,
     curves,
     efficiency,
@@ -21,6 +22,7 @@ from case_studies.template import (
     paper_size,
     reading,
     sweeps,
+    template_sets,
 )
 from case_studies.template.models import groups as trained_groups
 from interp.sweeps.spec import ModelSpec
@@ -51,9 +53,11 @@ STUDY = Study(
         *areas.CLAIMS,
         *copying.CLAIMS,
         *gradients.CLAIMS,
+        *copying_start.CLAIMS,
         *networks.CLAIMS,
         *kernel.CLAIMS,
         *kernel_rates.CLAIMS,
+        *template_sets.CLAIMS,
         *heads.CLAIMS,
         *reading.CLAIMS,
         *sweeps.CLAIMS,
