@@ -92,7 +92,7 @@ def relative_speeds(model: CopyingModel) -> dict[str, float]:
     With all matrices at any rates, the relative speed is a weighted mean of these, and so at most the largest.
     """
     parameters = model.parameters
-    train, test = (_gradients(model, parameters.values(), symbols) for symbols in _splits())
+    train, test = (_gradients(model, list(parameters.values()), symbols) for symbols in _splits())
     products = [float(unseen.flatten() @ seen.flatten()) for unseen, seen in zip(test, train, strict=True)]
     squares = [float(seen.square().sum()) for seen in train]
     # A matrix that does not move the training loss, such as P with gamma = 0, has no relative speed
@@ -108,7 +108,7 @@ def _splits() -> tuple[Tensor, Tensor]:
 def _gradients(model: CopyingModel, parameters: Sequence[Tensor], symbols: Tensor) -> list[Tensor]:
     """Gradients of the mean loss over symbols that are to be copied."""
     loss = cross_entropy(model.logits(symbols), symbols)
-    gradients = torch.autograd.grad(loss, list(parameters), materialize_grads=True)
+    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
     return [gradient.double() for gradient in gradients]
 
 
