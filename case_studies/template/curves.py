@@ -59,7 +59,7 @@ def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement
 
 def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **figure_options: str) -> Claim:
     figure = figure_options["figure"]
-    source = "figure of architectures on aba against abb" if figure == "aba-abb" else "Figure 16"
+    source = "Figure 21" if figure == "aba-abb" else "Figure 16"
     return Claim(
         id=f"curves.{name}",
         source=f"template paper, {source}",
@@ -103,7 +103,7 @@ def _ends(
 def _against(cell: str, paper: str) -> Claim:
     return Claim(
         id=f"curves.{cell.lower()}.against-transformer",
-        source="template paper, figure of architectures on aba against abb",
+        source="template paper, Figure 21",
         statement=f"At {FEW} samples an {cell} has a higher loss on aba against abb than a transformer.",
         paper=f"n = {FEW}: {paper}, 0.125 transformer",
         method=f"Ratio of test losses at n = {FEW}, geometric mean with its t interval over seeds",

@@ -241,7 +241,7 @@ def _threshold_claim(
 ) -> Claim:
     return Claim(
         id=name,
-        source="template paper, figure of architectures on aba against abb",
+        source="template paper, Figure 21",
         statement=statement,
         paper=paper,
         method=f"Doublings of n saved until the loss stays below {level}, t interval over seeds, with the error of the "
@@ -258,7 +258,7 @@ def _threshold_claim(
 CLAIMS = (
     _ratio_claim(
         "identity.aba-abb",
-        "figure of architectures on aba against abb",
+        "Figure 21",
         "With a I on W_Q W_K^T a transformer learns aba against abb from fewer samples.",
         "n = 512: 0.654 without, 0.0016 with",
         task="aba-abb",
@@ -280,7 +280,7 @@ CLAIMS = (
     ),
     _ratio_claim(
         "identity.same-different",
-        "figure on same against different",
+        "Appendix B, the figure on same against different",
         "With a I a transformer learns same against different from fewer samples.",
         "loss below 0.5 from 512 without, 32 with",
         task="same-different",
@@ -297,7 +297,7 @@ CLAIMS = (
     ),
     _ratio_claim(
         "identity.mimetic-start",
-        "Appendix (mimetic initialisation)",
+        "Appendix B, the figure on mimetic initialisation",
         "Initialising W_Q W_K^T near a multiple of the identity saves samples.",
         "loss below 0.5 from 1024 without, 32 with",
         task="aba-abb",
@@ -305,7 +305,7 @@ CLAIMS = (
     ),
     Claim(
         id="majority.identity",
-        source="template paper, figure of majority",
+        source="template paper, Figure 22",
         statement="With a I and b I majority takes fewer samples at every length.",
         paper="length 4: loss below 0.5 from 8192 without, 512 with",
         method="Logarithm of the ratio of test losses at the length where it is least favourable, at its best n, "
@@ -318,7 +318,7 @@ CLAIMS = (
     ),
     Claim(
         id="majority.longer-is-harder",
-        source="template paper, figure of majority",
+        source="template paper, Figure 22",
         statement="Majority over longer strings has a higher loss at the same number of samples.",
         paper="n = 2048: 0.00 at length 2, 0.85 at 4",
         method="Loss at the longest minus loss at the shortest, plain model, largest n, t interval over seeds",

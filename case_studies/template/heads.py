@@ -279,6 +279,5 @@ def _agreement_claim(name: str, variant: str, models: str, prior_knowledge: str)
 CLAIMS = (
     _looking_claim("identity", A, "with a I", "while a was negative in 56 of 96 heads"),
     _looking_claim("plain", PLAIN, "without a I", "with scores below chance in 22 of 96"),
-    _agreement_claim("identity", A, "with a I", "0.04 [-0.13, 0.20]"),
     _agreement_claim("plain", PLAIN, "without a I", "0.24 [0.10, 0.37]"),
 )

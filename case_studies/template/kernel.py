@@ -1,4 +1,4 @@
-"""Claims about the kernels of infinitely wide networks on template tasks (Theorems 4.1 and 4.4)."""
+"""Claims about the kernels of infinitely wide networks on template tasks (Theorem 4.4, Remark I.6)."""
 
 from functools import partial
 
@@ -173,7 +173,7 @@ CLAIMS = (
     *(
         Claim(
             id=f"kernel.{name}",
-            source="template paper, Theorem 4.4 and Eq. 3",
+            source="template paper, Theorem 4.4 and Equation 3",
             statement=f"The transformer's random-features kernel generalises to unseen symbols: {name}.",
             method=HOW,
             rule=AtLeast(SOLVED),
@@ -186,7 +186,7 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.mlp",
-        source="template paper, after Theorem 4.1: the kernel of the network",
+        source="template paper, Remark I.6: the kernel of the network",
         statement="The kernel of a fully connected net does not generalise to unseen symbols.",
         method=f"{HOW}, aba against abb",
         rule=Below(BARELY),
@@ -197,7 +197,7 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.matrix",
-        source="template paper, the condition of Theorem 4.4",
+        source="template paper, Lemma 4.6: the condition of Lemma 4.5 for Theorem 4.4",
         statement="The matrix N of the templates is nonsingular for the transformer's kernel.",
         method="Smallest eigenvalue of N, for each of the two tasks; nonsingular if its interval over draws is above "
         "0, "
@@ -213,7 +213,7 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.matrix-mlp",
-        source="template paper, the argument of Theorem 4.1",
+        source="template paper, Section 4.3 and Remark I.6",
         statement="The matrix N is singular for the kernel of a fully connected net.",
         method="Smallest eigenvalue of N, for each of the two tasks; singular if it is zero to rounding",
         rule=_all_tasks("singular", "nonsingular"),

@@ -53,7 +53,7 @@ NEEDS = tuple(f"network {name}" for name in NETWORKS)
 CLAIMS = (
     Claim(
         id="networks.one-hot",
-        source="template paper, Theorem 4.1",
+        source="template paper, Theorem I.2 and Figure 21",
         statement="A fully connected network on one-hot inputs does not generalise to unseen symbols.",
         paper="loss 1.0 at every n",
         method=HOW,
@@ -66,7 +66,7 @@ CLAIMS = (
     ),
     Claim(
         id="networks.equality",
-        source="template paper, Appendix: network with X X^T",
+        source="template paper, Figure 24",
         statement="A fully connected network does generalise if its inputs also encode which positions are equal "
         "(X X^T).",
         paper="n = 256: loss 0.14",
@@ -80,7 +80,7 @@ CLAIMS = (
     ),
     Claim(
         id="networks.shared-embedding",
-        source="ours, the control of Theorem 4.1",
+        source="ours, the control of Theorem I.2",
         statement="With one embedding per token, shared by all positions, a fully connected network does generalise: "
         "that it fails on one-hot inputs is due to their columns.",
         method=f"{HOW}; the theorem needs a separate column for each token and position",

@@ -194,7 +194,6 @@ CLAIMS = (
         measure=measure_identity_used,
     ),
     _readable_claim("probes.identity", A, "with a I"),
-    _readable_claim("probes.plain", PLAIN, "without a I"),
     _diagonal_claim("diagonals.query-key", PLAIN, "without a I"),
     _diagonal_claim("diagonals.query-key.identity", A, "with a I, which is added to it"),
     _claim(

@@ -100,7 +100,7 @@ def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Cl
     fields.setdefault("preregistration", FIRST_MODELS)
     return Claim(
         id=f"sweeps.{name}",
-        source="template paper, Appendix (hyperparameters)",
+        source=f"template paper, Appendix B.{2 if group == 'random templates' else 1}",
         statement=statement,
         paper=paper,
         needs=(group,),

@@ -41,7 +41,7 @@ def give(monkeypatch):
 
 
 def test_new_claims_are_in_the_study_and_have_no_models_at_quick():
-    assert len(CLAIMS) == 14
+    assert len(CLAIMS) == 13
     assert set(CLAIMS) <= {claim.id for claim in STUDY.claims}
     for claim in CLAIMS.values():
         assert claim.sizes == ("standard", "paper"), claim.id
@@ -95,7 +95,8 @@ def test_the_papers_numbers_are_those_of_its_curves():
         few, many = (at("aba-abb", cell, n) for n in (FEW, MANY))
         name = f"curves.{cell.lower()}"
         assert CLAIMS[f"{name}.few"].paper == f"n = {FEW}: {few}"
-        assert CLAIMS[f"{name}.many"].paper == f"n = {MANY}: {many}"
+        if cell == "RNN":  # the LSTM's crossing is tested with the other numbers of samples
+            assert CLAIMS[f"{name}.many"].paper == f"n = {MANY}: {many}"
         theirs = at("aba-abb", PLAIN, FEW)
         assert CLAIMS[f"{name}.against-transformer"].paper == f"n = {FEW}: {few} {cell}, {theirs} transformer"
     few, many = (at("aabb-abab", PLAIN, n) for n in (PAIRS_FEW, PAIRS_MANY))
@@ -168,15 +169,33 @@ def test_equal_accuracies_have_an_interval(give):
     [
         ("curves.rnn.many", measured(0.2, 0.1, 0.49), "reproduced"),
         ("curves.rnn.many", measured(0.4, 0.2, 0.6), "inconclusive"),
-        ("curves.lstm.many", measured(0.7, 0.51, 0.9), "not reproduced"),
+        ("curves.rnn.many", measured(0.7, 0.51, 0.9), "not reproduced"),
         ("curves.lstm.few", measured(0.7, 0.5, 0.9), "reproduced"),
         ("curves.rnn.few", measured(0.2, 0.1, 0.49), "not reproduced"),
         ("curves.rnn.against-transformer", measured(2, 1.1, 3), "reproduced"),
         ("curves.lstm.against-transformer", measured(0.8, 0.7, 0.9), "not reproduced"),
         ("curves.aabb-abab.many", measured(0.2, 0.1, 0.49), "reproduced"),
         ("curves.aabb-abab.few", measured(0.2, 0.1, 0.49), "not reproduced"),
-        ("symbolic.identity", measured(0.4, 0.1, 0.7), "reproduced"),
-        ("symbolic.identity", measured(0.1, -0.1, 0.3), "inconclusive"),
+        (
+            "symbolic.identity",
+            measured(0.4, 0.1, 0.7, **{"accuracy with": 0.95, "accuracy without": 0.5}),
+            "reproduced",
+        ),
+        (
+            "symbolic.identity",
+            measured(0.1, -0.1, 0.3, **{"accuracy with": 0.95, "accuracy without": 0.5}),
+            "inconclusive",
+        ),
+        (
+            "symbolic.identity",
+            measured(0.04, 0.03, 0.05, **{"accuracy with": 0.49, "accuracy without": 0.46}),
+            "inconclusive",  # neither has learned the task
+        ),
+        (
+            "symbolic.identity",
+            measured(-0.4, -0.5, -0.3, **{"accuracy with": 0.5, "accuracy without": 0.95}),
+            "not reproduced",
+        ),
         ("symbolic.solved", measured(0.95, 0.9, 1), "reproduced"),
         ("symbolic.solved", measured(0.5, 0.4, 0.6), "not reproduced"),
         ("symbolic.one-half", measured(0.5, 0.41, 0.59), "reproduced"),
@@ -194,4 +213,5 @@ def test_rules_of_models_seen_before_say_what_was_seen():
     for claim in curves.CLAIMS:
         assert claim.preregistration.when == "before any model", claim.id
     for claim in answers.CLAIMS:
-        assert claim.preregistration.when == "after first models", claim.id
+        expected = "after a result" if claim.id == "symbolic.identity" else "after first models"
+        assert claim.preregistration.when == expected, claim.id

@@ -1,14 +1,17 @@
 """Claims of the template study that need no training: gradients at the start, the kernel's error and blocks."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
-from case_studies.template import gradients, kernel_rates
+from case_studies.template import copying_start, gradients, kernel_rates, template_sets
 from case_studies.template.study import STUDY
+from case_studies.template.template_sets import TemplateSet
 from hooks import make_model
 from interp.tasks import Template
 from interp.theory.kernels.random_features import MLPKernel, TransformerKernel
@@ -114,3 +117,95 @@ def test_speeds_are_judged_at_the_widest_models(monkeypatch):
     monkeypatch.setattr(gradients, "_speeds", lambda evidence, with_b: speed)
     assert gradients.measure_b(QUICK).value == pytest.approx(2.1)
     assert gradients.measure_plain(QUICK).value == pytest.approx(2.1)
+
+
+def initial_losses(model):
+    """Losses on training and unseen symbols."""
+    with torch.no_grad():
+        return [float(cross_entropy(model.logits(symbols), symbols)) for symbols in copying_start._splits()]
+
+
+@pytest.mark.parametrize("matrix", copying_start.MATRICES)
+def test_the_speed_of_each_matrix_is_that_of_a_small_step(matrix, monkeypatch):
+    monkeypatch.setattr(copying_start, "SYMBOLS", 8)
+    model = copying_start.initial_model(64, gamma=1.0, seed=0)
+    predicted = copying_start.relative_speeds(model)[matrix]
+    weights = model.parameters[matrix]
+    train, _ = copying_start._splits()
+    (step,) = copying_start._gradients(model, [weights], train)
+    before = initial_losses(model)
+    with torch.no_grad():
+        weights -= 1e-2 * step / step.norm()
+    falls = [loss - after for loss, after in zip(before, initial_losses(model), strict=True)]
+    assert falls[0] > 0
+    assert predicted == pytest.approx(falls[1] / falls[0], abs=0.02)
+
+
+def test_logits_vanish_and_unseen_symbols_do_not_move_as_the_width_grows(monkeypatch):
+    monkeypatch.setattr(copying_start, "SYMBOLS", 8)
+    models = [copying_start.initial_model(width, gamma=0.0, seed=0) for width in (128, 1024)]
+    sizes = [float(model.logits(torch.arange(16)).detach().std()) for model in models]
+    assert sizes[1] < sizes[0] / 4  # its variance falls with the square of the width
+    speeds = [max(copying_start.relative_speeds(model).values()) for model in models]
+    assert 0 < speeds[1] < speeds[0] / 4
+    assert "P" not in copying_start.relative_speeds(models[0])  # without positions nothing reads it
+
+
+def test_the_largest_speed_is_judged_at_the_widest_models(monkeypatch):
+    def speeds(model):
+        width, gamma, seed = model
+        return {"W_V": -gamma, "W_O": 100 / width + gamma / 1000 + (seed % 7) * 1e-6}
+
+    monkeypatch.setattr(copying_start, "initial_model", lambda width, *, gamma, seed: (width, gamma, seed))
+    monkeypatch.setattr(copying_start, "relative_speeds", speeds)
+    measurement = copying_start.measure_start(QUICK)
+    assert measurement.value == pytest.approx(100 / 1024 + 1 / 1000, abs=1e-5)
+    assert (measurement.n, measurement.numbers["gamma"]) == (copying_start.DRAWS["quick"], 1.0)
+    assert CLAIMS["copying.start"].verdict(measurement) == "not reproduced"
+
+
+def test_template_sets_are_disjoint_and_differ():
+    sets = template_sets.template_sets(0, 20)
+    assert len({template_set.text for template_set in sets}) == 20
+    assert {len(template_set.task.labelled) for template_set in sets} == set(template_sets.COUNTS)
+    assert [one.text for one in template_sets.template_sets(0, 5)] == [one.text for one in sets[:5]]
+
+
+def test_a_random_set_passes_and_a_kernel_that_cannot_see_equality_does_not(monkeypatch):
+    monkeypatch.setattr(template_sets, "MOST_REPEATS", template_sets.REPEATS)
+    (template_set,) = template_sets.template_sets(5, 1)
+    assert template_sets.is_nonsingular(template_set)
+    assert template_sets.is_nondegenerate(template_set)
+    # Uniform attention reads how often a token occurs, not where: aba and bba... have the same counts
+    task = Template(templates=("aabb -> +1", "abab -> -1"), train=64)
+    blind = TransformerKernel(beta=0.0, gamma=0.5)
+    same = TemplateSet(task=task, kernel=blind, seed=0)
+    assert not template_sets.is_nonsingular(same)
+    assert not template_sets.is_nondegenerate(same)
+
+
+def test_permutation_differences():
+    matrix = np.array([[[3.0, 1.0, 0.0], [1.0, 2.0, 5.0], [0.0, 5.0, 1.0]]])
+    differences = template_sets.permutation_differences(matrix)[0]
+    assert differences.tolist() == [6 - 13, 6 - 3, 6 - 6, 6 - 6, 6 - 2]
+    noisy = np.random.default_rng(0).normal([1.0, 0.0], 0.1, size=(50, 2))
+    assert template_sets.smallest_test(noisy) < 1 < template_sets.smallest_test(noisy[:, :1])
+
+
+def test_sets_that_do_not_pass_are_shown_and_may_be_undecided():
+    sets = template_sets.template_sets(0, 10)
+    names = {template_set.text for template_set in sets[:8]}
+    passes = partial(template_sets.measure_sets, QUICK, test=lambda template_set: template_set.text in names)
+    measurement = passes(undecided=True)
+    assert (measurement.value, measurement.n, measurement.high) == (0.8, 10, 1)
+    assert measurement.low == pytest.approx(0.444, abs=1e-3)
+    ((_, rows),) = measurement.tables
+    assert {row[0] for row in rows[1:]} == {sets[8].text, sets[9].text}
+    assert passes(undecided=False).high == pytest.approx(0.975, abs=1e-3)
+
+
+def test_errors_of_the_two_numbers_of_strings_are_compared(monkeypatch):
+    (template_set,) = template_sets.template_sets(0, 1)
+    for errors, falls in (({128: 0.5, 1024: 0.4}, True), ({128: 0.4, 1024: 0.5}, False)):
+        monkeypatch.setattr(template_sets, "_error", lambda template_set, n, errors=errors: errors[n])
+        assert template_sets.error_falls(template_set) == falls
