@@ -199,6 +199,7 @@ CLAIMS = (
         preregistration=extended(
             "0.37 [0.22, 0.51] over three seeds",
             "a fourth and a fifth seed, and after 0.24 [-0.02, 0.50] over five three more",
+            looks=2,
         ),
         quantity="doublings of n per doubling of width",
         measure=measure_width,

@@ -11,14 +11,17 @@ SAMPLES = Preregistration(
     "after a result",
     "one rule required a factor of 4, where the paper says an order of magnitude; a factor of 4 was seen, the same in "
     "all seeds on doublings of n. The half-steps of n were added after that.",
+    looks=1,
 )
 """Rules about how many samples a I saves."""
 
 
-def extended(prior_knowledge: str, addition: str) -> Preregistration:
+def extended(prior_knowledge: str, addition: str, *, looks: int = 1) -> Preregistration:
     """The rule of the first models, with more models since a result was seen."""
     return Preregistration(
-        "after a result", f"{prior_knowledge}. The rule is that of the first models. Added after that: {addition}."
+        "after a result",
+        f"{prior_knowledge}. The rule is that of the first models. Added after that: {addition}.",
+        looks=looks,
     )
 
 
