@@ -41,6 +41,11 @@ def matrices(**verdicts):
     return {f"tasks with a {name} N": count for name, count in verdicts.items()}
 
 
+def by_length(short, long):
+    """Numbers of a measurement of two lengths of majority."""
+    return {"mean loss by length": {"2": short, "8": long}}
+
+
 def scored(loss=1.0, *, n=64, seed=0, rate=1e-3, validation=1.0, right=50):
     return Scored(
         n=n, seed=seed, rate=rate, config=None, task=Template(), loss=loss, right=right, total=100,
@@ -146,7 +151,8 @@ def test_training_alphabets_seeds_and_widths():
         ("identity.samples.half", measured(0, **{"seeds where neither does": 1}), "inconclusive"),
         ("majority.identity", measured(-0.5, -0.9, -0.1), "reproduced"),
         ("majority.identity", measured(-0.5, -0.9, 0.1), "inconclusive"),
-        ("majority.longer-is-harder", measured(0.9, 0.2, 1.1), "reproduced"),
+        ("majority.longer-is-harder", measured(0.9, 0.2, 1.1, **by_length(0.1, 1.0)), "reproduced"),
+        ("majority.longer-is-harder", measured(0.2, 0.1, 0.3, **by_length(0.8, 1.0)), "inconclusive"),  # none learned
         ("identity.b-saves-less", measured(0.5, 0.1, 0.9, **{"variants that learn": 2}), "reproduced"),
         ("identity.b-saves-less", measured(-0.5, -0.9, -0.1, **{"variants that learn": 2}), "not reproduced"),
         ("copying.identity", measured(0.99, 0.9, 1), "reproduced"),
