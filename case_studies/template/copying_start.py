@@ -93,8 +93,9 @@ def relative_speeds(model: CopyingModel) -> dict[str, float]:
     """
     parameters = model.parameters
     train, test = (_gradients(model, list(parameters.values()), symbols) for symbols in _splits())
-    products = [float(unseen.flatten() @ seen.flatten()) for unseen, seen in zip(test, train, strict=True)]
-    squares = [float(seen.square().sum()) for seen in train]
+    pairs = zip(test, train, strict=True)
+    products = [float(test_gradient.flatten() @ gradient.flatten()) for test_gradient, gradient in pairs]
+    squares = [float(gradient.square().sum()) for gradient in train]
     # A matrix that does not move the training loss, such as P with gamma = 0, has no relative speed
     ratios = zip(parameters, products, squares, strict=True)
     return {name: product / square for name, product, square in ratios if square}

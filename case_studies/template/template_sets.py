@@ -130,9 +130,9 @@ def permutation_differences(
     """The trace of each matrix minus its sum along every permutation but the identity."""
     n_templates = matrices.shape[-1]
     rows = np.arange(n_templates)
-    identity, *others = permutations(range(n_templates))
+    identity, *not_identity = permutations(range(n_templates))
     trace = matrices[:, rows, list(identity)].sum(-1)
-    return np.stack([trace - matrices[:, rows, list(permutation)].sum(-1) for permutation in others], axis=1)
+    return np.stack([trace - matrices[:, rows, list(permutation)].sum(-1) for permutation in not_identity], axis=1)
 
 
 def smallest_test(differences: Float[np.ndarray, "repeat permutation"]) -> float:
