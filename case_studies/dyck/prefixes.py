@@ -245,12 +245,14 @@ def distance_within(
 ) -> Interval:
     """Mean distance between models of the same kind, with a 95 % interval from resampled models.
 
-    0 with an interval up to the largest distance if every model is the only one of its kind.
+    With fewer than two pairs of the same kind, the interval is from 0 to the largest distance.
     """
     n = len(kind)
     _, within = mean_distances(distance, kind, np.ones(n))
-    if within is None:
-        return as_interval(0.0, 0.0, float(distance.max()), n)
+    of_kind = int(kind.sum())
+    n_pairs = (of_kind * (of_kind - 1) + (n - of_kind) * (n - of_kind - 1)) // 2
+    if within is None or n_pairs < 2:
+        return as_interval(within or 0.0, 0.0, float(distance.max()), n)
     resampled = [
         mean_distances(distance, kind, counts.astype(float))[1]
         for counts in np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)

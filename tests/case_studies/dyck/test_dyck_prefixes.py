@@ -140,6 +140,8 @@ def test_distances_within_and_between_kinds():
     assert mean_distances(distance, kind, counts) == (pytest.approx(distance[0, 6]), None)
     alone = distance_within(distance[:2, :2], np.array([True, False]), seed=0)
     assert alone.floats() == (0.0, 0.0, distance[0, 1])
+    one_pair = distance_within(distance[:3, :3], np.array([True, True, False]), seed=0)
+    assert one_pair.floats() == (distance[0, 1], 0.0, distance[:3, :3].max())
 
 
 @pytest.mark.parametrize(("far", "verdict"), [(True, "reproduced"), (False, "not reproduced")])
