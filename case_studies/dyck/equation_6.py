@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.heads import positions_of, table_of_positions
+from case_studies.dyck.last_layers import few
 from case_studies.dyck.learning import ACCURATE, measure_learned
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import baseline_of, maps_of_seeds
@@ -54,7 +55,7 @@ def measure_positions(evidence: Evidence) -> Measurement:
                 title="how stack-like last heads are: 0 is shuffled rows, 1 is all attention on open or matching "
                 "brackets",
             ),
-            maps_of_seeds(evidence, EQ6, models_used, -1, task.staircase()),
+            maps_of_seeds(evidence, EQ6, few(models_used), -1, task.staircase()),
         ],
         note="The paper calls a pattern interpretable if it is stack-like. No threshold is needed to compare two kinds "
         "of models: the chart shows how many heads are below every threshold.",

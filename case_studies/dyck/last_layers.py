@@ -1,8 +1,9 @@
 """Claims about the last layers of two-layer models: do their patterns differ as much as random ones (Section 4.1)?"""
 
+from dataclasses import replace
 from functools import partial
 
-from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
+from case_studies.dyck.measures import KEPT, Chosen, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import CAUSAL, SHUFFLED, SQUARE, baseline_of, maps_of_seeds, variation_table
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
@@ -15,6 +16,14 @@ CLOSE = (3 / 4, 4 / 3)
 """Bounds of the ratio to a random baseline within which the variation counts as close to it."""
 BASELINES = {CAUSAL: "random causal rows", SQUARE: "random square matrices"}
 """Description of each baseline that a claim is judged by."""
+
+DRAWN = 4
+"""Models whose patterns are drawn."""
+
+
+def few(models_used: Chosen) -> Chosen:
+    """The first models of those that a claim is measured on, for maps of their patterns: a page must not get large."""
+    return replace(models_used, specs=models_used.specs[:DRAWN], models=models_used.models[:DRAWN])
 
 
 def measure_last_layer(evidence: Evidence, *, group: str, baseline: str = CAUSAL) -> Measurement:
@@ -40,6 +49,10 @@ def measure_last_layer(evidence: Evidence, *, group: str, baseline: str = CAUSAL
     shuffled = float(baseline_of(result, SHUFFLED)[-1])
     numbers[f"ratio to {SHUFFLED}"] = value / shuffled
     numbers[f"its interval, {SHUFFLED}"] = [low / shuffled, high / shuffled]
+    # The patterns are shown once, with the claim about causal rows
+    charts = [result.plot()]
+    if baseline == CAUSAL:
+        charts.append(maps_of_seeds(evidence, group, few(models_used), -1, text))
     return Measurement(
         value=value / base,
         low=low / base,
@@ -48,7 +61,7 @@ def measure_last_layer(evidence: Evidence, *, group: str, baseline: str = CAUSAL
         unit="seeds",
         numbers=numbers,
         tables=[variation_table(result), *excluded_models(evidence, [group])],
-        charts=[result.plot(), maps_of_seeds(evidence, group, models_used, -1, text)],
+        charts=charts,
         note="The paper's baseline is random square matrices (its footnote 14; 1.76 for 16 tokens, 1.78 with the start "
         "token), whose rows have weight on keys that a causal model cannot see. Random causal rows are further apart, "
         "3.10. Values above 1 are possible: two sharp rows on different keys are further apart than two random rows. "

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from case_studies.dyck.last_layers import measure_last_layer, over_random
+from case_studies.dyck.last_layers import few, measure_last_layer, over_random
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import CAUSAL, baseline_of, maps_of_seeds, variation_table
 from case_studies.frame.claims import SHARE, Claim, Preregistration
@@ -83,7 +83,7 @@ def measure_longer(evidence: Evidence, *, relative: bool) -> Measurement:
             variation_table(long),
             *excluded_models(evidence, [GROUP]),
         ],
-        charts=[maps_of_seeds(evidence, GROUP, models_used, -1, text)],
+        charts=[] if relative else [maps_of_seeds(evidence, GROUP, few(models_used), -1, text)],
         note="Variation is a sum over rows, and a causal model has the same rows on the beginning of the longer "
         "prefix as on the probe prefix alone: it cannot be smaller. The ratio to random rows can be.",
     )
@@ -130,7 +130,7 @@ def measure_minimal_ratio(evidence: Evidence) -> Measurement:
             "variation of random causal rows": float(baseline_of(minimal)[-1]),
         },
         tables=[("Variation on the probe prefix", rows), *excluded_models(evidence, [GROUP, MINIMAL])],
-        charts=[maps_of_seeds(evidence, MINIMAL, minimal_models, 0, task_of(evidence, MINIMAL).staircase())],
+        charts=[maps_of_seeds(evidence, MINIMAL, few(minimal_models), 0, task_of(evidence, MINIMAL).staircase())],
     )
 
 
@@ -209,7 +209,6 @@ def measure_cause(evidence: Evidence) -> Measurement:
             "variation of random causal rows": base,
         },
         tables=[variation_table(result), *excluded_models(evidence, [GROUP])],
-        charts=[maps_of_seeds(evidence, GROUP, models_used, -1, task_of(evidence, GROUP).staircase())],
         note="A model's kind is the token, current or first, to which its last layer attends more. If the two kinds "
         "were the cause of the high variation, that between models of one kind would not be high.",
     )

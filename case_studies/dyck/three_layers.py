@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from case_studies.dyck.last_layers import few
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.dyck.models import GRID, grid_name
 from case_studies.dyck.pattern_tables import maps_of_seeds
@@ -48,7 +49,7 @@ def measure_first_layer(evidence: Evidence) -> Measurement:
             ("Relative entropy by cell of Table 1; 1 is uniform attention", rows),
             *excluded_models(evidence, GROUPS),
         ],
-        charts=[maps_of_seeds(evidence, first, chosen(evidence, first), layer, text) for layer in range(3)],
+        charts=[maps_of_seeds(evidence, first, few(chosen(evidence, first)), layer, text) for layer in range(3)],
         note="That the higher layers have no clear pattern is a judgement by eye: their maps are shown.",
     )
 
