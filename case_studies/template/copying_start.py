@@ -19,7 +19,7 @@ from interp.core.randomness import derived_seed
 from interp.view.charts import dots
 
 WIDTHS: dict[Size, Sequence[int]] = {
-    "quick": (256, 512, 1024),
+    "quick": (512, 1024, 2048),
     "standard": (256, 512, 1024, 2048, 4096),
     "paper": (256, 512, 1024, 2048, 4096),
 }

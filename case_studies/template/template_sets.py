@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
-from case_studies.frame.evidence import Evidence, Size
+from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast
 from case_studies.recipes.intervals import as_interval, proportion
@@ -218,6 +218,8 @@ def _claim(name: str, test: Callable[[TemplateSet], bool], *, undecided: bool, *
         quantity="share of template sets",
         value_range=SHARE,
         measure=partial(measure_sets, test=test, undecided=undecided),
+        sizes=LARGE_SIZES,
+        sizes_reason="A share of almost all sets takes more than 70 of them.",
         **fields,
     )
 

@@ -154,12 +154,12 @@ def test_logits_vanish_and_unseen_symbols_do_not_move_as_the_width_grows(monkeyp
 def test_the_largest_speed_is_judged_at_the_widest_models(monkeypatch):
     def speeds(model):
         width, gamma, seed = model
-        return {"W_V": -gamma, "W_O": 100 / width + gamma / 1000 + (seed % 7) * 1e-6}
+        return {"W_V": -gamma, "W_O": 100 / width + gamma / 500 + (seed % 7) * 1e-6}
 
     monkeypatch.setattr(copying_start, "initial_model", lambda width, *, gamma, seed: (width, gamma, seed))
     monkeypatch.setattr(copying_start, "relative_speeds", speeds)
     measurement = copying_start.measure_start(QUICK)
-    assert measurement.value == pytest.approx(100 / 1024 + 1 / 1000, abs=1e-5)
+    assert measurement.value == pytest.approx(100 / 2048 + 1 / 500, abs=1e-5)
     assert (measurement.n, measurement.numbers["gamma"]) == (copying_start.DRAWS["quick"], 1.0)
     assert CLAIMS["copying.start"].verdict(measurement) == "not reproduced"
 
