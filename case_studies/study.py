@@ -9,24 +9,22 @@ Every model and measurement is stored when it is finished, so an interrupted stu
     <folder>/<study>/<size>/report.html         the same as a page
 """
 
-import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from case_studies.frame.claims import NAME, Claim
-from case_studies.frame.evidence import SIZES, Size
+from case_studies.frame.evidence import Size
 from case_studies.frame.page import write_study_page
-from case_studies.frame.results import StudyResult
+from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
 from case_studies.frame.training import Plan
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
-from hooks.checks import check_choice
+from hooks.checks import check_choice, chosen_by_prefix
 from hooks.files import user_path
 from interp.core.devices import check_device
 from interp.core.environment import environment
@@ -75,37 +73,16 @@ class Study:
             ValueError: a name that matches no claim.
         """
         ids = [claim.id for claim in self.claims]
-        chosen: set[str] = set()
-        for name in only:
-            # An id chooses its claim only, also if others begin with it
-            matches = [name] if name in ids else [claim_id for claim_id in ids if claim_id.startswith(name)]
-            if not matches:
-                near = get_close_matches(name, ids, n=1)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                raise ValueError(f"the study {self.name} has no claim {name!r}.{hint} It has {', '.join(ids)}.")
-            chosen.update(matches)
-        return tuple(claim for claim in self.claims if claim.id in chosen or not only)
+        chosen = chosen_by_prefix(ids, only, kind="claim", owner=f"the study {self.name}")
+        return tuple(claim for claim in self.claims if claim.id in chosen)
 
-    def listing(self, only: Sequence[str] = ()) -> str:
-        """Every claim as text: id, source, shipped verdict, statement, the paper's number, rule.
-
-        Raises:
-            ValueError: a name that matches no claim.
-        """
-        shipped = read_results(self.shipped, self.name) if self.shipped else None
-        groups = self.groups(shipped.size) if shipped else {}
-        lines = [f"{self.name}: {self.title}"]
-        for claim in self.choose(only):
-            lines += ["", f"{claim.id}  ({claim.source})", _wrapped("    ", claim.statement)]
-            if shipped:
-                result = shipped.claim(claim, groups)
-                lines.append(_wrapped("    verdict: ", f"{result.label} at size {shipped.size}: {result.number}"))
-            if claim.paper is not None:
-                lines.append(f"    paper: {claim.paper}")
-            lines += [_wrapped("    rule: ", claim.rule_text), _wrapped("    fixed ", claim.preregistration.text)]
-            if set(claim.sizes) != set(SIZES):
-                lines.append(_wrapped("    sizes: ", f"{', '.join(claim.sizes) or 'none'} ({claim.sizes_reason})"))
-        return "\n".join(lines)
+    def listing(self) -> dict[str, Any]:
+        """Every claim with its shipped verdict, as in `claims.json`; not measured if the study ships no results."""
+        stored = read_results(self.shipped, self.name) if self.shipped else None
+        if stored:
+            return stored.result(self, Path()).to_dict()
+        claims = [ClaimResult(claim=claim).to_dict() for claim in self.claims]
+        return {"study": self.name, "title": self.title, "size": None, "claims": claims}
 
     def run(
         self,
@@ -168,9 +145,11 @@ class Study:
         }
         page = run.folder / PAGE
         ids = tuple(claim.id for claim in chosen) if only else ()
-        result = StudyResult(study=self.name, size=size, claims=claims, manifest=manifest, only=ids, page=page)
+        result = StudyResult(
+            study=self.name, title=self.title, size=size, claims=claims, manifest=manifest, only=ids, page=page
+        )
         write_results(result, run.folder)
-        write_study_page(result, title=self.title, lead=self.lead)
+        write_study_page(result, lead=self.lead)
         if errors:
             claim_id, error = next(iter(errors.items()))
             raise RuntimeError(
@@ -204,7 +183,7 @@ class Study:
         """
         stored, size_folder = self.stored(size=size, folder=folder)
         result = stored.result(self, size_folder)
-        write_study_page(result, title=self.title, lead=self.lead)
+        write_study_page(result, lead=self.lead)
         return result
 
     def _choose_for_run(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
@@ -325,8 +304,3 @@ class Study:
                 f"there are no results of size {size} in {size_folder} ({CLAIMS}){of_shipped}. Next: {command}"
             )
         return stored, size_folder
-
-
-def _wrapped(label: str, text: str) -> str:
-    """A label and a text in lines of 100 characters, indented by the width of the label."""
-    return textwrap.fill(text, 100, initial_indent=label, subsequent_indent=" " * len(label))

@@ -5,6 +5,7 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -251,3 +252,32 @@ def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, inte
         return "it is a share, 0 to 1"
     least = f"above {above}" if low is None else f"at least {low}"
     return f"it must be {least} and at most {high}"
+
+
+def chosen_by_prefix(names: Sequence[str], prefixes: Sequence[str], *, kind: str, owner: str) -> tuple[str, ...]:
+    """The names that were chosen, each by itself or by a prefix; all if none was chosen.
+
+    A name chooses itself only, also if others begin with it.
+
+    Args:
+        names: The known names.
+        prefixes: Names or prefixes of names.
+        kind: What they name, for errors: `claim`.
+        owner: What has them, for errors: `the study lego`.
+
+    Raises:
+        ValueError: a prefix of no name.
+
+    Example:
+        >>> chosen_by_prefix(["a", "a.b", "c.d", "c.e"], ["a", "c"], kind="claim", owner="the study")
+        ('a', 'c.d', 'c.e')
+    """
+    chosen: set[str] = set()
+    for prefix in prefixes:
+        matches = [prefix] if prefix in names else [name for name in names if name.startswith(prefix)]
+        if not matches:
+            near = get_close_matches(prefix, names, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{owner} has no {kind} {prefix!r}.{hint} It has {', '.join(names)}.")
+        chosen.update(matches)
+    return tuple(name for name in names if name in chosen or not prefixes)

@@ -25,12 +25,11 @@ _LONG_LIST = 12
 ARM = "An arm is a group of models trained with the same settings and different seeds."
 
 
-def write_study_page(result: StudyResult, *, title: str, lead: str) -> Path:
+def write_study_page(result: StudyResult, *, lead: str) -> Path:
     """Write a study's results as one HTML file that opens offline.
 
     Args:
         result: The study's result; `result.page` is the path of the file.
-        title: Heading and window title.
         lead: What the study is about, in a few sentences.
     """
     explanations = _explanations(result)
@@ -38,7 +37,7 @@ def write_study_page(result: StudyResult, *, title: str, lead: str) -> Path:
     for claim in result.claims:
         sections.append(_claim_section(claim, result, explanations.get(claim.claim.id, "")))
     sections.append(_provenance(result))
-    return write_page(result.page, title=title, lead=lead, sections=sections, identity=_identity(result))
+    return write_page(result.page, title=result.title, lead=lead, sections=sections, identity=_identity(result))
 
 
 def _identity(result: StudyResult) -> PageIdentity:

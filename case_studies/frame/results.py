@@ -88,6 +88,8 @@ class ClaimResult:
             **{name: getattr(claim, name) for name in ("id", "source", "statement", "paper", "quantity")},
             "rule": claim.rule_text,
             "fixed": claim.preregistration.text,
+            "sizes": list(claim.sizes),
+            "sizes_reason": claim.sizes_reason,
             "measured": values.get("value"),
             "interval": [values["low"], values["high"]] if m else None,
             "n": values.get("n"),
@@ -108,6 +110,7 @@ class StudyResult:
     """Every claim of a study at one size. Prints as a table of verdicts."""
 
     study: str
+    title: str
     size: Size
     claims: tuple[ClaimResult, ...]
     """In the study's order."""
@@ -172,6 +175,7 @@ class StudyResult:
         """The content of `claims.json`."""
         return {
             "study": self.study,
+            "title": self.title,
             "size": self.size,
             "manifest": dict(self.manifest),
             "claims": [result.to_dict() for result in self.claims],

@@ -60,7 +60,12 @@ def ship(study: StudyClaims, *, folder: str | Path = "runs/reproduce") -> StudyR
         "wall_seconds": before["wall_seconds"],
     }
     result = StudyResult(
-        study=study.name, size=stored.size, claims=tuple(claims), manifest=manifest, page=study.shipped / PAGE
+        study=study.name,
+        title=study.title,
+        size=stored.size,
+        claims=tuple(claims),
+        manifest=manifest,
+        page=study.shipped / PAGE,
     )
     write_results(result, study.shipped)
     return result

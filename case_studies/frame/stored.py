@@ -88,7 +88,7 @@ class StoredResults:
         number = f"{entry['measured']:.4g}, n = {entry['n']} {entry['unit']}"
         differences = self._differences(entry, claim, groups)
         if differences:
-            note = f"Not measured since it has changed. Measured earlier ({number}) {'; '.join(differences)}."
+            note = f"Measured earlier ({number}) {'; '.join(differences)}."
             return ClaimResult(claim=claim, note=note)
         # The stored number under today's rule
         try:
@@ -97,7 +97,9 @@ class StoredResults:
             return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({number}): {error}")
         difference = _other_files(entry, claim)
         if difference and claim.packs is not None and claim.packs.accepts(entry["made"].get("packs", "")):
-            return replace(result, note=f"{result.note} Measured {difference} ({entry['made']['packs']}).".strip())
+            remark = f"Measured {difference} ({entry['made']['packs']})."
+            note = result.note if remark in result.note else f"{result.note} {remark}".strip()
+            return replace(result, note=note)
         if difference:
             return ClaimResult(claim=claim, note=f"Measured earlier ({number}) {difference}.")
         return result
@@ -166,7 +168,9 @@ class StoredResults:
         groups = study.groups(self.size)
         claims = tuple(self.claim(claim, groups) for claim in study.claims)
         manifest = self.content["manifest"]
-        return StudyResult(study=study.name, size=self.size, claims=claims, manifest=manifest, page=folder / PAGE)
+        return StudyResult(
+            study=study.name, title=study.title, size=self.size, claims=claims, manifest=manifest, page=folder / PAGE
+        )
 
     def _measurement(self, entry: Mapping[str, Any]) -> Measurement:
         """The measurement of an entry of `claims.json`, with its tables and charts."""
@@ -343,6 +347,8 @@ class StoredClaim:
     quantity: str
     rule: str
     fixed: str | None = None
+    sizes: tuple[str, ...] = ()
+    sizes_reason: str = ""
     measured: float | None
     interval: tuple[float | None, float | None] | None
     """Its ends; None for one without a bound."""
@@ -394,6 +400,7 @@ class StoredContent:
     """The content of `claims.json`, with each environment where it is used."""
 
     study: str
+    title: str = ""
     size: Size
     manifest: StoredManifest
     claims: tuple[StoredClaim, ...]

@@ -1,17 +1,16 @@
 """`interp reproduce`: the studies of installed packages."""
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from interp.cli.output import DIFFERS, DONE, Device, Json, Output, did_you_mean
+from interp.cli.study_list import claims_text, claims_values, study_listing
 
 Size = Literal["quick", "standard", "paper"]
-CLAIM_FIELDS = ("id", "source", "statement", "paper", "sizes")
-"""What `--list --json` prints of a claim, besides its rule and its preregistration."""
 STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "bundle", "plan")
 """Attributes of a study that this command uses."""
 
@@ -74,6 +73,9 @@ def reproduce(
     entry_points = _study_entry_points()
     if study is None:
         return _list_studies(entry_points)
+    if list_claims and packs is None and weights is None:
+        listing = _listing(study, entry_points)
+        return Output(text=claims_text(listing, only or ()), values=claims_values(listing, only or ()))
     chosen_study = _load_study(study, entry_points)
     for option, folder in (("packs", packs), ("weights", weights)):
         if folder is not None:
@@ -81,7 +83,8 @@ def reproduce(
     claim_ids = only or ()
     # modes that measure nothing
     if list_claims:
-        return _list_claims(chosen_study, study, claim_ids)
+        listing = chosen_study.listing()
+        return Output(text=claims_text(listing, claim_ids), values=claims_values(listing, claim_ids))
     if bundle is not None:
         path = chosen_study.bundle(bundle, size=size, folder=out, with_models=with_models)
         command = f"interp reproduce {study} --check --against {path}"
@@ -119,11 +122,22 @@ def _study_entry_points() -> dict[str, Any]:
     return dict(sorted(points.items()))
 
 
-def _load_study(name: str, entry_points: dict[str, Any]) -> Any:
-    """Load a study from its entry point; it must have the attributes of a `Study` that this command uses."""
+def _listing(name: str, entry_points: dict[str, Any]) -> Mapping[str, Any]:
+    """The claims of a study, from its shipped results if it has any."""
+    _check_study(name, entry_points)
+    return study_listing(entry_points[name], lambda: _load_study(name, entry_points))
+
+
+def _check_study(name: str, entry_points: dict[str, Any]) -> None:
+    """Check that there is an entry point of this name."""
     if name not in entry_points:
         hint = did_you_mean(name, list(entry_points))
         raise ValueError(f"there is no study {name!r}; there is {', '.join(entry_points) or 'none'}.{hint}")
+
+
+def _load_study(name: str, entry_points: dict[str, Any]) -> Any:
+    """Load a study from its entry point; it must have the attributes of a `Study` that this command uses."""
+    _check_study(name, entry_points)
     point = entry_points[name]
     try:
         study = point.load()
@@ -153,22 +167,13 @@ def _list_studies(entry_points: dict[str, Any]) -> Output:
     studies, lines = [], []
     for name in entry_points:
         try:
-            study = {"study": name, "title": _load_study(name, entry_points).title}
+            study = {"study": name, "title": _listing(name, entry_points)["title"]}
         except ValueError as error:
             study = {"study": name, "error": str(error)}
         studies.append(study)
         lines.append(f"{name:<12} {study.get('title') or study['error']}")
     hint = "next: interp reproduce STUDY --list" if studies else "no study is installed (group interp.studies)."
     return Output(text="\n".join([*lines, hint]), values={"studies": studies})
-
-
-def _list_claims(study: Any, name: str, claim_ids: Sequence[str]) -> Output:
-    claims = []
-    for claim in study.choose(only=claim_ids):
-        fields = {field: getattr(claim, field) for field in CLAIM_FIELDS}
-        claims.append({**fields, "rule": claim.rule_text, "fixed": claim.preregistration.text})
-    values = {"study": name, "title": study.title, "claims": claims}
-    return Output(text=study.listing(only=claim_ids), values=values)
 
 
 def _result_output(result: Any, claim_ids: Sequence[str] | None = None) -> Output:

@@ -58,7 +58,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     }
     assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is not measured
     assert run.measured == ["accuracy", "constant", "drawn"]
-    assert set(run.content) == {"study", "size", "manifest", "claims", "details", "environments"}
+    assert set(run.content) == {"study", "title", "size", "manifest", "claims", "details", "environments"}
     assert (run.content["study"], run.content["size"]) == ("toy", "quick")
     manifest = run.content["manifest"]
     assert {"versions", "hardware", "threads", "time", "seed", "seconds", "wall_seconds"} <= set(manifest)

@@ -57,7 +57,7 @@ def toy_results(measurement, *, size="quick", cost=None, **changes):
     result = ClaimResult(claim=claim, cost=cost)
     if measurement is not None:
         result = ClaimResult.judged(claim, measurement, cost=cost)
-    return {"lego": StudyResult(study="lego", size=size, claims=(result,), manifest={}, page=Path())}
+    return {"lego": StudyResult(study="lego", title="", size=size, claims=(result,), manifest={}, page=Path())}
 
 
 @pytest.fixture(scope="module")
