@@ -88,8 +88,6 @@ class ClaimResult:
             **{name: getattr(claim, name) for name in ("id", "source", "statement", "paper", "quantity")},
             "rule": claim.rule_text,
             "fixed": claim.preregistration.text,
-            "sizes": list(claim.sizes),
-            "sizes_reason": claim.sizes_reason,
             "measured": values.get("value"),
             "interval": [values["low"], values["high"]] if m else None,
             "n": values.get("n"),
@@ -102,6 +100,8 @@ class ClaimResult:
             "cost": dict(self.cost) if self.cost else None,
             "made": dict(self.provenance) if self.provenance else None,
             "measure": self.code,
+            "sizes": list(claim.sizes),
+            "sizes_reason": claim.sizes_reason,
         }
 
 
