@@ -5,7 +5,7 @@ Position and type do not depend on the verdict.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,29 +96,41 @@ def _target_names(result: StudyResult) -> list[tuple[str, str]]:
 
 
 def _summary(result: StudyResult, explanation: str) -> Section:
-    """The table of claims; without a column for the paper's numbers if no paper printed one."""
-    rows = [["claim", "what the paper says", "paper", _unbroken("measured [95 %]"), "n", "verdict"]]
-    for claim in result.claims:
+    """The tables of claims: published statements, then our own."""
+    published_results = [claim for claim in result.claims if not claim.claim.is_ours]
+    own_results = [claim for claim in result.claims if claim.claim.is_ours]
+    tables = []
+    if published_results:
+        tables.append(("Published statements", _claims_table(published_results, "what the paper says")))
+    if own_results:
+        tables.append(("Statements of ours", _claims_table(own_results, "what we say")))
+    text = (
+        f"{quantity(len(result.claims), 'claim')} at size {result.size}. {result.tally}. Rules were fixed: "
+        f"{result.preregistrations}. {result.chance_text} {explanation}"
+    )
+    return Section(title="Claims and verdicts", text=text.strip(), tables=tables, anchor="claims", short="claims")
+
+
+def _claims_table(results: Sequence[ClaimResult], statement_title: str) -> list[list[str]]:
+    """Rows of claims; without a column for the paper's numbers if no paper printed one."""
+    rows = [["claim", "verdict", statement_title, "paper", _unbroken("measured [95 %]"), "n"]]
+    for claim in results:
         paper = Markup('<span class="paper-cell">{}</span>').format(claim.claim.paper) if claim.claim.paper else "–"
         quantity_line = Markup('<span class="quantity">{}</span>').format(claim.claim.quantity)
         rows.append(
             [
                 Markup('<a href="#claim-{}">{}</a>').format(claim.claim.id, claim.claim.id),
+                _verdict(claim.label) + _criterion(claim),
                 Markup('<span class="statement-cell">{}</span>').format(claim.claim.statement),
                 paper,
                 Markup("{}<br>{}").format(_unbroken(claim.number), quantity_line),
                 claim.sample,
-                _verdict(claim.label) + _criterion(claim),
             ]
         )
-    if all(claim.claim.paper is None for claim in result.claims):
+    if all(claim.claim.paper is None for claim in results):
         for row in rows:
-            del row[2]
-    text = (
-        f"{quantity(len(result.claims), 'claim')} at size {result.size}. {result.tally}. Rules were fixed: "
-        f"{result.preregistrations}. {result.chance_text} {explanation}"
-    )
-    return Section(title="Claims and verdicts", text=text.strip(), table=rows, anchor="claims", short="claims")
+            del row[3]
+    return rows
 
 
 def _unbroken(text: str) -> Markup:

@@ -6,15 +6,16 @@ The items are data, one TOML file per paper. Verdicts are today's rules applied 
 import importlib
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from case_studies.frame.claims import OURS
+from case_studies.frame.claims import NOT_MEASURED, OURS
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.results import ClaimResult, StudyResult
+from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from case_studies.frame.stored import read_results
 from case_studies.frame.to_decide import to_decide
 from case_studies.study import Study
@@ -23,6 +24,9 @@ from hooks.checks import check_choice
 ROOT = Path(__file__).parents[2]
 PAPERS = tuple(sorted(Path(__file__).parent.glob("*.toml")))
 DOCS = ROOT / "docs/papers"
+FRONT_PAGES = (ROOT / "README.md", ROOT / "docs/index.md")
+"""Pages with the table of counts."""
+COUNTS_BEGIN, COUNTS_END = "<!-- counts of verdicts -->", "<!-- end of counts -->"
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations")
 COMMAND = "python -m case_studies.papers"
 HOW_TO_READ = (
@@ -200,7 +204,52 @@ def pages(papers: Sequence[Path], sources: Mapping[str, str]) -> dict[Path, str]
     for paper in loaded:
         check_paper(paper, sources)
     results = shipped_results()
-    return {DOCS / f"{paper.name}.md": page(paper, sources, results) for paper in loaded}
+    texts = {DOCS / f"{paper.name}.md": page(paper, sources, results) for paper in loaded}
+    for path in FRONT_PAGES:
+        table = counts_table(loaded, sources, results, folder=DOCS.relative_to(path.parent))
+        texts[path] = with_counts(path.read_text(encoding="utf-8"), table)
+    return texts
+
+
+def counts_table(
+    papers: Sequence[Paper], sources: Mapping[str, str], results: Mapping[str, StudyResult], *, folder: Path
+) -> str:
+    """A table in Markdown: how many statements of each paper are reproduced, without those of ours.
+
+    Args:
+        papers: The papers.
+        sources: Sources of all claims, by study:id.
+        results: The results of the studies.
+        folder: Folder of the papers' pages, as linked from the page with the table.
+    """
+    header = ["paper", "statements", *LABELS]
+    rows = []
+    for paper in papers:
+        claims = dict.fromkeys(claim for item in paper.items for claim in item.claims)
+        labels = Counter(_label(claim, results) for claim in claims if not sources[claim].startswith(OURS))
+        counts = [str(labels[label]) for label in LABELS]
+        rows.append([f"[{paper.title}]({folder.as_posix()}/{paper.name}.md)", str(labels.total()), *counts])
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _label(claim: str, results: Mapping[str, StudyResult]) -> str:
+    """The verdict of a claim, study:id; not measured in a study without results."""
+    study, _, claim_id = claim.partition(":")
+    return results[study].verdicts[claim_id] if study in results else NOT_MEASURED
+
+
+def with_counts(text: str, table: str) -> str:
+    """A front page with the table of counts between its two marks.
+
+    Raises:
+        ValueError: the page has not both marks.
+    """
+    before, begin, rest = text.partition(COUNTS_BEGIN)
+    _, end, after = rest.partition(COUNTS_END)
+    if not (begin and end):
+        raise ValueError(f"a front page lacks {COUNTS_BEGIN} or {COUNTS_END}; put both where its table belongs.")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def page(paper: Paper, sources: Mapping[str, str], results: Mapping[str, StudyResult]) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from html import unescape
 from typing import Any
@@ -15,6 +16,8 @@ from interp.view.html import scrolling
 DARK = {"#0b6e8a": "#3fa9c9", "#5b4b8a": "#a596dd", "#8d6a4f": "#c79f80", "#2e4057": "#8ba6c6", "#9a031e": "#ef6a80"}
 DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f"}
 """Colours of `charts.COLOURS` that are hard to see on a dark page, and their replacements there."""
+MANY_MARKS = 20
+"""Marks of a group above which the names of their values are written once."""
 # in the SVG text of Vega
 _ROLES = re.compile(r' role="[^"]*"| aria-roledescription="[^"]*"')
 _INVISIBLE = re.compile(r'<path(?=[^>]*(?: d="M0,0h0v0h0Z"| display="none"))[^>]*/>')
@@ -24,6 +27,13 @@ _LABEL = re.compile(r'(?: aria-roledescription="([^"]*)")? aria-label="([^"]*)"'
 """Label of an axis, legend or title, after what it is; label of a mark, before what it is."""
 _LONG = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
 _SHADED = re.compile(r'aria-roledescription="rect mark"[^>]*fill="rgb\(')
+_MARKS = re.compile(r'<g( class="mark-[^>]*)>((?:<(?:path|line|rect) [^>]*/>)+)</g>')
+"""A group of marks, without groups inside."""
+_MARK = re.compile(r"<(?:path|line|rect) [^>]*/>")
+_TIP = re.compile(r' data-tip="([^"]*)"')
+_INHERITED = re.compile(r' (?:fill|stroke|stroke-width|stroke-dasharray)="[^"]*"')
+_PATH = re.compile(r"<path [^>]*/>")
+_SHAPE = re.compile(r' d="([^"]*)"')
 _REFERENCE = re.compile(r'( id="|url\(#|href="#)([^")]*)([")])')
 
 
@@ -58,12 +68,13 @@ def chart_html(chart: Any) -> str:
 def image(svg: str) -> Markup:
     """A chart's SVG as one image: shorter, with a text alternative, and with ids that no other chart has."""
     text = _text_alternative(svg)
-    svg = _with_unique_ids(svg)
     # labels of marks become tooltips; what no reader sees is removed
     svg = _LABEL.sub(_tip, svg)
     svg = _INVISIBLE.sub("", _ROLES.sub("", svg))
     svg = svg.replace(' font-family="sans-serif"', "").replace(' opacity="1"', "").replace(' aria-hidden="true"', "")
     svg = _NUMBERS.sub(_with_two_decimals, svg)
+    # shapes and attributes that many marks have are written once
+    svg = _with_unique_ids(_shapes_once(_MARKS.sub(_attributes_once, svg)))
     return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{escape(text)}" font-family="sans-serif" ', 1))
 
 
@@ -71,11 +82,54 @@ def _with_two_decimals(attribute: re.Match[str]) -> str:
     return _DECIMALS.sub(lambda number: f"{float(number[0]):.2f}", attribute[0])
 
 
+def _attributes_once(match: re.Match[str]) -> str:
+    """A group of marks whose common attributes are written on the group, which its marks inherit.
+
+    So are the names of the values of many marks: `data-names="layer; accuracy"` of the group, `data-tip="1; 0.5"`.
+    """
+    group, marks = match[1], match[2]
+    tips = [tip.split("; ") for tip in _TIP.findall(marks)]
+    names = [[value.partition(": ")[0] for value in values] for values in tips]
+    if len(tips) >= MANY_MARKS and all(of_mark == names[0] for of_mark in names):
+        group += f' data-names="{"; ".join(names[0])}"'
+        marks = _TIP.sub(_values_alone, marks)
+    attributes = [set(_INHERITED.findall(mark)) for mark in _MARK.findall(marks)]
+    common = set.intersection(*attributes) if len(attributes) > 1 else set()
+    marks = _MARK.sub(lambda mark: _INHERITED.sub(lambda text: "" if text[0] in common else text[0], mark[0]), marks)
+    return f"<g{group}{''.join(sorted(common))}>{marks}</g>"
+
+
+def _values_alone(tip: re.Match[str]) -> str:
+    """The values of a mark without their names."""
+    values = [value.partition(": ")[2] for value in tip[1].split("; ")]
+    return f' data-tip="{"; ".join(values)}"'
+
+
+def _shapes_once(svg: str) -> str:
+    """A shape that several marks have is defined once, and used by its id."""
+    counts = Counter(_SHAPE.findall(svg))
+    shapes = [shape for shape, count in counts.items() if count > 2 and len(shape) > len(' href="#c01234567-shape-10"')]
+    if not shapes:
+        return svg
+    ids = {shape: f"shape-{index}" for index, shape in enumerate(shapes)}
+
+    def use(path: re.Match[str]) -> str:
+        shape = _SHAPE.search(path[0])
+        if shape is None or shape[1] not in ids:
+            return path[0]
+        text = path[0].replace(shape[0], f' href="#{ids[shape[1]]}"')
+        return text.replace("<path", "<use", 1)
+
+    definitions = "".join(f'<path id="{name}" d="{shape}"/>' for shape, name in ids.items())
+    svg = _PATH.sub(use, svg)
+    return re.sub(r"(<svg [^>]*>)", rf"\1<defs>{definitions}</defs>", svg, count=1)
+
+
 def _with_unique_ids(svg: str) -> str:
     """Replace ids, which count all charts of the process, by a digest of the chart and a number."""
     # number them from 0, so that equal charts give equal text
     old_ids = dict.fromkeys(re.findall(r' id="([^"]*)"', svg))
-    ids = {old_id: f"id-{index}" for index, old_id in enumerate(old_ids)}
+    ids = {old_id: str(index) for index, old_id in enumerate(old_ids)}
     svg = _REFERENCE.sub(lambda match: match[1] + ids.get(match[2], match[2]) + match[3], svg)
     # then put the digest of that text in front, so that other charts have other ids
     digest = hashlib.sha256(svg.encode()).hexdigest()[:8]

@@ -4,7 +4,9 @@ const tip = Object.assign(document.createElement("div"), { id: "values", hidden:
 tip.setAttribute("role", "status");
 document.querySelector("main").append(tip);
 function show(mark, x, y) {
-  tip.textContent = mark.dataset.tip.replaceAll("; ", "\n");
+  const names = mark.parentElement.dataset.names?.split("; ");
+  const values = mark.dataset.tip.split("; ");
+  tip.textContent = values.map((value, index) => names ? `${names[index]}: ${value}` : value).join("\n");
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
   tip.style.left = `${Math.max(0, Math.min(x + 14, innerWidth - box.width - 4))}px`;

@@ -64,10 +64,11 @@ def write_page(
         raise ValueError("sections is empty; a page needs at least one.")
     # each section, and its line in the table of contents
     contents, rendered_sections = [], []
+    drawn: dict[Markup, str] = {}
     for index, section in enumerate(sections, start=1):
         anchor = section.anchor or f"section-{index}"
         contents.append(Entry(anchor=anchor, name=section.short or section.title, under=section.under))
-        rendered_sections.append(_template_values(section, anchor))
+        rendered_sections.append(_template_values(section, anchor, drawn))
     # the script is for charts only
     has_charts = any(values["figures"] for values in rendered_sections)
     html = render(
@@ -84,14 +85,28 @@ def write_page(
     return user_path(path)
 
 
-def _template_values(section: Section, anchor: str) -> dict[str, Any]:
-    """A section as the template of the page reads it."""
+def _template_values(section: Section, anchor: str, drawn: dict[Markup, str]) -> dict[str, Any]:
+    """A section as the template of the page reads it.
+
+    Args:
+        section: The section.
+        anchor: Its anchor.
+        drawn: Anchors of the charts of earlier sections, by their HTML; those of this section are added. A chart that
+            the page has already is a link to it.
+    """
     charts = [] if section.chart is None else [section.chart]
+    figures: list[Markup] = []
+    for chart in (*charts, *section.charts):
+        figure = chart_figure(chart)
+        if drawn.setdefault(figure, anchor) == anchor:
+            figures.append(figure)
+        else:
+            figures.append(Markup('<p>The chart of <a href="#{0}">{0}</a>.</p>').format(drawn[figure]))
     tables = [("", section.table)] if section.table else []
     return {
         "section": section,
         "anchor": anchor,
         "paragraphs": [paragraph for paragraph in section.text.split("\n\n") if paragraph.strip()],
-        "figures": [chart_figure(chart) for chart in (*charts, *section.charts)],
+        "figures": figures,
         "tables": [*tables, *section.tables],
     }

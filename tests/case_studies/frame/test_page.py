@@ -224,7 +224,9 @@ def test_a_section_takes_several_charts_and_tables(tmp_path):
     chart = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a", "type": "quantitative"}}}
     sections = [
         Section(title="first", chart=None, charts=[chart, chart], tables=[("<one>", [("a",), ("1",)])], foot="the end"),
-        Section(title="second", charts=[chart], anchor="here", short="2nd", table=[("b",), ("2",)]),
+        Section(
+            title="second", charts=[{**chart, "title": "another"}], anchor="here", short="2nd", table=[("b",), ("2",)]
+        ),
     ]
     text = write_page(tmp_path / "x.html", title="t", lead="l", sections=sections).read_text()
     assert len(re.findall(r'<figure class="chart"', text)) == 3
@@ -250,3 +252,10 @@ def test_a_failing_condition_is_named_next_to_the_verdict(reproduce):
 
 def with_an_error(evidence):
     return Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws", numbers={"error": 0.0249})
+
+
+def test_a_chart_of_two_claims_is_drawn_once(reproduce):
+    study = replace(STUDY, claims=[FAILING, replace(FAILING, id="figure-1.again")])
+    page = reproduce(study).page
+    assert page.count("<svg ") == 1
+    assert 'The chart of <a href="#claim-figure-1.all">claim-figure-1.all</a>.' in page

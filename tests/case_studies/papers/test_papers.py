@@ -115,6 +115,26 @@ def test_what_is_committed_is_what_the_command_writes(name, papers, results):
     )
 
 
+@pytest.mark.parametrize("path", table.FRONT_PAGES, ids=lambda path: path.name)
+def test_front_pages_count_the_papers_statements(path, papers, results):
+    known = known_claims()
+    folder = table.DOCS.relative_to(path.parent)
+    loaded = [papers[name] for name in sorted(papers)]
+    counts = table.counts_table(loaded, known, results, folder=folder)
+    text = path.read_text(encoding="utf-8")
+    assert table.with_counts(text, counts) == text, f"run {table.COMMAND} and commit the front pages"
+
+
+def test_statements_of_ours_are_not_counted(toy):
+    counts = table.counts_table([toy()], KNOWN, toy_results(measured(0.25, 0.2, 0.3)), folder=Path("papers"))
+    header, _, row = counts.splitlines()
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:] == ["1", "1", "0", "0", "0", "0"]
+    assert header.startswith("| paper | statements | reproduced |")
+    with pytest.raises(ValueError, match="a front page lacks <!-- counts"):
+        table.with_counts("# A page", counts)
+
+
 def test_there_is_a_page_for_every_paper(papers):
     assert set(papers) == {"dyck", "lego", "template"}
     assert {path.stem for path in table.DOCS.glob("*.md")} == set(papers)

@@ -3,6 +3,7 @@
 import re
 from html import unescape
 
+import altair as alt
 import numpy as np
 import pandas as pd
 
@@ -92,3 +93,28 @@ def test_notebook_html_has_one_image_and_no_script():
     assert html.count("<svg") == 1
     assert "<script" not in html
     assert 'role="img"' in html
+
+
+def many_points(n=60):
+    """A chart of points with colours that stand for a third value."""
+    table = pd.DataFrame({"x": range(n), "y": np.linspace(0.1, 0.9, n), "kind": ["a", "b"] * (n // 2)})
+    return alt.Chart(table).mark_point(filled=True).encode(x="x:Q", y="y:Q", color="kind:N")
+
+
+def test_what_many_marks_have_is_written_once():
+    figure = str(chart_figure(many_points()))
+    assert figure.count("<use ") == 60
+    shapes = set(re.findall(r'<use [^>]*href="#([^"]*)"', figure))
+    assert shapes <= set(re.findall(r'<path id="([^"]*)"', figure))
+    # Every value is there, its name once
+    assert figure.count('data-names="x; y; kind"') == 1
+    tips = re.findall(r'data-tip="([^"]*)"', figure)
+    assert tips[:2] == ["0; 0.1; a", "1; 0.1136; b"]
+    # Colours differ between marks, so they stay
+    assert len(set(re.findall(r'<use [^>]*fill="([^"]*)"', figure))) == 2
+
+
+def test_marks_with_other_values_keep_their_names():
+    figure = str(chart_figure(many_points(10)))
+    assert "data-names" not in figure
+    assert 'data-tip="x: 0; y: 0.1; kind: a"' in figure
