@@ -24,6 +24,7 @@ from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results,
 from case_studies.frame.training import Plan
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
+from case_studies.review.rounded import allows_rounding
 from hooks.checks import check_choice, chosen_by_prefix
 from hooks.files import user_path
 from interp.core.devices import check_device
@@ -239,7 +240,7 @@ class Study:
         models = bundle if bundle and bundle.has_models and not fresh else None
         run_folder = user_path(folder) / f"bundle-{models.digest}" if models else user_path(folder)
         run = Run(self, size=size, folder=run_folder, n_jobs=n_jobs, seed=seed, checks=True)
-        bundled = models.unpack_models(run.models, run.specs_of(chosen)) if models else frozenset()
+        bundled = models.unpack_models(run.models, run.specs_of(chosen)) - models.rounded if models else frozenset()
         return check_claims(run, chosen, stored, fresh=fresh, device=device, bundled=bundled)
 
     def bundle(
@@ -249,6 +250,7 @@ class Study:
         size: Size | None = None,
         folder: str | Path = "runs/reproduce",
         with_models: bool = False,
+        half: bool = False,
     ) -> Path:
         """Write the results, their hashes, environment, cost and models to one archive.
 
@@ -256,16 +258,26 @@ class Study:
             path: The zip file; an existing one is replaced.
             size: Size of the study; default: that of the shipped results.
             folder: Folder of studies and models. Its results of this size are bundled; else the shipped ones.
-            with_models: Whether it has the trained models, or only their keys and hashes.
+            with_models: Whether it has the trained models that its measured claims need, or only keys and hashes.
+            half: Whether weights are rounded to half precision, where every claim that reads them has an interval.
 
         Raises:
             ValueError: as `draw`; with_models, and a model has not been trained.
         """
         stored, _ = self.stored(size=size, folder=folder)
         run = Run(self, size=stored.size, folder=user_path(folder), n_jobs=1, seed=0)
-        specs = run.specs_of(self.claims)
+        # The models that the measured claims need, and those of them whose claims allow rounding
+        result = stored.result(self, Path())
+        measured = [claim.claim for claim in result.claims if claim.measurement is not None]
+        specs = run.specs_of(measured)
+        in_full = run.specs_of([claim for claim in measured if not allows_rounding(stored.entry(claim) or {})])
         return write_bundle(
-            user_path(path), stored, title=self.title, specs=specs, models=run.models, with_models=with_models
+            user_path(path),
+            stored,
+            specs=specs,
+            models=run.models,
+            with_models=with_models,
+            half=specs.keys() - in_full.keys() if half else (),
         )
 
     def _against(self, against: str | Path | None) -> tuple[StoredResults, Bundle | None]:

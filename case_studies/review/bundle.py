@@ -11,14 +11,16 @@ import platform
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.provenance import weights_digest
+from case_studies.frame.provenance import training_seconds, weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
+from case_studies.review.rounded import ROUNDED_WEIGHTS, WEIGHTS, expanded, rounded_files
 from hooks.files import file_digest, reading, user_path
 from interp.core.environment import source_version
 from interp.sweeps.spec import ModelSpec
@@ -27,8 +29,8 @@ from interp.training.identity import ForeignRun
 
 SUMS = "SHA256SUMS"
 RESULTS = "results"
-MODEL_FILES = ("manifest.json", "metrics.jsonl", "model.safetensors")
-"""Files of a trained model that a bundle can have."""
+MODEL_FILES = ("manifest.json", "metrics.jsonl", WEIGHTS)
+"""Files of a trained model."""
 FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 """Valid names of files in a bundle: relative, without hidden files or dots for folders."""
 LARGEST_BUNDLE = 64 * 2**30
@@ -43,7 +45,8 @@ with the number stored here. `{study}.zip` is the path of the archive.
     interp reproduce {study} --check --against {study}.zip
 
 The second needs unmyopic {version}{commit}. It prints `same`, `within` or `differs` for each claim, with what is not as
-it was, and ends with exit code 0, or 3 if a claim differs. {models}
+it was, and ends with exit code 0, or 3 if a claim differs. {models} Measuring all claims took {minutes} minutes of one
+process.
 
 - `results/claims.json`: every claim with its number, interval, verdict, cost and provenance
 - `results/details.json.xz`: charts as Vega-Lite, tables, and settings of the models
@@ -66,6 +69,12 @@ class Bundle:
     def has_models(self) -> bool:
         """Whether it has trained models."""
         return any(name.startswith("models/") for name in self.sums)
+
+    @cached_property
+    def rounded(self) -> frozenset[str]:
+        """Keys of the models whose weights are rounded to half precision."""
+        paths = [Path(name) for name in self.sums]
+        return frozenset(path.parent.name for path in paths if path.name == ROUNDED_WEIGHTS)
 
     @property
     def digest(self) -> str:
@@ -104,14 +113,18 @@ class Bundle:
         with zipfile.ZipFile(self.path) as archive:
             for key in keys:
                 paths = {name: f"models/{key}/{name}" for name in MODEL_FILES}
+                if key in self.rounded:
+                    paths[WEIGHTS] = f"models/{key}/{ROUNDED_WEIGHTS}"
                 if not set(paths.values()) <= self.sums.keys():  # not in the bundle: it will be trained
                     continue
-                if listed.get(key) != self.sums[paths["model.safetensors"]]:
+                if listed.get(key) != self.sums[paths[WEIGHTS]]:
                     raise ForeignRun(
                         f"the weights of model {key} in {self.path} are not those of its models.json. Get another copy "
                         f"of the bundle, or check the claims with --fresh, which trains its models again."
                     )
                 contents = {name: self._content(archive, path) for name, path in paths.items()}
+                if key in self.rounded:
+                    contents[WEIGHTS] = expanded(contents[WEIGHTS])
                 files = RunFolder(folder / key)
                 written.add(key)
                 # A check before this one has written them, or one that runs at the same time
@@ -124,7 +137,9 @@ class Bundle:
         """Whether a folder has the files of a model: their paths in the bundle, by name."""
         if not all((folder / name).is_file() for name in paths):
             return False
-        return all(file_digest(folder / name) == self.sums[path] for name, path in paths.items())
+        # Rounded weights are expanded, and compared with the manifest's hash instead
+        unpacked = {name: path for name, path in paths.items() if Path(path).name == name}
+        return all(file_digest(folder / name) == self.sums[path] for name, path in unpacked.items())
 
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:
@@ -195,17 +210,23 @@ def _checked_sums(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
 
 
 def write_bundle(
-    path: Path, stored: StoredResults, *, title: str, specs: Mapping[str, ModelSpec], models: Path, with_models: bool
+    path: Path,
+    stored: StoredResults,
+    *,
+    specs: Mapping[str, ModelSpec],
+    models: Path,
+    with_models: bool,
+    half: Collection[str] = (),
 ) -> Path:
     """Write a bundle; equal results, models and environment give equal bytes.
 
     Args:
         path: The archive.
         stored: The results.
-        title: The study's title.
-        specs: The study's models at this size, by key.
+        specs: The models that its measured claims need, by key.
         models: Folder of trained models.
         with_models: Whether it has the trained models; otherwise only their keys and hashes.
+        half: Keys of the models whose weights are rounded to half precision, unless a weight is too large for it.
 
     Raises:
         ValueError: with_models, and a model has not been trained, or (`ForeignRun`) is another one than its key says.
@@ -213,9 +234,11 @@ def write_bundle(
     # The files of the bundle: small ones as content, those of models as paths
     model_files = _model_files(specs, models) if with_models else {}
     contents = {f"{RESULTS}/{name}": content for name, content in stored.files.items()}
-    contents["README.md"] = _readme(stored.content, title, has_models=with_models).encode()
+    if with_models:
+        contents |= _round(model_files, half, models)
+    contents["README.md"] = _readme(stored.content, _models_text(model_files, contents, specs, models)).encode()
     contents["requirements.txt"] = _requirements().encode()
-    contents["models.json"] = _models(specs, models, model_files).encode()
+    contents["models.json"] = _models(specs, models, {*model_files, *contents}, contents).encode()
     # The hashes of all of them
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     sums |= {name: _sha256(file) for name, file in model_files.items()}
@@ -248,24 +271,62 @@ def _model_files(specs: Mapping[str, ModelSpec], models: Path) -> dict[str, Path
     return files
 
 
-def _models(specs: Mapping[str, ModelSpec], models: Path, model_files: Mapping[str, Path]) -> str:
-    """Key, seed, digest of the weights and files of each model, as JSON."""
+def _round(model_files: dict[str, Path], half: Collection[str], models: Path) -> dict[str, bytes]:
+    """Manifests and weights of the models that can be rounded, by name; their original files are taken off the list."""
+    contents: dict[str, bytes] = {}
+    for key in sorted(half):
+        files = rounded_files(RunFolder(models / key))
+        if files is not None:
+            contents |= {f"models/{key}/{name}": content for name, content in files.items()}
+            for name in ("manifest.json", WEIGHTS):
+                del model_files[f"models/{key}/{name}"]
+    return contents
+
+
+def _models(specs: Mapping[str, ModelSpec], models: Path, names: Collection[str], contents: Mapping[str, bytes]) -> str:
+    """Key, seed, digest of the weights and files of each model, as JSON; rounded ones with the digest before that."""
     listed = []
     for key, spec in sorted(specs.items()):
-        files = [name for name in model_files if name.startswith(f"models/{key}/")]
-        listed.append({"key": key, "seed": spec.seed, "weights": weights_digest(models / key), "files": files})
+        files = sorted(name for name in names if name.startswith(f"models/{key}/"))
+        entry = {"key": key, "seed": spec.seed, "weights": weights_digest(models / key), "files": files}
+        rounded = contents.get(f"models/{key}/{ROUNDED_WEIGHTS}")
+        if rounded is not None:
+            entry |= {"weights": hashlib.sha256(rounded).hexdigest(), "rounded_from": entry["weights"]}
+        listed.append(entry)
     return json.dumps(listed, indent=1) + "\n"
 
 
-def _readme(content: Mapping[str, Any], title: str, *, has_models: bool) -> str:
-    """The README with the study, the version and the commit that it needs."""
+def _models_text(
+    model_files: Mapping[str, Path], contents: Mapping[str, bytes], specs: Mapping[str, ModelSpec], models: Path
+) -> str:
+    """What the README says of the models: number, size, precision, and what training them took."""
+    n_rounded = sum(Path(name).name == ROUNDED_WEIGHTS for name in contents)
+    if not model_files:
+        return "Models that are not in `--out` are trained."
+    size = sum(file.stat().st_size for file in model_files.values())
+    size += sum(len(content) for name, content in contents.items() if name.startswith("models/"))
+    hours = training_seconds([RunFolder(models / key) for key in specs]) / 3600
+    text = (
+        f"The {len(specs)} trained models are in `models/`, {size / 1e6:.1f} MB; training them took {hours:.1f} hours."
+    )
+    if n_rounded:
+        text += (
+            f" The weights of {n_rounded} are rounded to half precision, where every claim that reads them has an "
+            f"interval; their claims are `within`, not `same`."
+        )
+    return text
+
+
+def _readme(content: Mapping[str, Any], models: str) -> str:
+    """The README with the study, the version and the commit that it needs, and what it costs."""
     source = source_version()
     commit = ""
     if source["commit"]:
         commit = f", commit {source['commit']}{' with changes' if source['changed'] else ''}"
-    models = "The trained models are in `models/`." if has_models else "Models that are not in `--out` are trained."
+    seconds = sum(claim["cost"]["seconds"] for claim in content["claims"] if claim["cost"])
     return README.format(
-        title=title,
+        title=content["title"],
+        minutes=f"{seconds / 60:.0f}",
         study=content["study"],
         size=content["size"],
         date=str(content["manifest"]["time"])[:10],

@@ -55,7 +55,7 @@ def checkpoint_bytes(model: Model, run: str = "") -> bytes:
     """
     _check_can_be_read(model)
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
-    return _content(tensors, kind="model", description=model.cfg.to_dict(), run=run)
+    return tensor_bytes(tensors, kind="model", description=model.cfg.to_dict(), run=run)
 
 
 @checks_types
@@ -144,10 +144,11 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, de
         description: Plain values.
         run: Hash of the training run that the file belongs to, if it belongs to one.
     """
-    write_bytes(path, _content(tensors, kind=kind, description=description, run=run))
+    write_bytes(path, tensor_bytes(tensors, kind=kind, description=description, run=run))
 
 
-def _content(tensors: dict[str, Tensor], *, kind: str, description: dict, run: str) -> bytes:
+def tensor_bytes(tensors: dict[str, Tensor], *, kind: str, description: dict, run: str = "") -> bytes:
+    """The content of the file that `write_tensors` writes, with the same arguments."""
     metadata = {"format": FORMAT, "version": str(VERSION), "kind": kind, "description": json.dumps(description)}
     if run:
         metadata["run"] = run

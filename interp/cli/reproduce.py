@@ -40,6 +40,9 @@ def reproduce(
         typer.Option(help="Write results, hashes, environment and models' keys to this zip file; run nothing."),
     ] = None,
     with_models: Annotated[bool, typer.Option("--with-models", help="With --bundle: the trained models too.")] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="With --with-models: weights in half precision where claims allow it.")
+    ] = False,
     packs: Annotated[
         Path | None, typer.Option(help="Folder of the packs that the study reads, for studies that read packs.")
     ] = None,
@@ -69,6 +72,8 @@ def reproduce(
         raise ValueError("--against is what --check compares with; add --check.")
     if with_models and bundle is None:
         raise ValueError("--with-models is about a bundle; add --bundle FILE.")
+    if half and not with_models:
+        raise ValueError("--half is about the models of a bundle; add --bundle FILE --with-models.")
     # the study; without a name all are listed
     entry_points = _study_entry_points()
     if study is None:
@@ -86,7 +91,7 @@ def reproduce(
         listing = chosen_study.listing()
         return Output(text=claims_text(listing, claim_ids), values=claims_values(listing, claim_ids))
     if bundle is not None:
-        path = chosen_study.bundle(bundle, size=size, folder=out, with_models=with_models)
+        path = chosen_study.bundle(bundle, size=size, folder=out, with_models=with_models, half=half)
         command = f"interp reproduce {study} --check --against {path}"
         return Output(text=f"bundle: {path}\nnext: {command}", values={"bundle": str(path), "next": command})
     if plan:

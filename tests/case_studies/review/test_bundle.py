@@ -13,12 +13,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 import toys
 from toys import DRAWN, STUDY
 
+import hooks
 from case_studies.frame.stored import CLAIMS, DETAILS
 from case_studies.review import bundle as bundles
 from case_studies.review.bundle import SUMS, open_bundle
+from case_studies.review.rounded import rounded_files
+from interp.training.folder import RunFolder
+from interp.training.identity import ForeignRun
 
 
 @pytest.fixture(scope="module")
@@ -273,9 +278,12 @@ def test_results_that_change_after_the_hashes_were_compared_are_refused(bundled,
 
 
 def test_models_that_are_not_trained_are_named(reproduce, tmp_path):
+    """Those of claims without a number are not needed."""
     reproduce(only=["figure-1"])
+    assert len(_models(STUDY.bundle(tmp_path / "two.zip", folder=tmp_path, with_models=True))) == 2
+    shutil.rmtree(tmp_path / "models" / toys.specs(2)[1].key)
     with pytest.raises(
-        ValueError, match=r"the model \w{20} \(seed 2\) is not in .*models; train it, or bundle without"
+        ValueError, match=r"the model \w{20} \(seed 1\) is not in .*models; train it, or bundle without"
     ):
         STUDY.bundle(tmp_path / "toy.zip", folder=tmp_path, with_models=True)
     assert not (tmp_path / "toy.zip").exists()
@@ -308,3 +316,62 @@ def test_models_that_were_unpacked_are_not_written_again(bundled, tmp_path):
     shutil.copy(first / "model.safetensors", second)  # is written again
     assert check(path, tmp_path).passed
     assert (first.stat().st_ino, (first / "model.safetensors").stat().st_mtime_ns) == before
+
+
+@pytest.fixture(scope="module")
+def half(toy_run, tmp_path_factory):
+    """A bundle with weights in half precision."""
+    folder = tmp_path_factory.mktemp("half")
+    return STUDY.bundle(folder / "toy.zip", folder=toy_run[0], with_models=True, half=True)
+
+
+def test_weights_are_rounded_where_claims_have_intervals(half, archives, toy_run):
+    models = {model["key"]: model for model in _models(half)}
+    in_full = {model["key"]: model for model in _models(archives[True])}
+    assert models.keys() == in_full.keys()
+    rounded = {key for key, model in models.items() if "rounded_from" in model}
+    assert {models[key]["rounded_from"] for key in rounded} == {in_full[key]["weights"] for key in rounded}
+    # The claim of the group `few` has a number without an interval if its two models are equally right
+    exact = toy_run[1].claims[1].measurement.exact
+    assert {models[spec.key]["seed"] for spec in toys.specs(3) if spec.key in rounded} == ({2} if exact else {0, 1, 2})
+    with zipfile.ZipFile(half) as archive:
+        readme = archive.read("README.md").decode()
+        sizes = {name: archive.getinfo(name).file_size for name in archive.namelist()}
+    for key in rounded:
+        weights = sum(size for name, size in sizes.items() if name.startswith(f"models/{key}/model"))
+        assert weights < 0.75 * RunFolder(toy_run[0] / "models" / key).model_path.stat().st_size
+    assert f"The weights of {len(rounded)} are rounded to half precision" in readme
+    assert "The 3 trained models are in `models/`" in readme
+
+
+def test_rounded_models_are_those_of_the_bundle_up_to_rounding(half, tmp_path, toy_run, trained):
+    result = check(half, tmp_path)
+    assert (result.passed, trained) == (True, [])
+    (folder,) = (tmp_path / "fresh").iterdir()
+    for key in open_bundle(half).rounded:
+        unpacked = RunFolder(folder / "models" / key)
+        assert unpacked.is_trained()  # its weights have the hash of its manifest
+        before = RunFolder(toy_run[0] / "models" / key).load_model().state_dict()
+        for name, weights in unpacked.load_model().state_dict().items():
+            assert weights.dtype == before[name].dtype
+            torch.testing.assert_close(weights, before[name], rtol=2**-11, atol=2**-24)
+    # Other weights than the bundle lists are refused, also rounded ones
+    rewritten(half, swap_rounded)
+    with pytest.raises(ForeignRun, match=r"are not those of its models\.json"):
+        check(half, tmp_path / "again")
+
+
+def swap_rounded(files):
+    """Exchange the rounded weights of two models, or spoil those of the only one."""
+    names = sorted(name for name in files if name.endswith("model.half.safetensors"))
+    contents = [files[name] for name in names[1:] + names[:1]]
+    return files | dict(zip(names, contents if len(names) > 1 else [b"x"], strict=True))
+
+
+def test_weights_that_half_precision_cannot_hold_are_not_rounded(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    model = hooks.Transformer(toys.CONFIG)
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = 1e6
+    hooks.save_checkpoint(model, folder.model_path)
+    assert rounded_files(folder) is None
