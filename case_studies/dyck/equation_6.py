@@ -83,7 +83,9 @@ CLAIMS = (
         statement="Two layers of Eq. 6 learn the language by standard training.",
         method="Mean accuracy on the hard positions of fresh words, with its 95 % bootstrap interval over seeds",
         rule=AtLeast(ACCURATE),
-        preregistration=Preregistration("after first models", "other layers, with the same settings, reach 0.997."),
+        preregistration=Preregistration(
+            "after first models", "other layers reach 0.997; four pilots of Eq. 6 reached .84 to .94 in 1,400 steps."
+        ),
         quantity="hard accuracy, mean",
         value_range=SHARE,
         measure=partial(measure_learned, group=EQ6),
@@ -100,7 +102,7 @@ CLAIMS = (
         "layers of Eq. 6 minus two standard layers, with Welch's 95 % t interval over models",
         rule=if_learned(AtMost(MARGIN)),
         preregistration=Preregistration(
-            "after first models", "a median position of 0.46 of standard models; no model of Eq. 6 had been trained."
+            "after first models", "a median position of 0.46 of standard models; four pilots of Eq. 6 learned less."
         ),
         quantity="difference of mean positions",
         value_range=DIFFERENCE,
