@@ -121,11 +121,12 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
 def _networks(size: Size) -> dict[str, list[ModelSpec]]:
     """Fully connected networks by their input encoding."""
     groups: dict[str, list[ModelSpec]] = {}
+    narrow = {"width": 256} if size == "quick" else {}
     for name, inputs in NETWORKS.items():
         groups[f"network {name}"] = []
         for n in SCALES[size].networks:
             task = Template(templates="aba_abb", train=n)
-            config = config_for(task, "fully_connected", inputs=inputs)
+            config = config_for(task, "fully_connected", inputs=inputs, **narrow)
             settings = template_settings(size, n, learning_rate=1e-3)
             groups[f"network {name}"] += seeded(task, config, settings, SCALES[size].network_seeds)
     return groups
