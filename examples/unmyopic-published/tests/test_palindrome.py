@@ -354,6 +354,7 @@ def test_further_inputs_are_those_of_the_task(pack, monkeypatch):
     sequences = parts.further_inputs(pack)
     equal = parts.matches(sequences.tokens)
     assert equal[:2000].all()
+    assert sequences.targets is not None
     assert torch.equal(sequences.targets[:, 0], equal.all(1).long())
     share = 0.5 + 0.5 / parts.NUMBERS
     assert abs(float(equal[2000:].double().mean()) - share) < 5 * (share * (1 - share) / 20_000) ** 0.5
