@@ -180,7 +180,8 @@ def test_studies_and_claims_as_json(interp):
     listed = json.loads(interp("reproduce", "lego", "--list", "--only", "solved", "--json").stdout)["result"]
     assert listed["study"] == "lego"
     assert {claim["id"].split(".")[0] for claim in listed["claims"]} == {"solved"}
-    assert set(listed["claims"][0]) == {"id", "source", "statement", "paper", "sizes", "rule", "fixed"}
+    names = {"id", "source", "statement", "paper", "sizes", "sizes_reason", "rule", "fixed", "verdict"}
+    assert set(listed["claims"][0]) == names
     assert "reproduced if " in listed["claims"][0]["rule"]
 
 
