@@ -50,9 +50,9 @@ def test_it_is_installed_with_its_results_and_its_own_tests_pass(tmp_path):
         shutil.rmtree(source / package)
     assert run("-c", "import published_readings as package; print(package.__file__)").startswith(str(site))
     shown = run("-c", "from interp.cli.main import main; main()", "reproduce", "published", "--page", "--out", "pages")
-    assert "published at size standard: 67 reproduced, 14 not reproduced, 3 inconclusive" in shown
+    assert "published at size standard. 79 published statements: 65 reproduced, 14 not reproduced" in shown
     shown = run("-c", "from interp.cli.main import main; main()", "reproduce", "verified", "--page", "--out", "pages")
-    assert "verified at size standard: 58 reproduced, 68 not reproduced, 1 inconclusive" in shown
+    assert "verified at size standard. 89 published statements: 38 reproduced, 50 not reproduced" in shown
     printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
     passed = re.search(r"^(\d+) passed", printed, re.MULTILINE)
     assert passed is not None
