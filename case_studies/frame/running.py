@@ -22,6 +22,28 @@ MODELS = "models"
 """Name of the folder of trained models, next to those of the studies."""
 
 
+def judged_measurement(claim: Claim, stored: StoredMeasurement, settings: Mapping[str, Any]) -> ClaimResult:
+    """A measurement of a run under the claim's rule.
+
+    Args:
+        claim: The claim.
+        stored: The measurement.
+        settings: Settings of its models, by group.
+
+    Raises:
+        Exception: the rule cannot judge it.
+    """
+    return ClaimResult.judged(
+        claim,
+        stored.measurement,
+        note=stored.measurement.note,
+        settings=settings,
+        cost=stored.cost,
+        provenance=stored.provenance,
+        code=stored.code,
+    )
+
+
 class Run:
     """One run of a study at one size.
 
@@ -170,10 +192,8 @@ class Run:
         # Judge the measurement, if there is one
         stored = self._stored(claim)
         if stored is not None and not claim.missing_input and claim.id not in errors:
-            note = stored.measurement.note
-            facts = {"cost": stored.cost, "provenance": stored.provenance, "code": stored.code}
             try:
-                return ClaimResult.judged(claim, stored.measurement, note=note, settings=settings, **facts)
+                return judged_measurement(claim, stored, settings)
             except Exception as error:
                 errors[claim.id] = f"{type(error).__name__}: {error}"
         # Else say why there is none

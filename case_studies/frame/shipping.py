@@ -17,7 +17,7 @@ from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import settings_of
 from case_studies.frame.measuring import StoredMeasurement, models_of
 from case_studies.frame.results import ClaimResult, StudyResult
-from case_studies.frame.running import Run
+from case_studies.frame.running import Run, judged_measurement
 from case_studies.frame.stored import PAGE, read_results, write_results
 from hooks.files import FAULTS, read_json, user_path
 from interp.core.environment import environment
@@ -83,15 +83,8 @@ def _measured(run: Run, claim: Claim) -> ClaimResult | None:
     of_today = (models_of(evidence), code_digest(claim.measure), run.seed, claim.packs_digest)
     if of_today != (stored.models, stored.code, stored.seed, stored.provenance.get("packs", "")):
         return None
-    return ClaimResult.judged(
-        claim,
-        stored.measurement,
-        note=stored.measurement.note,
-        settings={name: settings_of(specs) for name, specs in evidence.groups.items()},
-        cost=stored.cost,
-        provenance=stored.provenance,
-        code=stored.code,
-    )
+    settings = {name: settings_of(specs) for name, specs in evidence.groups.items()}
+    return judged_measurement(claim, stored, settings)
 
 
 def _n_models(claims: list[ClaimResult]) -> int:
