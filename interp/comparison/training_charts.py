@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from interp.view.charts import GREY, HEIGHT, WIDTH, colour_by, numbers
+from interp.view.charts import GREY, HEIGHT, WIDTH, chart_of, colour_by, numbers
 
 FRAME = "snapshot"
 MOST_LINES = 12
@@ -43,7 +43,7 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
     # Bands of the intervals below the lines.
     ends = [name for name in ("low", "high") if name in table]
     columns = ["seed", "step", *dict.fromkeys(["line", coloured_by]), value, *ends]
-    base = alt.Chart(table[columns].astype({coloured_by: str})).encode(detail="line:N")
+    base = chart_of(table[columns].astype({coloured_by: str})).encode(detail="line:N")
     layers: list[Any] = []
     if len(ends) == 2:
         up = alt.Y("low:Q", title=value), alt.Y2("high:Q")
@@ -84,7 +84,7 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
     width = max(160, 34 * len(columns))
     short_names = max(map(len, map(str, columns))) < 5
     map_ = (
-        alt.Chart(cells)
+        chart_of(cells)
         .mark_rect()
         .encode(
             alt.X(f"{x}:N", sort=columns, axis=alt.Axis(labelAngle=0 if short_names else -90)),
@@ -98,9 +98,9 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
     mean: Any = cells.groupby(["step", FRAME])[value].mean().reset_index()
     across = step_axis(max(1, int(steps[-1])))
     # Below the map: the mean over steps, with a mark at the step of the slider.
-    points = alt.Chart(mean).mark_line(point=alt.OverlayMarkDef(size=14))
+    points = chart_of(mean).mark_line(point=alt.OverlayMarkDef(size=14))
     curve = points.encode(across, alt.Y(f"{value}:Q", title=f"mean {value}"), tooltip=["step:Q", *numbers(value)])
-    chosen_step = alt.Chart(mean).transform_filter(f"datum.{FRAME} == chosen")
+    chosen_step = chart_of(mean).transform_filter(f"datum.{FRAME} == chosen")
     mark = chosen_step.mark_rule(color=GREY, strokeDash=[4, 4]).encode(across)
     text = chosen_step.transform_calculate(words="'step ' + datum.step").mark_text(align="left", dx=4, dy=-50)
     label = text.encode(across, text="words:N")
@@ -120,7 +120,7 @@ def onset_chart(onsets: Any, *, last: int, title: str) -> alt.TopLevelMixin:
     table: Any = onsets.assign(reached=np.isfinite(onsets["onset"]))
     table = table.assign(**{name: table[name].clip(0, last) for name in ("onset", "low", "high")})
     sort = table.sort_values("onset")["label"].tolist()
-    base = alt.Chart(table.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
+    base = chart_of(table.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
     tooltip = ["label:N", "step:Q", "low:Q", "high:Q", "never:Q", "n:Q", *numbers("coverage", digits=".1%")]
     across = step_axis(last)
     spread = base.mark_rule().encode(step_axis(last, "low"), alt.X2("high:Q"), tooltip=tooltip)

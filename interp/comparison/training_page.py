@@ -13,7 +13,7 @@ from interp.comparison.over_training import OverTraining
 from interp.comparison.training_charts import lines, step_axis
 from interp.core.page_identity import page_identity
 from interp.training.run import TrainingRun
-from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers
+from interp.view.charts import HEIGHT, WIDTH, chart_of, colour_by, numbers
 from interp.view.page import Section, write_page
 
 
@@ -66,7 +66,7 @@ def _loss(run: TrainingRun) -> alt.TopLevelMixin:
     names = {"step": "steps_done", "phase": "phase", "loss": "loss"}
     table: Any = pd.DataFrame({name: [record[key] for record in run.history] for name, key in names.items()})
     return (
-        alt.Chart(table)
+        chart_of(table)
         .mark_line(point=alt.OverlayMarkDef(size=14))
         .encode(
             step_axis(int(table["step"].max())),

@@ -87,7 +87,7 @@ class ExtrapolationResult(Result):
         """Accuracy against applied layers, as in the LEGO paper's Figure 5; unsupervised targets are dashed."""
         import altair as alt
 
-        from interp.view.charts import GREY, curves
+        from interp.view.charts import GREY, chart_of, curves
 
         table = self.to_dataframe().rename(columns={"depth": "layers applied"})
         table["dashed"] = ~table["supervised"]
@@ -96,7 +96,7 @@ class ExtrapolationResult(Result):
             f"horizontal line: chance; vertical line: n_layers = {self.trained_depth}",
         ]
         lines: Any = curves(table, x="layers applied", y="accuracy", series="target", title=title, rule=self.chance)
-        rule = alt.Chart(table.head(1)).mark_rule(strokeDash=[4, 4], color=GREY)
+        rule = chart_of(table.head(1)).mark_rule(strokeDash=[4, 4], color=GREY)
         return alt.layer(lines, rule.encode(x=alt.datum(self.trained_depth)))
 
     def __str__(self) -> str:

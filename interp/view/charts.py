@@ -14,6 +14,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
+from altair.utils.data import to_values
 from jaxtyping import Float
 
 _NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff\\U00010000-\\U0010ffff]")
@@ -57,6 +58,14 @@ def numbers(*columns: str, digits: str = ".4f") -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{column}:Q", format=digits) for column in columns]
 
 
+def chart_of(table: pd.DataFrame) -> alt.Chart:
+    """A chart of a table of any length: Altair refuses tables of more than 5,000 rows.
+
+    The values stand in the chart, so every encoding names its type: "accuracy:Q".
+    """
+    return alt.Chart(alt.InlineData(**to_values(table)))
+
+
 def curves(
     table: pd.DataFrame,
     *,
@@ -79,7 +88,7 @@ def curves(
     """
     colour = colour_by(series, table[series], title=series)
     x_axis = alt.X(f"{x}:Q", title=x)
-    base = alt.Chart(table)
+    base = chart_of(table)
     # the interval: a band, or a vertical line if there is one x
     y_scale = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
     interval = base.mark_area(opacity=0.18) if len(set(table[x])) > 1 else base.mark_rule()
@@ -144,7 +153,7 @@ def scaling_curves(
     y_axis = alt.Y("y:Q", title=y, scale=y_scale)
     if log_y:
         points[["y", "low", "high"]] = points[["y", "low", "high"]].clip(lower=LOWEST)
-    base = alt.Chart(points)
+    base = chart_of(points)
     tooltip = [alt.Tooltip("series:N", title=series), alt.Tooltip("x:Q", title=x)]
     tooltip += [alt.Tooltip("y:Q", title=y, format=".4g"), *numbers("low", "high", digits=".4g")]
     # from back to front: the reference, the rule, the intervals, the lines
@@ -153,7 +162,7 @@ def scaling_curves(
         reference = pd.DataFrame({short[column]: behind[column] for column in (x, y, series)})
         if log_y:
             reference = reference.assign(y=reference["y"].clip(lower=LOWEST))
-        pale = alt.Chart(reference).mark_line(strokeDash=[5, 4], opacity=0.55, strokeWidth=1.5)
+        pale = chart_of(reference).mark_line(strokeDash=[5, 4], opacity=0.55, strokeWidth=1.5)
         layers.append(pale.encode(x_axis, y_axis, colour, tooltip=tooltip[:2]))
     if rule is not None:
         layers.append(base.mark_rule(strokeDash=[2, 3], color=GREY).encode(y=alt.YDatum(rule, scale=y_scale)))
@@ -191,7 +200,7 @@ def dots(
     x_axis = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
     scale = alt.Scale(domain=list(domain), type="log" if log_y else alt.Undefined)
     # intervals, points and the rule
-    base = alt.Chart(table)
+    base = chart_of(table)
     tooltip = [alt.Tooltip(f"{x}:N"), *numbers(y, "low", "high")]
     intervals = base.mark_rule(strokeWidth=2).encode(
         x_axis, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **by_series
@@ -240,7 +249,7 @@ def heatmaps(
         # one table row per cell
         row, column = np.indices(values.shape).reshape(2, -1)
         cells = {x_title: np.array(x)[column], y_title: rows[row], value: values.ravel(), "map": name}
-        base = alt.Chart(pd.DataFrame(cells)).encode(
+        base = chart_of(pd.DataFrame(cells)).encode(
             alt.X(f"{x_title}:N", sort=columns, axis=labels), alt.Y(f"{y_title}:O", sort=rows_from_top)
         )
         # coloured cells, with their values if there are not too many
@@ -297,7 +306,7 @@ def pattern_maps(
     angle = 270 if full_tokens else 0
     scale = alt.Scale(domain=positions)
     chart = (
-        alt.Chart(table)
+        chart_of(table)
         .mark_rect()
         .encode(
             alt.X("key:O", axis=alt.Axis(**axis, labelAngle=angle), scale=scale),

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from interp.view.charts import COLOURS, HEIGHT, WIDTH, colour_by, numbers
+from interp.view.charts import COLOURS, HEIGHT, WIDTH, chart_of, colour_by, numbers
 
 
 def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zero: bool = False) -> alt.TopLevelMixin:
@@ -23,7 +23,7 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
     for name in table.columns:
         kind = "Q" if pd.api.types.is_float_dtype(table[name]) else "N"
         tooltip.append(alt.Tooltip(f"{short[name]}:{kind}", title=name))
-    points = alt.Chart(table.rename(columns=short)).mark_point(filled=True, size=60, opacity=0.8)
+    points = chart_of(table.rename(columns=short)).mark_point(filled=True, size=60, opacity=0.8)
     return points.encode(
         alt.X(f"{short[x]}:Q", title=x, scale=scale),
         alt.Y(f"{short[y]}:Q", title=y, scale=scale),
@@ -45,7 +45,7 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
     x_axis = alt.X(f"{x}:N", sort=order, title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.25))
     charts: list[Any] = []
     for name, panel_table in table.groupby(panel, sort=False):
-        base = alt.Chart(panel_table).encode(x_axis, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
+        base = chart_of(panel_table).encode(x_axis, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
         # a thin line per model, and a thick one for their mean
         models = base.mark_line(opacity=0.45, strokeWidth=1.2, point=alt.OverlayMarkDef(size=22, opacity=0.6)).encode(
             detail=f"{line}:N", color=alt.value(COLOURS[0]), tooltip=[f"{line}:N", f"{x}:N", *numbers(y)]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers, pattern_maps
+from interp.view.charts import HEIGHT, WIDTH, chart_of, colour_by, numbers, pattern_maps
 
 FOUND, BOUND = "largest found", "upper bound"
 
@@ -33,7 +33,7 @@ def error_growth(
     kinds = [FOUND] * len(names) + [BOUND] * len(names)
     table = pd.DataFrame({"layer": names * 2, "error": [*error, *bound], "which": kinds})
     return (
-        alt.Chart(table[table["error"] > 0])
+        chart_of(table[table["error"] > 0])
         .mark_line(point=True)
         .encode(
             alt.X("layer:N", sort=names, title=None, axis=alt.Axis(labelAngle=-35)),
@@ -53,7 +53,7 @@ def error_quartiles(table: pd.DataFrame, *, x: str, y: str, series: str, title: 
     """
     quartiles = table.groupby([series, x], sort=False)[y].quantile(np.array([0.25, 0.5, 0.75])).unstack().reset_index()
     quartiles.columns = [series, x, "low", "median", "high"]
-    base = alt.Chart(quartiles).encode(alt.X(f"{x}:Q", title=x), colour_by(series, table[series]))
+    base = chart_of(quartiles).encode(alt.X(f"{x}:Q", title=x), colour_by(series, table[series]))
     band = base.mark_area(opacity=0.2).encode(_log_axis(alt.Y, "low", title=y), alt.Y2("high:Q"))
     tooltip = [f"{series}:N", f"{x}:Q", *numbers("low", "median", "high", digits=".2g")]
     line = base.mark_line(point=True).encode(_log_axis(alt.Y, "median", title=y), tooltip=tooltip)
@@ -85,7 +85,7 @@ def shared_matrix(
         for name, value in zip(names, values, strict=True)
     ]
     distances = (
-        alt.Chart(pd.DataFrame(rows))
+        chart_of(pd.DataFrame(rows))
         .mark_point(filled=True, size=45)
         .encode(
             _log_axis(alt.X, "value", title="logits", tickCount=5, labelOverlap="greedy"),
@@ -103,7 +103,7 @@ def shared_matrix(
         for index, value in enumerate(row)
     ]
     charts: list[Any] = [
-        alt.Chart(pd.DataFrame(spectra))
+        chart_of(pd.DataFrame(spectra))
         .mark_line(opacity=0.8)
         .encode(
             alt.X("index:Q", title="index"),

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from interp.view.charts import colour_by, numbers
+from interp.view.charts import chart_of, colour_by, numbers
 
 VERDICT_COLOURS = {
     "faithful": "#0b6e8a",
@@ -46,7 +46,7 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], counted: str
     y_low = alt.Y("cost_low:Q", scale=y_scale, title=COST)
     # a cross of both intervals, and a point
     tooltip = ["finding:N", "kind:N", *numbers("score", "cost", digits=".3f")]
-    base = alt.Chart(table)
+    base = chart_of(table)
     layers: list[Any] = [
         base.mark_rule(opacity=0.5).encode(x, y_low, alt.Y2("cost_high:Q"), colour),
         base.mark_rule(opacity=0.5).encode(x_low, alt.X2("score_high:Q"), y, colour),

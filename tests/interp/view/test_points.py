@@ -137,6 +137,13 @@ def test_pattern_maps_have_a_cell_per_visible_weight(tmp_path):
     assert "patterns" in texts(svg)
 
 
+def test_maps_of_many_heads_are_not_too_many_rows():
+    maps = {f"0.{head}": np.full((24, 24), 1 / 24) for head in range(10)}
+    spec = pattern_maps(maps, tokens=["a"] * 24, title="patterns").to_dict()
+    (rows,) = spec["datasets"].values()
+    assert len(rows) == 10 * 24 * 24
+
+
 def test_orientation_and_colour_of_pattern_maps():
     values = np.zeros((3, 3))
     values[2, 0], values[0, 1] = 1.0, 0.1
