@@ -1,6 +1,6 @@
 """Hook points inside the attention of torch modules: `MultiheadAttention`, or attention made of `Linear` maps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,11 +8,24 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from hooks.adapters.torch_names import attention_part, n_heads_of, named_maps
 from hooks.model.layers import HookPoint
 
-KEYS = ({"q", "k", "v", "o"}, {"qkv", "o"})
-"""The maps that attention is described by; `pattern` is optional."""
+SOFTMAX = (F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax)
+"""Functions of torch that turn scores into a pattern."""
+NO_PATTERN = (
+    "no softmax over keys and no scaled_dot_product_attention runs between the maps of this attention; switch a fused "
+    "kernel off, such as by flash=False, or name a module that the pattern passes through: 'pattern' of attention"
+)
+
+
+class PatternPoint(HookPoint):
+    """Hook point of a pattern that is found among torch's functions."""
+
+    advice = NO_PATTERN
+    """What to do if it never fires."""
 
 
 class HookedAttention(nn.Module):
@@ -26,6 +39,8 @@ class HookedAttention(nn.Module):
     d_model: int
     hook_pattern: HookPoint
     hook_attn_scores: HookPoint
+    follows_calls = False
+    """Whether torch's functions in the forward pass are followed, to find the pattern."""
 
     def __init__(self):
         super().__init__()
@@ -64,8 +79,13 @@ class HookedAttention(nn.Module):
     b_V = property(lambda self: self._bias("v"))
     b_O = property(lambda self: self._bias("o"))
 
-    def attached(self, hook_attn_out: HookPoint) -> Any:
-        """A context in which the layer's attention runs these hook points."""
+    def attached(self, hook_attn_out: HookPoint, calls: "AttentionCalls") -> Any:
+        """A context in which the layer's attention runs these hook points.
+
+        Args:
+            hook_attn_out: The hook point of the attention output.
+            calls: Receives torch's functions of the forward pass.
+        """
         raise NotImplementedError
 
     def _split(self, x: Float[Tensor, "batch pos width"]) -> Float[Tensor, "batch pos head d_head"]:
@@ -84,13 +104,8 @@ class MultiheadAttention(HookedAttention):
 
     def __init__(self, layer: nn.Module, name: str, n_heads: int | None, layer_name: str):
         super().__init__()
-        torch_attn = _submodule(layer, name, layer_name)
-        if not isinstance(torch_attn, nn.MultiheadAttention):
-            raise ValueError(
-                f"attention is {name!r}, in {layer_name} a {type(torch_attn).__name__}; one name is enough "
-                f"for a torch.nn.MultiheadAttention only. Name the Linear maps of another one: {{'q': ..., 'k': ..., "
-                f"'v': ..., 'o': ..., 'pattern': ...}}."
-            )
+        torch_attn = attention_part(layer, name, layer_name)
+        assert isinstance(torch_attn, nn.MultiheadAttention)
         # A forward pass that `_forward` does not compute
         if "forward" in vars(torch_attn) or type(torch_attn).forward is not nn.MultiheadAttention.forward:
             raise ValueError(
@@ -126,7 +141,7 @@ class MultiheadAttention(HookedAttention):
         return maps | {"o": (attn.out_proj.weight, attn.out_proj.bias)}
 
     @contextmanager
-    def attached(self, hook_attn_out: HookPoint) -> Iterator[None]:
+    def attached(self, hook_attn_out: HookPoint, calls: "AttentionCalls") -> Iterator[None]:
         """Compute the attention here while the context is open."""
 
         def forward(query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Any]:
@@ -177,50 +192,45 @@ class MultiheadAttention(HookedAttention):
 
 
 class LinearAttention(HookedAttention):
-    """Hook points at the inputs and outputs of the `Linear` maps of an attention.
+    """Hook points at the inputs and outputs of the `Linear` maps of an attention, and at its pattern.
+
+    The pattern is the output of a named module, or else of the softmax that runs between the maps. If torch's
+    `scaled_dot_product_attention` runs there, it is computed step by step.
 
     Args:
         layer: The layer.
-        names: Names of the maps in it; see `hooks.from_module`.
-        n_heads: Query heads.
+        names: Name of the attention in it, or names of its maps; see `hooks.from_module`.
+        n_heads: Query heads; if None, the attention's attribute, such as `n_head`.
         layer_name: The layer's name, for error texts.
     """
 
-    def __init__(self, layer: nn.Module, names: Mapping[str, str], n_heads: int | None, layer_name: str):
+    def __init__(self, layer: nn.Module, names: str | Mapping[str, str], n_heads: int | None, layer_name: str):
         super().__init__()
-        if set(names) - {"pattern"} not in KEYS:
-            raise ValueError(
-                f"attention names {', '.join(map(repr, names)) or 'nothing'}; needed are 'q', 'k', 'v', 'o', or 'qkv', "
-                f"'o'; and, for patterns, 'pattern'."
-            )
-        if n_heads is None or n_heads < 1:
-            raise ValueError(f"n_heads is {n_heads}; with an attention made of Linear maps, give the number of heads.")
-        # Find the maps
-        modules = {name: _submodule(layer, path, layer_name) for name, path in names.items()}
-        for name, module in modules.items():
-            if name != "pattern" and not isinstance(module, nn.Linear):
-                kind = f"{type(module).__module__}.{type(module).__name__}"
-                raise ValueError(
-                    f"{name} of attention is {names[name]!r}, in {layer_name} a {kind}, not a torch.nn.Linear."
-                )
+        modules = named_maps(layer, names, layer_name)
+        n_heads = n_heads_of(layer, modules, n_heads, layer_name)
         # The output map gives the width of the heads, which the other maps must have
         width = modules["o"].in_features
         if width % n_heads:
             raise ValueError(
-                f"o of attention, {layer_name}.{names['o']}, reads {width} values, no multiple of n_heads {n_heads}."
+                f"o of attention, in {layer_name}, reads {width} values, no multiple of n_heads {n_heads}."
             )
         name, out_width = ("qkv", 3 * width) if "qkv" in modules else ("q", width)
         if modules[name].out_features != out_width:
             raise ValueError(
-                f"{name} of attention, {layer_name}.{names[name]}, gives {modules[name].out_features} values; with "
-                f"{n_heads} heads that o reads, it must be {out_width}."
+                f"{name} of attention, in {layer_name}, gives {modules[name].out_features} values; with {n_heads} "
+                f"heads that o reads, it must be {out_width}."
             )
         self.n_heads = n_heads
         self.d_head = width // n_heads
         self.d_model = modules["o"].out_features
+        self._layer_name = layer_name
         self._modules_by_name = (modules,)  # in a tuple, so that their parameters are not registered twice
-        if "pattern" in modules:
-            self.hook_pattern = HookPoint()
+        self.follows_calls = "pattern" not in modules
+        self.hook_pattern = PatternPoint() if self.follows_calls else HookPoint()
+        if self.follows_calls:
+            self.hook_attn_scores = HookPoint()  # (batch, head, query, key)
+        # Of the forward pass that runs: its number of sequences, and whether the pattern was computed
+        self._batch, self._has_pattern = 1, False
 
     @property
     def output_map(self) -> nn.Module:
@@ -234,7 +244,7 @@ class LinearAttention(HookedAttention):
         return maps | {"o": (modules["o"].weight, modules["o"].bias)}
 
     @contextmanager
-    def attached(self, hook_attn_out: HookPoint) -> Iterator[None]:
+    def attached(self, hook_attn_out: HookPoint, calls: "AttentionCalls") -> Iterator[None]:
         """Hook the maps while the context is open."""
         modules = self._modules_by_name[0]
         points = {"q": self.hook_q, "k": self.hook_k, "v": self.hook_v}
@@ -250,9 +260,13 @@ class LinearAttention(HookedAttention):
             return hook
 
         def input_hook(module: nn.Module, inputs: Any) -> tuple[Tensor]:
+            # From here to the output map, functions of torch belong to this attention
+            self._batch, self._has_pattern = len(inputs[0]), False
+            calls.attention = self if self.follows_calls else None
             return (self.hook_in(inputs[0]),)
 
         def z_hook(module: nn.Module, inputs: Any) -> tuple[Tensor]:
+            calls.attention = None
             return (self.hook_z(self._split(inputs[0])).flatten(-2),)
 
         # The input of attention, and z
@@ -265,28 +279,106 @@ class LinearAttention(HookedAttention):
         else:
             handles += [modules[name].register_forward_hook(heads_hook(point)) for name, point in points.items()]
         if "pattern" in modules:
-            handles.append(modules["pattern"].register_forward_hook(lambda module, inputs, out: self.hook_pattern(out)))
+            handles.append(modules["pattern"].register_forward_hook(lambda module, inputs, out: self._hook(out)))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
+    def softmax(self, function: Callable[..., Tensor], scores: Tensor, *args: Any, **options: Any) -> Tensor:
+        """A softmax that runs between the maps; if it is over keys, with hook points before and after it."""
+        last = (-1, scores.ndim - 1)
+        dim = options.get("dim", args[0] if args else None)
+        is_pattern = scores.ndim in (3, 4) and scores.shape[-1] == scores.shape[-2] and dim in last
+        if not is_pattern:
+            return function(scores, *args, **options)
+        self._check_first()
+        scores = self._hook(scores, self.hook_attn_scores)
+        return self._hook(function(scores, *args, **options))
+
+    def dot_product(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Float[Tensor, "*batch query d_head"]:
+        """`torch.nn.functional.scaled_dot_product_attention`, computed step by step with hook points."""
+        self._check_first()
+        if enable_gqa:
+            shared = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(shared, -3), value.repeat_interleave(shared, -3)
+        scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+            scores = scores.masked_fill(~visible, -torch.inf)
+        # Here a mask is True where a key is visible
+        if attn_mask is not None:
+            scores = _masked(scores, ~attn_mask if attn_mask.dtype == torch.bool else attn_mask)
+        scores = self._hook(scores, self.hook_attn_scores)
+        # torch gives zeros, not NaN, for a query that sees no key
+        pattern = scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0.0)
+        return F.dropout(self._hook(pattern), dropout_p) @ value
+
+    def _check_first(self) -> None:
+        """Check that the attention computes one pattern in a pass.
+
+        Raises:
+            ValueError: a second one.
+        """
+        if self._has_pattern:
+            raise ValueError(
+                f"the attention of {self._layer_name} computes several patterns between its maps; name a module that "
+                f"the one to read passes through: attention={{..., 'pattern': ...}}."
+            )
+        self._has_pattern = True
+
+    def _hook(self, values: Tensor, point: HookPoint | None = None) -> Tensor:
+        """Pass patterns (batch, head, query, key), or scores, through a hook point.
+
+        Raises:
+            ValueError: patterns of another number of heads.
+        """
+        point = self.hook_pattern if point is None else point
+        # One axis for sequences and heads is split
+        per_head = values.unflatten(0, (self._batch, -1)) if values.ndim == 3 else values
+        n_heads = per_head.shape[1]
+        if n_heads != self.n_heads and values.shape[-1] == values.shape[-2]:
+            raise ValueError(
+                f"n_heads is {self.n_heads}, but the attention of {self._layer_name} has a pattern for each of "
+                f"{n_heads} heads: it must be {n_heads}, not {self.n_heads}."
+            )
+        return point(per_head).reshape(values.shape)
+
+
+class AttentionCalls(TorchFunctionMode):
+    """Passes functions of torch that compute a pattern to the attention that runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention: LinearAttention | None = None
+        """The attention between whose maps the forward pass is; None elsewhere."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch, with hook points if it computes a pattern."""
+        options = kwargs or {}
+        if self.attention is not None:
+            if func == F.scaled_dot_product_attention:
+                return self.attention.dot_product(*args, **options)
+            if func in SOFTMAX and args:
+                return self.attention.softmax(func, *args, **options)
+        return func(*args, **options)
+
 
 def _split_qkv(weight: Tensor, bias: Tensor | None) -> dict[str, Any]:
     """Weight and bias of q, k and v from one map to all three."""
     biases = [None] * 3 if bias is None else bias.chunk(3)
     return dict(zip("qkv", zip(weight.chunk(3), biases, strict=True), strict=True))
-
-
-def _submodule(layer: nn.Module, name: str, layer_name: str) -> Any:
-    modules = dict(layer.named_modules())
-    if name not in modules or not name:
-        paths = ", ".join(path for path in modules if path) or "no parts"
-        raise ValueError(
-            f"attention names {name!r}, which {layer_name} (a {type(layer).__name__}) does not have; it has {paths}."
-        )
-    return modules[name]
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

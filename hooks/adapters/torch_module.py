@@ -1,7 +1,8 @@
 """Plain torch modules as models with canonical hook names: the names of their layers and attention suffice."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.adapter import Foreign
-from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
+from hooks.adapters.torch_attention import AttentionCalls, HookedAttention, LinearAttention, MultiheadAttention
+from hooks.adapters.torch_names import attention_part, layers_of
 from hooks.checks import check_number, checks_types
 from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable
 from hooks.state import restores_state
@@ -29,6 +31,7 @@ def from_module(
     n_ctx: int,
     n_heads: int | None = None,
     untrained: Callable[[], nn.Module] | None = None,
+    forward: Callable[..., Tensor] | None = None,
 ) -> BridgeModel:
     """Wrap a torch module under canonical hook names, after testing what can be read and edited in it.
 
@@ -44,23 +47,29 @@ def from_module(
     2
 
     Args:
-        module: `module(tokens)` gives logits (batch, pos, d_vocab_out). For padded tasks it must accept
-            `attention_mask` (batch, pos), True for real tokens, as well. It is not changed.
+        module: `module(tokens)` gives logits (batch, pos, d_vocab_out), perhaps in a tuple or dict with other values.
+            For padded tasks it must accept `attention_mask` (batch, pos), True for real tokens, as well. It is not
+            changed.
         layers: Name of the `ModuleList` of layers, such as `encoder.layers`. Each gets the residual stream (batch, pos,
             d_model) as its first argument, and returns it, or a tuple that starts with it.
-        attention: In each layer, the name of a `torch.nn.MultiheadAttention` with `batch_first=True`; or the names of
-            the `Linear` maps of another attention: `q`, `k`, `v` (or `qkv` for one map to all three) and `o`, and, for
-            verbs that read patterns, `pattern`: a module that the pattern passes through (Softmax, Dropout, Identity).
+        attention: Name of the attention in each layer, relative to the layer, such as `attn`: a
+            `torch.nn.MultiheadAttention` with `batch_first=True`, or one whose `Linear` maps have usual names
+            (`c_attn`, `q_proj`, `to_out`). Or the name of each map, relative to the layer as well: `q`, `k`, `v` (or
+            `qkv` for one map to all three) and `o`; and, if the pattern comes neither from a softmax nor from
+            `scaled_dot_product_attention`, `pattern`: a module that it passes through (Dropout, Identity).
         d_vocab: Number of token ids.
         n_ctx: Largest number of positions.
-        n_heads: Heads per layer; a `torch.nn.MultiheadAttention` knows it.
+        n_heads: Heads per layer; if None, the attention's own number (`num_heads`, `n_head`).
         untrained: Makes the module with random weights, for the verbs that compare with an untrained model; often its
-            class.
+            class. What it prints is not shown.
+        forward: `forward(module, tokens)` gives the logits, of a module whose own output does not have them at every
+            position: `lambda gpt, tokens: gpt(tokens, tokens)[0]` passes targets as well. Further arguments as above.
 
     Raises:
-        ValueError: another object, names or widths that do not fit the module, or a module whose output is not logits.
+        ValueError: another object, names or widths that do not fit the module, another number of heads, or a module
+            whose output has no logits, or several tensors that may be logits.
     """
-    return from_bridge(TorchModule(module, layers, attention, d_vocab, n_ctx, n_heads, untrained))
+    return from_bridge(TorchModule(module, layers, attention, d_vocab, n_ctx, n_heads, untrained, forward))
 
 
 class HookedLayer(nn.Module):
@@ -86,6 +95,7 @@ class TorchModule(HookedRootModule):
         n_ctx: int,
         n_heads: int | None = None,
         untrained: Callable[[], nn.Module] | None = None,
+        forward: Callable[..., Tensor] | None = None,
     ):
         super().__init__()
         if not isinstance(module, nn.Module) or isinstance(module, Foreign):
@@ -97,16 +107,15 @@ class TorchModule(HookedRootModule):
         check_number("n_ctx", n_ctx, integer=True, low=1)
         # What `untrained` needs to wrap another module in the same way
         self._names: Any = (layers, attention, d_vocab, n_ctx, n_heads)
-        self._untrained = untrained
+        self._untrained, self._forward_of = untrained, forward
         check_weights_usable("module", module)
         self.module = module
         # Hook points for each layer and its attention
-        module_layers = _layers_of(module, layers)
+        module_layers = layers_of(module, layers)
         self._layers = (module_layers,)  # in a tuple, so that they are registered only once
-        attention_class: Any = MultiheadAttention if isinstance(attention, str) else LinearAttention
         attns = []
         for index, layer in enumerate(module_layers):
-            attns.append(attention_class(layer, attention, n_heads, f"{layers}.{index}"))
+            attns.append(_hooked_attention(layer, attention, n_heads, f"{layers}.{index}"))
         output_maps = [attn.output_map for attn in attns]
         if len(set(map(id, output_maps))) < len(output_maps):
             raise ValueError(
@@ -138,7 +147,11 @@ class TorchModule(HookedRootModule):
         """Logits of the module, with hook points on the way."""
         check_mask(inputs.get("attention_mask"))
         with self._attached():
-            return self.module(tokens, **inputs)
+            if self._forward_of is not None:
+                output = self._forward_of(self.module, tokens, **inputs)
+            else:
+                output = self.module(tokens, **inputs)
+        return logits_in(output, tokens, type(self.module).__name__)
 
     @contextmanager
     def _attached(self) -> Iterator[None]:
@@ -149,13 +162,26 @@ class TorchModule(HookedRootModule):
         try:
             with ExitStack() as stack:
                 blocks: Any = self.blocks
+                calls = AttentionCalls()
                 for layer, sites in zip(self._layers[0], blocks, strict=True):
                     stack.callback(layer.register_forward_pre_hook(_input_hook(sites.hook_resid_pre)).remove)
                     stack.callback(layer.register_forward_hook(_output_hook(sites.hook_resid_post)).remove)
-                    stack.enter_context(sites.attn.attached(sites.hook_attn_out))
+                    stack.enter_context(sites.attn.attached(sites.hook_attn_out, calls))
+                if any(sites.attn.follows_calls for sites in blocks):
+                    stack.enter_context(calls)
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fused_before)
+
+    @property
+    def lacks_untrained(self) -> str:
+        """Why no module with random weights can be made, in words; empty if one can."""
+        if self._untrained is not None:
+            return ""
+        return (
+            f"no untrained {type(self.module).__name__} can be made: pass from_module(..., untrained=), a function "
+            f"without arguments that makes the module with random weights, such as its class."
+        )
 
     def untrained(self, seed: int) -> "TorchModule":
         """The same wrapper around a module with random weights; torch's generator is set to `seed` for it.
@@ -164,13 +190,15 @@ class TorchModule(HookedRootModule):
             ValueError: no function that makes the module.
         """
         if self._untrained is None:
-            raise ValueError(
-                f"no untrained {type(self.module).__name__} can be made: pass from_module(..., untrained=), a function "
-                f"without arguments that makes the module with random weights, such as its class."
-            )
+            raise ValueError(self.lacks_untrained)
         torch.manual_seed(seed)
+        # Many modules print their size when they are made, here once for every copy
+        with redirect_stdout(StringIO()):
+            fresh = self._untrained()
         layers, attention, d_vocab, n_ctx, n_heads = self._names
-        return TorchModule(self._untrained(), layers, attention, d_vocab, n_ctx, n_heads, self._untrained)
+        return TorchModule(
+            fresh, layers, attention, d_vocab, n_ctx, n_heads, untrained=self._untrained, forward=self._forward_of
+        )
 
 
 def _input_hook(point: HookPoint) -> Callable[..., tuple]:
@@ -191,22 +219,50 @@ def _output_hook(point: HookPoint) -> Callable[..., Any]:
     return hook
 
 
-def _layers_of(module: nn.Module, name: str) -> list[nn.Module]:
-    modules = dict(module.named_modules())
-    layer_list = modules.get(name)
-    if not isinstance(layer_list, nn.ModuleList | nn.Sequential) or not len(layer_list):
-        fault = "is not there"
-        if layer_list is not None:
-            fault = f"is a {type(layer_list).__name__} of {len(list(layer_list.children()))} parts"
-        lists = [path for path, child in modules.items() if path and isinstance(child, nn.ModuleList | nn.Sequential)]
-        raise ValueError(
-            f"layers is {name!r}, which {fault} in the {type(module).__name__}; it must name a ModuleList of layers. "
-            f"Found: {', '.join(lists) or 'none'}."
+def _hooked_attention(
+    layer: nn.Module, attention: str | Mapping[str, str], n_heads: int | None, layer_name: str
+) -> HookedAttention:
+    """Hook points for the attention of a layer."""
+    if isinstance(attention, str):
+        torch_attn = attention_part(layer, attention, layer_name)
+        if isinstance(torch_attn, nn.MultiheadAttention):
+            return MultiheadAttention(layer, attention, n_heads, layer_name)
+    return LinearAttention(layer, attention, n_heads, layer_name)
+
+
+def logits_in(output: Any, tokens: Int[Tensor, "batch pos"], name: str) -> Float[Tensor, "batch pos d_vocab_out"]:
+    """The logits in the output of a module: the output itself, its `logits`, or its only tensor (batch, pos, width).
+
+    Args:
+        output: What the module returned.
+        tokens: Its input.
+        name: Class of the module, for error texts.
+
+    Raises:
+        ValueError: no logits at every position, or several tensors that may be logits.
+    """
+    # The tensors that may be logits
+    candidates = [output]
+    if isinstance(output, Mapping):
+        candidates = [output["logits"]] if "logits" in output else list(output.values())
+    elif not isinstance(output, Tensor) and isinstance(getattr(output, "logits", None), Tensor):
+        candidates = [output.logits]
+    elif isinstance(output, tuple | list):
+        candidates = list(output)
+    tensors = [value for value in candidates if isinstance(value, Tensor) and value.ndim == 3]
+    logits = [value for value in tensors if value.shape[:2] == tokens.shape and value.is_floating_point()]
+    if len(logits) == 1:
+        return logits[0]
+    # What it is instead
+    shapes = ", ".join(f"{tuple(v.shape)}" if isinstance(v, Tensor) else type(v).__name__ for v in candidates)
+    problem = f"{name} returns {shapes} for tokens {tuple(tokens.shape)}"
+    if logits:
+        example = "lambda module, tokens: module(tokens)[0]"
+        raise ValueError(f"{problem}: {len(logits)} may be logits. Say which: forward={example}.")
+    advice = "If another call gives them, pass it: forward=lambda module, tokens: ..."
+    if any(value.shape[1] == 1 for value in tensors):
+        advice = (
+            "It gives them at the last position only; a module that gets targets often gives all: "
+            "forward=lambda module, tokens: module(tokens, tokens)[0]"
         )
-    layers = list(layer_list)
-    if len(set(map(id, layers))) < len(layers):
-        raise ValueError(
-            f"layers is {name!r}, in which several layers are one module: hook points would not know which one runs. "
-            f"Use a copy for each layer, or hooks.Transformer with tied=True."
-        )
-    return layers
+    raise ValueError(f"{problem}; needed are logits (batch, pos, vocabulary) at every position. {advice}.")

@@ -31,7 +31,8 @@ def model_line(model: Any) -> str:
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     tied = getattr(cfg, "tied", False)
     depth = f"one block applied {quantity(cfg.n_layers, 'time')}" if tied else quantity(cfg.n_layers, "layer")
-    kind = getattr(cfg, "block", "") or getattr(cfg, "model_name", "")
+    names = (getattr(cfg, name, "") for name in ("block", "model_name", "architecture"))
+    kind = next(filter(None, names), "")
     attention = getattr(cfg, "attention", "")
     facts = [kind, f"{depth} of {quantity(cfg.n_heads, 'head')}", f"width {cfg.d_model}", attention]
     return ", ".join([*(str(fact) for fact in facts if fact), f"{n_parameters:,} parameters"])

@@ -9,7 +9,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks import BridgeModel, TransformerStack, from_bridge, make_model
 from hooks.adapters.bridge.adapter import Foreign
-from hooks.adapters.bridge.capabilities import Use
+from hooks.adapters.bridge.capabilities import Capabilities, Use
 from hooks.interventions.ablation_engine import Net
 from hooks.model.baseline import Baseline
 from hooks.model.layers import check_weights_usable
@@ -286,12 +286,23 @@ def supported_verbs(model: AnyModel | Baseline, task: Task | None = None) -> Sup
     return SupportedVerbs(obstacles)
 
 
+def obstacles_of(capabilities: Capabilities) -> dict[str, str]:
+    """Why each verb does not accept a wrapped model of these capabilities; empty if it does."""
+    return {verb: _obstacle_of_wrapped(capabilities, needs) for verb, needs in VERBS.items()}
+
+
+def _obstacle_of_wrapped(capabilities: Capabilities, needs: VerbNeeds) -> str:
+    """Why a verb does not accept a wrapped model, in words; empty if it does."""
+    obstacle = needs.only_transformer or capabilities.lacks(needs.uses)
+    if not obstacle and needs.untrained:
+        obstacle = capabilities.no_untrained
+    return obstacle
+
+
 def _obstacle(net: Net | Baseline, needs: VerbNeeds, task: Task | None) -> str:
     """Why a verb does not accept a model, in words; empty if it does."""
     if isinstance(net, BridgeModel):
-        obstacle = needs.only_transformer or net.capabilities.lacks(needs.uses)
-        if not obstacle and needs.untrained:
-            obstacle = net.lacks_untrained
+        obstacle = _obstacle_of_wrapped(net.capabilities, needs)
     else:
         obstacle = _obstacle_of_ours(net, needs)
     if obstacle or task is None:

@@ -150,11 +150,9 @@ def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple
     if untrained is None:
         # The number that the level needs, or fewer of a model that takes long to build or to draw.
         needed = min(MOST_MODELS, ceil(1 / alpha - 1e-9) - 1)
-        module: Any = model
         if isinstance(model, BridgeModel):
-            module = model.bridge
             needed = min(needed, WRAPPED)
-        n_parameters = sum(parameter.numel() for parameter in module.parameters())
+        n_parameters = sum(parameter.numel() for parameter in model.parameters())
         return max(1, min(needed, PARAMETERS // max(1, n_parameters))), ()
     models = untrained if isinstance(untrained, Sequence) else (untrained,)
     if not models:

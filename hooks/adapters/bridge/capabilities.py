@@ -14,6 +14,8 @@ from torch import Tensor
 from hooks.adapters.bridge.editing import EditTests
 from hooks.adapters.bridge.reading import ReadTests, hugging_face_config
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
+from hooks.adapters.bridge.untrained import no_untrained
+from hooks.adapters.bridge.verbs import verb_obstacles
 from hooks.adapters.bridge.weights import attention_scale, head_width
 from hooks.state import evaluation_mode
 
@@ -48,6 +50,8 @@ class Capabilities:
     """True when the pattern of every layer is computed before its z."""
     d_vocab_out: int
     """Logits per position."""
+    no_untrained: str
+    """Why no copy with random weights can be made; empty if one can."""
 
     def __post_init__(self):
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -102,12 +106,28 @@ class Capabilities:
                 rows.append({"site": site + layers, "read": reading, "edit": editing})
         return rows
 
-    def __str__(self) -> str:
+    def table(self) -> str:
+        """The result for every site, as text; `rows` as a table."""
         rows = [{"site": "site", "read": "read", "edit": "edit"}, *self.rows()]
         widths = [max(len(row[name]) for row in rows) for name in ("site", "read")]
         lines = [f"{row['site']:<{widths[0]}}  {row['read']:<{widths[1]}}  {row['edit']}".rstrip() for row in rows]
         positions = f"attention_mask {self.attention_mask}, position_ids {self.position_ids}"
         return "\n".join([f"{self.attention} attention; {positions}", *lines])
+
+    def __str__(self) -> str:
+        """One line, then the reason for each verb that does not accept the model; without verbs, the table."""
+        obstacles = verb_obstacles(self)
+        if not obstacles:
+            return self.table()
+        reasons = {verb: reason for verb, reason in obstacles.items() if reason}
+        n_working = len(obstacles) - len(reasons)
+        if not self.attention_mask.ok:
+            reasons["tasks with padding"] = f"attention_mask is {self.attention_mask}"
+        summary = f"{self.attention} attention; {n_working} of {len(obstacles)} verbs accept this model"
+        if reasons:
+            summary += ", but not:"
+        width = max(map(len, reasons), default=0)
+        return "\n".join([summary, *(f"{verb:<{width}}  {reason}" for verb, reason in reasons.items())])
 
 
 _CACHE: WeakKeyDictionary[Any, tuple[Any, Capabilities]] = WeakKeyDictionary()
@@ -192,6 +212,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         positions_in_layers=positions.ok and _positions_in_layers(reads, edits, offset),
         pattern_before_z=_pattern_before_z(reads),
         d_vocab_out=logits.shape[-1],
+        no_untrained=no_untrained(bridge),
     )
 
 

@@ -11,7 +11,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.capabilities import Capabilities, Use
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, Cell
-from hooks.adapters.bridge.untrained import check_untrained, untrained_bridge
+from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import HookPoint, check_ids, check_tokens, has_hooks, take
@@ -244,18 +244,15 @@ class BridgeModel(ReadsText, CheckedHooks):
             raise ValueError(refusal(name, "read", self.capabilities))
         super()._check_name(name)
 
-    @property
-    def _device(self) -> Any:
-        return next(iter(self.bridge.parameters())).device
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters of the wrapped model under its own names."""
+        return self.bridge.named_parameters(prefix, recurse, remove_duplicate)
 
     @property
-    def lacks_untrained(self) -> str:
-        """Why no copy with random weights can be made, in words; empty if one can."""
-        try:
-            check_untrained(self.bridge)
-        except ValueError as error:
-            return str(error)
-        return ""
+    def _device(self) -> Any:
+        return next(self.parameters()).device
 
     def untrained(self, seed: int) -> "BridgeModel":
         """A copy with random weights, in evaluation mode; torch's global generator is not advanced.

@@ -111,7 +111,8 @@ class ReadTests:
         if name.endswith("pattern") and kernel not in (None, "eager"):
             return Cell("missing", reason=f"attention is {kernel}; load the model with attn_implementation='eager'")
         if name in self.bridge.hook_dict:
-            return Cell("missing", reason="it never fires")
+            advice = getattr(self.bridge.hook_dict[name], "advice", "")
+            return Cell("missing", reason=advice or "it never fires")
         return Cell("missing", reason="the model has no such place")
 
     def _embed(self, x: Tensor) -> str:

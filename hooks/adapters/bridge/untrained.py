@@ -9,7 +9,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 NATIVE = "TransformerLensNative"
-NOT_FROM_CONFIG = (TypeError, ValueError, RuntimeError, AttributeError, KeyError)
+NOT_FROM_CONFIG = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, AssertionError, OSError)
 """Errors of a class that cannot be made from its config alone."""
 
 
@@ -35,16 +35,19 @@ def untrained_bridge(bridge: Any, seed: int) -> Any:
     return untrained.eval()
 
 
-def check_untrained(bridge: Any) -> None:
-    """Check that `untrained_bridge` can make a copy; a model of Hugging Face is not made for it.
-
-    Raises:
-        ValueError: a model that cannot be made from its config alone.
-    """
-    if isinstance(bridge, HookedRootModule):
-        untrained_bridge(bridge, seed=0)
-    elif bridge.cfg.architecture != NATIVE:
-        _hugging_face_config(bridge)
+def no_untrained(bridge: Any) -> str:
+    """Why `untrained_bridge` can make no copy, in words; empty if it can. No model of Hugging Face is made for it."""
+    try:
+        if isinstance(bridge, HookedRootModule):
+            reason = getattr(bridge, "lacks_untrained", None)
+            if reason is None and not hasattr(bridge, "untrained"):
+                untrained_bridge(bridge, seed=0)
+            return reason or ""
+        if bridge.cfg.architecture != NATIVE:
+            _hugging_face_config(bridge)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _hooked_root_module(model: Any, seed: int) -> Any:

@@ -146,14 +146,10 @@ def test_ablations_equal_those_by_hooks_of_torch(pair, method):
     assert np.abs(result.loss_rise.value).max() > 1e-3  # ten times the tolerance
 
 
-def test_heads_can_be_kept_and_a_pattern_is_asked_for_where_it_is_needed(pair):
+def test_heads_can_be_kept_whether_or_not_the_pattern_is_named(pair):
     result = interp.keep_heads(pair.model, TASK, n=16, orders=["ablation", "exact"], n_random=2)
     assert len(result.sufficient) <= 4
-    if "pattern" in pair.attention:
-        interp.keep_heads(pair.model, TASK, n=16, method="uniform", n_random=0)
-    else:
-        with pytest.raises(ValueError, match=r"keep_heads with another pattern does not accept .*hook_pattern"):
-            interp.keep_heads(pair.model, TASK, n=16, method="uniform")
+    interp.keep_heads(pair.model, TASK, n=16, method="uniform", n_random=0)
 
 
 def test_parallel_layers_are_audited():

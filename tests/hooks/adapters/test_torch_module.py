@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from own_models import MAPS, PlainModel, TorchEncoder, plain_model, torch_encoder, transformer
+from own_models import MAPS, PlainAttention, PlainModel, TorchEncoder, plain_model, torch_encoder, transformer
 from torch import nn
 
 import hooks
@@ -22,6 +22,7 @@ SIZES = {"d_vocab": 9, "n_ctx": 8}
 TORCH = {"layers": "encoder.layers", "attention": "self_attn", **SIZES}
 LINEAR = {"layers": "layers", "attention": MAPS, "n_heads": 2, **SIZES}
 KINDS = ("torch", "linear", "fused")
+NO_PATTERN_NAMED = {name: path for name, path in MAPS.items() if name != "pattern"}
 
 
 def module_of(kind, ours=OURS):
@@ -169,19 +170,33 @@ def test_a_layer_may_return_a_tuple():
     assert model.capabilities.cell("blocks.1.hook_resid_post", "edit").ok
 
 
+class HandWritten(PlainAttention):
+    """Attention whose softmax is not torch's."""
+
+    def forward(self, x, hidden):
+        q, k, v = (self.get_submodule(name)(x).unflatten(-1, (2, 8)).transpose(1, 2) for name in "qkv")
+        weights = (q @ k.mT / 8**0.5).exp() * ~hidden[:, None]
+        return self.o((weights / weights.sum(-1, keepdim=True) @ v).transpose(1, 2).flatten(2))
+
+
 def test_without_a_pattern_the_verbs_that_read_it_are_refused():
-    names = {name: path for name, path in MAPS.items() if name != "pattern"}
-    obstacles = interp.supported_verbs(
-        hooks.from_module(module_of("linear"), **{**LINEAR, "attention": names})
-    ).obstacles
+    module = module_of("linear")
+    for layer in module.layers:
+        layer.attn.__class__ = HandWritten
+    model = hooks.from_module(module, **{**LINEAR, "attention": NO_PATTERN_NAMED})
+    obstacles = interp.supported_verbs(model).obstacles
     lacking = {verb for verb, why in obstacles.items() if why} - set(TRANSFORMER_ONLY)
     lacks = {"show_attention", "attention_variation", "classify_heads", "audit"}
     lacks |= {"ablate_heads with another pattern", "keep_heads with another pattern"}
     assert lacking == lacks | WITH_UNTRAINED
-    assert (
-        obstacles["audit"]
-        == "it has to read blocks.0.attn.hook_pattern, which is missing (the model has no such place)"
-    )
+    reason = "missing (no softmax over keys and no scaled_dot_product_attention runs between the maps of this attention"
+    assert obstacles["audit"].startswith(f"it has to read blocks.0.attn.hook_pattern, which is {reason}; switch a")
+    # the same reasons where capabilities are printed, one line each, and one for tasks with padding if it is needed
+    first, *lines = str(model.capabilities).splitlines()
+    assert first == f"causal attention; {len(VERBS) - len(lines)} of {len(VERBS)} verbs accept this model, but not:"
+    listed = {verb: why for verb, why in obstacles.items() if why}
+    assert [line.split("  ", 1)[0] for line in lines] == list(listed)
+    assert all(line.endswith(why) for line, why in zip(lines, listed.values(), strict=True))
 
 
 def test_swapped_names_are_found():
@@ -212,21 +227,32 @@ def test_names_that_do_not_fit(as_a_user):
     shared.layers = nn.ModuleList([shared.layers[0]] * 2)
     wide = PlainModel(OURS.cfg)
     wide.layers[1].attn.q = nn.Linear(16, 12)
-    of_map = "of attention, layers."
+    nameless, renamed, listed = (module_of("linear") for _ in range(3))
+    for layer in nameless.layers:
+        del layer.attn.n_heads
+    for layer in renamed.layers:
+        layer.attn.first = layer.attn._modules.pop("q")
+    listed.layers = nn.ModuleList(nn.ModuleList([layer]) for layer in listed.layers)
     for module, change, text in (
         (encoder, {"layers": "layers"}, "'layers', which is not there in the TorchEncoder; .*Found: encoder.layers"),
         (encoder, {"layers": "unembed"}, "'unembed', which is a Linear of 0 parts in the TorchEncoder"),
         (shared, {}, "in which several layers are one module: hook points would not know which one runs"),
         (encoder, {"attention": "attn"}, r"attention names 'attn', which encoder.layers.0 \(a TransformerEncoderLa"),
-        (encoder, {"attention": "attn"}, "does not have; it has self_attn, "),
-        (plain, {"attention": "attn"}, "'attn', in layers.0 a PlainAttention; one name is enough for a torch.nn.Multi"),
+        (encoder, {"attention": "attn"}, "does not have; names are relative to the layer, which has self_attn, "),
+        (plain, {"attention": "layers.0.attn"}, r"Give 'attn'\.$"),
+        (plain, {"attention": MAPS | {"q": "q"}}, r"Give 'attn\.q'\.$"),
+        (plain, {"attention": ""}, "attention names '', which layers.0 "),
+        (renamed, {"attention": "attn"}, r"in layers.0 a PlainAttention without a usual name for each map\. Name them"),
+        (renamed, {"attention": "attn"}, r"relative to the layer: attn.k \(16 to 16\), .*attn.first \(16 to 16\)"),
+        (listed, {}, "'layers', whose part 0 is a ModuleList, which is never called"),
         (encoder, {"n_heads": 4}, "n_heads is 4; encoder.layers.0.self_attn has 2. Leave n_heads out"),
-        (plain, {"n_heads": None}, "n_heads is None; with an attention made of Linear maps, give the number of heads"),
-        (plain, {"n_heads": 3}, f"o {of_map}0.attn.o, reads 16 values, no multiple of n_heads 3"),
+        (nameless, {"n_heads": None}, "n_heads is None; with an attention made of Linear maps, give the number"),
+        (nameless, {"n_heads": 3}, "o of attention, in layers.0, reads 16 values, no multiple of n_heads 3"),
+        (plain, {"n_heads": 4}, "attention of layers.0 has n_heads = 2: it must be 2, not 4. Leave n_heads out"),
         (plain, {"attention": {"q": "q", "o": "o"}}, "attention names 'q', 'o'; needed are 'q', 'k', 'v', 'o', or"),
         (plain, {"attention": {}}, "attention names nothing; needed are"),
         (plain, {"attention": MAPS | {"v": "attn.pattern"}}, r"in layers.0 a torch.*Identity, not a torch"),
-        (wide, {}, f"q {of_map}1.attn.q, gives 12 values; with 2 heads that o reads, it must be 16"),
+        (wide, {}, "q of attention, in layers.1, gives 12 values; with 2 heads that o reads, it must be 16"),
         (plain, {"n_ctx": 0}, "n_ctx is 0; it must be at least 1"),
         (OURS, {}, "module is a Transformer; from_module wraps a torch.nn.Module. A bridge or HookedRootModule is"),
     ):  # fmt: skip

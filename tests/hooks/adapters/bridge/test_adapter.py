@@ -410,7 +410,7 @@ def test_given_tokens():
 
 def test_table_names_layers_that_differ():
     found = model_of("bert").capabilities
-    text = str(found)
+    text = found.table()
     assert text.startswith("bidirectional attention; attention_mask works, position_ids works\nsite ")
     assert "hook_attn_out             through attn.o.hook_out" in text
     assert "misleading (it is a copy of the pattern)  ignored" in text
