@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+    from interp.auditing.contrast import Contrast
+
 FORMER_AUDIT_NAMES = {
     "read_part": "label_only_pattern",
     "other_read": "resampled_values",
@@ -142,6 +144,12 @@ class AuditResult(Result):
     def summary(self) -> str:
         """The verdicts in one sentence: how many heads do what they look like, and how many do not."""
         return verdict_summary([head.verdict for head in self.heads])
+
+    def contrast(self) -> "Contrast | None":
+        """Two heads that look alike, of which the model needs one; None if it has no such pair."""
+        from interp.auditing.contrast import contrast_of
+
+        return contrast_of(self)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head: verdict, label, scores, and the cost of every intervention on its worst outcome."""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hooks.checks import check_class
+from interp.auditing.contrast import most_telling_head
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.core.page_identity import page_identity
@@ -38,6 +39,9 @@ def show_heads(
 ) -> AttentionPage:
     """A page with a grid of heads and verdicts; the chosen head has its pattern, costs, probes and sentence.
 
+    It opens on the head that tells most: a faithful one that another head only looks like, else the labelled head whose
+    removal costs most.
+
     Args:
         model: The audited model.
         task: Source of sequences and relations.
@@ -71,6 +75,7 @@ def show_heads(
         columns=audit.heads[-1].head + 1,
         title="What each head does",
         findings=findings,
+        chosen=audit.heads.index(most_telling_head(audit)),
         identity=page_identity(model, task, seed=seed),
     )
 
@@ -86,6 +91,7 @@ def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
             verdict=head.verdict,
             colour=VERDICT_COLOURS[head.verdict],
             sentence=sentence[:1].upper() + sentence[1:],
+            label=head.label if head.readable else "",
             costs=[(INTERVENTIONS_IN_WORDS[name], *interval) for name, interval in tried.items()],
             threshold=float(audit.threshold[worst]),
             probes=[] if probes is None else _accuracies_around(probes, head.layer),

@@ -44,13 +44,15 @@ class Kind:
     """Relations of a task that this kind stands for: the first that the task has is the relation of the kind."""
     yields: bool = False
     """Whether only heads that no kind of the task, nor `previous` or `current`, describes as well have this label."""
+    meaning: str = ""
+    """What a head of this kind attends to, after "attends to", for pages."""
 
 
 _KINDS: dict[str, Kind] = {}
 
 
 @checks_types
-def register_kind(name: str, relation: Relation, *, reads: Sequence[str] = ()) -> None:
+def register_kind(name: str, relation: Relation, *, reads: Sequence[str] = (), meaning: str = "") -> None:
     """Add or replace a kind of head.
 
     Args:
@@ -58,6 +60,7 @@ def register_kind(name: str, relation: Relation, *, reads: Sequence[str] = ()) -
         relation: Function of a task and a batch that returns which keys are related to each query.
         reads: Relations of tasks that this kind stands for, so that they are no kinds of their own name. The first
             that a task has is the relation; the function is called for tasks that have none of them.
+        meaning: What such a head attends to, in words that pages show: "the next letter of the alphabet".
 
     Raises:
         ValueError: an empty name, or one that `classify_heads` reserves.
@@ -72,7 +75,13 @@ def register_kind(name: str, relation: Relation, *, reads: Sequence[str] = ()) -
     True
     """
     _check_name(name)
-    _KINDS[name] = Kind(relation, tuple(reads))
+    _KINDS[name] = Kind(relation, tuple(reads), meaning=meaning)
+
+
+def meaning_of(name: str) -> str:
+    """What a head of a kind attends to, in words; the name itself of a kind that nobody has described."""
+    kind = _KINDS.get(name)
+    return kind.meaning if kind and kind.meaning else f"the keys of its relation, {name}"
 
 
 def _check_name(name: str) -> None:
@@ -310,20 +319,27 @@ def induction(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
     return duplicate(task, batch).roll(1, 2).tril() & _real(batch)[:, None, :]
 
 
-def _built_in(name: str, *reads: str, relation: Relation = _no_relation, yields: bool = False) -> None:
+def _built_in(name: str, *reads: str, meaning: str, relation: Relation = _no_relation, yields: bool = False) -> None:
     """Register a kind of ours, which also stands for a task's relation of the kind's own name."""
-    _KINDS[name] = Kind(relation, (*reads, name), yields)
+    _KINDS[name] = Kind(relation, (*reads, name), yields, meaning)
 
 
-_built_in("association", "same_token", "same_symbol")
-_built_in("manipulation", "same_clause", relation=lambda task, batch: _offset(batch, -BAND, BAND))
-_built_in("broadcast", "special")
-_built_in("stack_top")
-_built_in("unmatched_open")
-_built_in("matching_bracket")
-_built_in("template_position", "same_template_position")
-_built_in("previous", relation=lambda task, batch: _offset(batch, -1, -1))
-_built_in("current", relation=lambda task, batch: _offset(batch, 0, 0))
-_built_in("first_token", relation=first_token, yields=True)
-_built_in("duplicate", relation=duplicate, yields=True)
-_built_in("induction", relation=induction, yields=True)
+_built_in("association", "same_token", "same_symbol", meaning="other occurrences of the same token")
+_built_in(
+    "manipulation",
+    "same_clause",
+    relation=lambda task, batch: _offset(batch, -BAND, BAND),
+    meaning="the tokens around it, within its clause",
+)
+_built_in("broadcast", "special", meaning="special tokens, such as the first and the last")
+_built_in("stack_top", meaning="the last bracket that is still open")
+_built_in("unmatched_open", meaning="every bracket that is still open")
+_built_in("matching_bracket", meaning="the bracket that opened what it closes")
+_built_in("template_position", "same_template_position", meaning="the same place of the template")
+_built_in("previous", relation=lambda task, batch: _offset(batch, -1, -1), meaning="the token before")
+_built_in("current", relation=lambda task, batch: _offset(batch, 0, 0), meaning="the token itself")
+_built_in("first_token", relation=first_token, yields=True, meaning="the first token")
+_built_in("duplicate", relation=duplicate, yields=True, meaning="earlier occurrences of the same token")
+_built_in(
+    "induction", relation=induction, yields=True, meaning="the token after an earlier occurrence of the same token"
+)

@@ -18,6 +18,7 @@ from interp.core.results import Result
 from interp.evaluation.evaluate import EvaluationResult, evaluate
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
+from interp.heads.show import show_attention
 from interp.probing.probe import ProbeResult
 from interp.reporting import sections
 from interp.tasks.base import Task
@@ -141,7 +142,10 @@ def report_run(
 def _ordered_sections(
     runs: dict[str, TrainingRun], task: Task, results: Sequence[Any], evaluations: dict[str, EvaluationResult]
 ) -> list[Any]:
-    """The sections of a page about a run; pages with findings on heads come first."""
+    """The sections of a page about a run: a contrast of two heads and pages with findings on heads come first."""
+    contrasts = [
+        _contrast_section(runs["model"], task, result) for result in results if isinstance(result, AuditResult)
+    ]
     pages_with_findings, other_results = [], []
     for result in results:
         if isinstance(result, AttentionPage) and result.findings:
@@ -149,6 +153,7 @@ def _ordered_sections(
         else:
             other_results.append(result)
     return [
+        *filter(None, contrasts),
         *pages_with_findings,
         sections.accuracy_section(evaluations, task),
         sections.example_section(runs["model"], task),
@@ -159,15 +164,26 @@ def _ordered_sections(
     ]
 
 
+def _contrast_section(run: TrainingRun, task: Task, audit: AuditResult) -> Section | None:
+    """Two heads that look alike, of which the model needs one, if the audit has such a pair."""
+    contrast = audit.contrast()
+    if contrast is None:
+        return None
+    heads = [contrast.faithful.place, contrast.misleading.place]
+    patterns = show_attention(run.model, task, heads=heads, seed=run.manifest["seed"])
+    return sections.contrast_section(contrast, patterns, counted=audit.counted_with_intervals())
+
+
 def _lead(run: TrainingRun, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> str:
-    """Summaries of the audits, then one sentence on the model and one on its lowest accuracy."""
+    """Summaries of the audits, then a sentence on the model, on its lowest accuracy, and on what was installed."""
     # The lowest accuracy; that of a target without answers is NaN
     lowest = int(np.nanargmin(evaluation.accuracy.value))
     accuracy, target = evaluation.accuracy.value[lowest], evaluation.targets[lowest]
     sentences = [result.summary() for result in results if isinstance(result, AuditResult)]
     sentences.append(
         f"A {_kind_of(run.model)} was trained on {task.title} with seed {run.manifest['seed']}. "
-        f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target})."
+        f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target}). "
+        + sections.INSTALLED[run.manifest["settings"]["association"]]
     )
     return " ".join(sentences)
 

@@ -8,7 +8,9 @@ import pandas as pd
 import torch
 from markupsafe import Markup
 
+from interp.auditing.contrast import Contrast
 from interp.auditing.result import AuditResult
+from interp.auditing.sentences import name_of
 from interp.comparison.variation import VariationResult
 from interp.core.inputs import all_inputs_text
 from interp.core.page_identity import model_line
@@ -17,6 +19,7 @@ from interp.core.results import Result, count_range
 from interp.evaluation.evaluate import EvaluationResult, chunks_on_device
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
+from interp.heads.kinds import meaning_of
 from interp.probing.probe import ProbeResult
 from interp.tasks.base import Task, logits_at_targets
 from interp.tasks.splits import sample_split
@@ -24,6 +27,7 @@ from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
 from interp.view.charts import curves, dots
+from interp.view.figures import chart_figure
 from interp.view.page import Section
 
 Rows = list[tuple[str, ...]]
@@ -38,13 +42,17 @@ def setup_section(runs: dict[str, TrainingRun], task: Task) -> Section:
         ("model", *(model_line(run.model) for run in runs.values())),
         ("training", *(_training_line(run) for run in runs.values())),
     ]
-    text = ""
-    if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
-        text = (
-            "Before training on the task, mimicking trains head 0 of every layer to attend locally and head 1 to "
-            "attend to identical tokens. These two patterns are therefore installed by training, not discovered."
-        )
-    return Section(title="Training setup", text=text, table=rows)
+    return Section(title="Training setup", table=rows)
+
+
+INSTALLED = {
+    "none": "Nothing about attention was taught or set before training.",
+    "mimic": "Before training on the task, head 0 of every layer was taught to attend locally and head 1 to attend to "
+    "identical tokens (mimicking): these two patterns are installed, not found.",
+    "query_key": "Before training, W_Q was copied into W_K, so that at the start every head attends more to identical "
+    "tokens, its own included; nothing else was set or taught.",
+}
+"""What the start of training set, by its association bias."""
 
 
 def _task_line(run: TrainingRun, task: Task) -> str:
@@ -74,6 +82,30 @@ def curves_section(runs: dict[str, TrainingRun]) -> Section:
         text="Accuracy on held-out examples during training. Bands are 95 % intervals; the dashed line is chance. In a "
         "mimicking run, the first steps train attention only.",
         chart=curves(table, x="step", y="accuracy", series="target", panel="run", rule=chance, title=title),
+    )
+
+
+def contrast_section(contrast: Contrast, patterns: AttentionPage, *, counted: str) -> Section:
+    """Two heads that look alike side by side, and what the model loses without each.
+
+    Args:
+        contrast: The two heads.
+        patterns: Their patterns on a sentence.
+        counted: The sequences behind the losses, in words.
+    """
+    heads = (contrast.faithful, contrast.misleading)
+    captions = ("needed", "not needed")
+    figures = Markup()
+    for head, caption, loss in zip(heads, captions, contrast.losses, strict=True):
+        name = name_of(head.place)
+        figures += Markup("<div>{}<p><b>Head {} is {}: {}.</b><br>Without it, accuracy falls by {}.</p></div>").format(
+            chart_figure(patterns.plot(name)), name, caption, head.verdict, loss
+        )
+    return Section(
+        title="A pattern is not a mechanism",
+        text=f"{contrast.sentence()} The maps show both on the same sentence: rows are queries, columns are keys, and "
+        f"dark cells have large weights. Losses are of {counted}.",
+        html=Markup('<div class="pair">{}</div>').format(figures),
     )
 
 
@@ -181,7 +213,7 @@ def attention_section(page: AttentionPage) -> Section:
         return Section(
             title="What each head does",
             text="The verdict on every head, layer by layer. Choose a head to see its pattern on a sentence, what each "
-            "ablation costs, and what probes read before and after its layer.",
+            f"ablation costs, and what probes read before and after its layer. {_kinds_in_words(page)}".strip(),
             html=Markup(frame),
         )
     frame = f'<iframe class="viewer" srcdoc="{escape(page.html)}" title="Attention maps"></iframe>'
@@ -191,6 +223,13 @@ def attention_section(page: AttentionPage) -> Section:
         "weight, click to enlarge it, and outline a relation to compare it with the pattern of a head.",
         html=Markup(frame),
     )
+
+
+def _kinds_in_words(page: AttentionPage) -> str:
+    """What the heads of each kind on a page attend to."""
+    kinds = dict.fromkeys(finding.label for finding in page.findings if finding.label)
+    meanings = [f"{kind} heads attend to {meaning_of(kind)}" for kind in kinds]
+    return f"Kinds: {'; '.join(meanings)}." if meanings else ""
 
 
 ABLATION_INTERVALS = "Intervals are 95 %, paired bootstrap over sequences."

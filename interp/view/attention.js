@@ -15,7 +15,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MOVES = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
 
 // What is shown: the example, the head in the panel, and the view in the grid.
-let exampleIndex = 0, chosenHead = 0, gridView = 0;
+let exampleIndex = 0, chosenHead = meta.chosen, gridView = 0;
 // The bytes of each model's patterns, and of each relation, in this example.
 let patternBytes = [], relationBytes = {};
 // Sizes of the maps in the panel, and the number of the last drawing of the grid.
