@@ -32,6 +32,7 @@ from .reporting.report import report_run as report_run
 from .tasks.check import check_task as check_task
 from .theory.balance import balance_violation as balance_violation
 from .theory.pruning.curve import pruning_curve as pruning_curve
+from .theory.pruning.shared_matrix import indistinguishable as indistinguishable
 from .sweeps.sweep import sweep as sweep
 from .training.configs import config_for as config_for
 from .training.pretrained import pretrained as pretrained

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.output import Json, Output, RunFolder, Seed, output_of
+from interp.cli.output import Json, Output, Page, RunFolder, Seed, output_of
 
 
 def audit(
@@ -22,7 +22,7 @@ def audit(
         float, typer.Option(help="With `--n enough`: wall time, after which no further sequences are used.")
     ] = 60.0,
     probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
+    page: Page = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
     at_chance: Annotated[
         bool, typer.Option("--at-chance", help="Audit even a model whose accuracy is at chance.")

@@ -11,15 +11,18 @@ from typing import Annotated
 import typer
 
 from interp.cli.audit import audit
+from interp.cli.balance import balance
 from interp.cli.demo import demo
 from interp.cli.heads import heads
 from interp.cli.output import Commands, Output, run_command, with_user_paths
 from interp.cli.probe import probe
+from interp.cli.pruning import pruning
 from interp.cli.report import report
 from interp.cli.reproduce import reproduce
 from interp.cli.sweep import sweep
 from interp.cli.tasks import tasks
 from interp.cli.train import train_app
+from interp.cli.variation import variation
 
 app = typer.Typer(name="interp", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -44,7 +47,19 @@ def interp(
     """Train small transformers on reasoning tasks, read what they learned, and check the reading."""
 
 
-_COMMANDS: tuple[Callable[..., Output], ...] = (demo, probe, heads, audit, report, reproduce, sweep, tasks)
+_COMMANDS: tuple[Callable[..., Output], ...] = (
+    demo,
+    probe,
+    heads,
+    audit,
+    variation,
+    balance,
+    pruning,
+    report,
+    reproduce,
+    sweep,
+    tasks,
+)
 for _command in _COMMANDS:
     app.command()(with_user_paths(_command))
 app.add_typer(train_app, name="train", no_args_is_help=True)

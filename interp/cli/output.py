@@ -29,6 +29,7 @@ UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectory
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")]
+Page = Annotated[Path | None, typer.Option(help="Also write an HTML page here.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the folder has a trained model.")]
 Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1. Default: the CPU.")]

@@ -10,7 +10,6 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from hooks.extras import require
 from interp.core.activations import EXAMPLES_PER_BLOCK, same_examples
 from interp.probing.ridge import Moments, one_hot, varying
 from interp.tasks.base import Batch
@@ -165,7 +164,6 @@ def _logistic_scores(
 
 
 def _logistic_accuracy(x_fit: np.ndarray, y_fit: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> float:
-    require("sklearn", extra="sklearn")
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -9,6 +9,5 @@ from .kernels.template_matrix import template_matrix as template_matrix
 from .pruning.curve import PruningCurve as PruningCurve
 from .pruning.result import PruningResult as PruningResult
 from .pruning.shared_matrix import IndistinguishableResult as IndistinguishableResult
-from .pruning.shared_matrix import indistinguishable as indistinguishable
 from .signs import SignCountingResult as SignCountingResult
 from .signs import sign_counting as sign_counting

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import check_number, checks_types
-from hooks.extras import require
 from hooks.state import restores_state
 from hooks.typed import COUNT, SHARE, SIZE, Axes
 from interp.core.intervals import Interval
@@ -207,7 +206,6 @@ def _predict(
     strings: Int[Tensor, "other pos"],
 ) -> Float[np.ndarray, "setting other"]:
     """Predictions for `strings`, one row for each lambda."""
-    require("sklearn", extra="sklearn")
     from sklearn.kernel_ridge import KernelRidge
 
     gram = kernel.gram(train)

@@ -177,7 +177,7 @@ def indistinguishable(
         >>> from hooks import Transformer
         >>> cfg = interp.config_for(interp.tasks.Dyck(length=4), "dyck_eq6", n_layers=1, d_model=2, d_mlp=2)
         >>> a, b = Transformer(cfg, seed=0), Transformer(cfg, seed=1)
-        >>> result = interp.theory.indistinguishable(a, b, shared="blocks.0.attn.W_Q", candidates=6, rescale=True, n=2)
+        >>> result = interp.indistinguishable(a, b, shared="blocks.0.attn.W_Q", candidates=6, rescale=True, n=2)
         >>> result.difference  # of the entries of W_Q in the two networks
         array([0.])
 

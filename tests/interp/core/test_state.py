@@ -208,7 +208,7 @@ FUNCTIONS = {
     "train": lambda model, folder: interp.train(model, TASK, TINY),
     # further functions of the packages
     "sign_counting": lambda model, folder: sign_counting(model, TASK, n=16),
-    "indistinguishable": lambda model, folder: interp.theory.indistinguishable(model, TASK),
+    "indistinguishable": lambda model, folder: interp.indistinguishable(model, TASK),
     "hooks.verify": lambda model, folder: hooks.verify(model),
     "hooks.from_bridge": lambda model, folder: hooks.from_bridge(model, tokens=torch.arange(18).view(3, 6) % 9),
 }

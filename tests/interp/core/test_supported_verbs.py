@@ -49,7 +49,7 @@ def with_hooks_of(module, **names):
 
 def indistinguishable(model):
     """Two equal targets, with few candidates."""
-    return interp.theory.indistinguishable(model, copy.deepcopy(model), BRACKETS, candidates=6, rescale=True, n=8)
+    return interp.indistinguishable(model, copy.deepcopy(model), BRACKETS, candidates=6, rescale=True, n=8)
 
 
 def pruned():

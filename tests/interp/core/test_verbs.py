@@ -371,7 +371,7 @@ def test_transformer_only_verbs_refuse_a_bridge(as_a_user):
         ):
             interp.balance_violation(model, PADDED)
         with pytest.raises(ValueError, match="indistinguishable does not accept a TransformerLens bridge: Theorem 3"):
-            interp.theory.indistinguishable(model, model)
+            interp.indistinguishable(model, model)
         with pytest.raises(ValueError, match="pruning_curve does not accept a TransformerLens bridge: it prunes"):
             interp.pruning_curve(model, PADDED)
         with pytest.raises(ValueError, match="train does not accept a TransformerLens bridge: a run is saved"):

@@ -142,7 +142,7 @@ def test_verbs_for_learned_heads_refuse_hard_coded_ones(model, tmp_path):
         Transformer(TransformerConfig(**sizes, block="dyck", activation="relu"), seed=seed) for seed in (0, 1)
     )
     with pytest.raises(ValueError, match=r"the target has hard-coded heads; a pruned random network has none. Train"):
-        interp.theory.indistinguishable(one, other)
+        interp.indistinguishable(one, other)
 
 
 def test_a_run_that_was_killed_ends_with_the_same_weights(tmp_path):

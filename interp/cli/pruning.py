@@ -1,0 +1,33 @@
+"""`interp pruning`: how much of a trained model can be removed?"""
+
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli.output import Json, Output, Page, RunFolder, Seed, output_of
+
+
+def pruning(
+    run: RunFolder,
+    by: Annotated[
+        list[str] | None, typer.Option(help="Criterion, such as magnitude, random or heads; repeatable. Default: all.")
+    ] = None,
+    n: Annotated[int, typer.Option(help="Held-out examples.")] = 500,
+    page: Page = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> Output:
+    """Measure accuracy as weights or heads of a trained model are removed, without retraining."""
+    from interp.core.page_identity import page_identity
+    from interp.reporting.report import report
+    from interp.theory.pruning.curve import pruning_curve
+    from interp.training.run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    criteria: Any = by or "all"
+    result = pruning_curve(trained.model, trained.task, by=criteria, n=n, seed=seed)
+    if page is not None:
+        seeds = f"{trained.manifest['seed']} (training), {seed} (analysis)"
+        identity = page_identity(trained.model, trained.task, seed=seeds)
+        report([result], page, title="How much of the model can be removed?", identity=identity)
+    return output_of({"pruning": result}, page)
