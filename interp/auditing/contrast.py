@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from interp.auditing.records import HeadVerdict
 from interp.auditing.sentences import name_of
 from interp.heads.kinds import meaning_of
-
-if TYPE_CHECKING:
-    from interp.auditing.result import AuditResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,63 +37,63 @@ class Contrast:
         )
 
 
-def contrast_of(audit: "AuditResult") -> Contrast | None:
+def contrast_of(
+    heads: Sequence[HeadVerdict], *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]
+) -> Contrast | None:
     """The two heads of the same label whose losses differ most, one faithful and one not needed.
 
     A head that shares its work with others (redundant) is no example of a head that is not needed.
 
     Args:
-        audit: An audit with verdicts on all heads.
+        heads: The verdicts of an audit.
+        outcomes: Names of the outcomes that verdicts are based on.
+        threshold: Loss of accuracy that counts on each.
 
     Returns:
-        The pair, or None if the audit has none.
-
-    >>> import interp
-    >>> known = interp.known_answers.known_answer("template copy, zero decoy", seed=0)
-    >>> contrast = interp.audit(known.model, known.task, n=128).contrast()
-    >>> contrast.faithful.place, contrast.misleading.place
-    ((0, 2), (0, 1))
+        The pair, or None if there is none.
     """
-    faithful = [head for head in audit.heads if head.verdict == "faithful"]
-    unneeded = [head for head in audit.heads if head.verdict == "misleading" and head.reason == "not needed"]
+    faithful = [head for head in heads if head.verdict == "faithful"]
+    unneeded = [head for head in heads if head.verdict == "misleading" and head.reason == "not needed"]
     pairs = [(first, second) for first, second in product(faithful, unneeded) if first.label == second.label]
     if not pairs:
         return None
-    first, second = max(pairs, key=lambda pair: _loss(audit, pair[0]) - _loss(audit, pair[1]))
+    # Of all pairs, that with the largest difference
+    losses = {head.place: _loss(head, outcomes, threshold) for head in heads}
+    first, second = max(pairs, key=lambda pair: losses[pair[0].place].drop - losses[pair[1].place].drop)
     return Contrast(
-        faithful=first, misleading=second, losses=(_loss_in_words(audit, first), _loss_in_words(audit, second))
+        faithful=first, misleading=second, losses=(losses[first.place].in_words, losses[second.place].in_words)
     )
 
 
-def most_telling_head(audit: "AuditResult") -> HeadVerdict:
-    """The head to look at first: the faithful one of the contrast, else a head that costs most without it."""
-    contrast = contrast_of(audit)
+def most_telling_head(
+    heads: Sequence[HeadVerdict], *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]
+) -> HeadVerdict:
+    """The head to look at first: the faithful one of the contrast, else the labelled head that costs most, else any."""
+    contrast = contrast_of(heads, outcomes=outcomes, threshold=threshold)
     if contrast is not None:
         return contrast.faithful
-    labelled = [head for head in audit.heads if head.readable]
-    candidates: Sequence[HeadVerdict] = labelled or audit.heads
-    return max(candidates, key=lambda head: _loss(audit, head))
+    labelled = [head for head in heads if head.readable]
+    return max(labelled or heads, key=lambda head: _loss(head, outcomes, threshold).drop)
 
 
-def _loss(audit: "AuditResult", head: HeadVerdict) -> float:
-    """Accuracy lost without a head, as a fraction, on the outcome that its verdict is about."""
-    return head.costs["mean"].drop[_outcome_of(audit, head)]
+@dataclass(frozen=True)
+class _Loss:
+    """Accuracy lost without a head on one outcome."""
+
+    drop: float
+    in_words: str
 
 
-def _outcome_of(audit: "AuditResult", head: HeadVerdict) -> int:
-    """Index of the outcome that the verdict of a needed head is about; of another head, of its largest loss."""
+def _loss(head: HeadVerdict, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> _Loss:
+    """The loss without a head: on the outcome that a faithful head's verdict is about, else the largest."""
+    cost = head.costs["mean"]
+    outcome = cost.worst(threshold)
     if head.verdict == "faithful" and head.outcome:
-        return audit.outcomes.index(head.outcome)
-    return head.costs["mean"].worst(audit.threshold)
-
-
-def _loss_in_words(audit: "AuditResult", head: HeadVerdict) -> str:
-    """Accuracy lost without a head in points, with its interval if it has one."""
-    cost, outcome = head.costs["mean"], _outcome_of(audit, head)
-    points = f"{_points(cost.drop[outcome])} points on {audit.outcomes[outcome]}"
-    if cost.exact:
-        return points
-    return f"{points} [{_points(cost.low[outcome])}, {_points(cost.high[outcome])}]"
+        outcome = outcomes.index(head.outcome)
+    words = f"{_points(cost.drop[outcome])} points on {outcomes[outcome]}"
+    if not cost.exact:
+        words += f" [{_points(cost.low[outcome])}, {_points(cost.high[outcome])}]"
+    return _Loss(cost.drop[outcome], words)
 
 
 def _points(share: float) -> str:

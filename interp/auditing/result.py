@@ -11,6 +11,7 @@ from jaxtyping import Float
 from hooks.checks import shown
 from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, SHARE, Axes
+from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict, SetCost
 from interp.auditing.sentences import name_of, sentence, verdict_summary
@@ -23,8 +24,6 @@ from interp.heads.ablation_methods import REMOVALS
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
-
-    from interp.auditing.contrast import Contrast
 
 FORMER_AUDIT_NAMES = {
     "read_part": "label_only_pattern",
@@ -145,11 +144,20 @@ class AuditResult(Result):
         """The verdicts in one sentence: how many heads do what they look like, and how many do not."""
         return verdict_summary([head.verdict for head in self.heads])
 
-    def contrast(self) -> "Contrast | None":
-        """Two heads that look alike, of which the model needs one; None if it has no such pair."""
-        from interp.auditing.contrast import contrast_of
+    def contrast(self) -> Contrast | None:
+        """Two heads that look alike, of which the model needs one; None if it has no such pair.
 
-        return contrast_of(self)
+        >>> import interp
+        >>> known = interp.known_answers.known_answer("template copy, zero decoy", seed=0)
+        >>> contrast = interp.audit(known.model, known.task, n=128).contrast()
+        >>> contrast.faithful.place, contrast.misleading.place
+        ((0, 2), (0, 1))
+        """
+        return contrast_of(self.heads, outcomes=self.outcomes, threshold=self.threshold)
+
+    def most_telling_head(self) -> HeadVerdict:
+        """The head to look at first: the faithful one of the contrast, else the labelled head that costs most."""
+        return most_telling_head(self.heads, outcomes=self.outcomes, threshold=self.threshold)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head: verdict, label, scores, and the cost of every intervention on its worst outcome."""

@@ -3,7 +3,6 @@
 import numpy as np
 
 from hooks.checks import check_class
-from interp.auditing.contrast import most_telling_head
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.core.page_identity import page_identity
@@ -75,7 +74,6 @@ def show_heads(
         columns=audit.heads[-1].head + 1,
         title="What each head does",
         findings=findings,
-        chosen=audit.heads.index(most_telling_head(audit)),
         identity=page_identity(model, task, seed=seed),
     )
 
@@ -83,6 +81,7 @@ def show_heads(
 def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
     """What the page shows of each head."""
     costs = {name: audit.cost(name)[0] for name in INTERVENTIONS_IN_WORDS if name in audit.interventions}
+    most_telling = audit.most_telling_head()
     findings = []
     for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True)):
         tried = {name: cost[index].tolist() for name, cost in costs.items() if np.isfinite(cost[index, 0])}
@@ -92,6 +91,7 @@ def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
             colour=VERDICT_COLOURS[head.verdict],
             sentence=sentence[:1].upper() + sentence[1:],
             label=head.label if head.readable else "",
+            is_first=head == most_telling,
             costs=[(INTERVENTIONS_IN_WORDS[name], *interval) for name, interval in tried.items()],
             threshold=float(audit.threshold[worst]),
             probes=[] if probes is None else _accuracies_around(probes, head.layer),

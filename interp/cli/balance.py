@@ -1,4 +1,4 @@
-"""`interp balance`: is a bounded-Dyck model balanced?"""
+"""`interp balance`: do matched brackets cancel?"""
 
 from typing import Annotated
 
@@ -15,14 +15,14 @@ def balance(
     page: Page = None,
     as_json: Json = False,
 ) -> Output:
-    """Compute how far matched brackets are from cancelling in the attention of a one-layer Dyck model."""
+    """Compute how far matched brackets are from cancelling in the attention of a model of nested brackets."""
+    import interp
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report
-    from interp.theory.balance import balance_violation
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    result = balance_violation(trained.model, trained.task, pairing=pairing)  # type: ignore[arg-type]
+    result = interp.balance_violation(trained.model, trained.task, pairing=pairing)  # type: ignore[arg-type]
     if page is not None:
         identity = page_identity(trained.model, trained.task, seed=f"{trained.manifest['seed']} (training)")
         report([result], page, title="Do matched brackets cancel?", identity=identity)

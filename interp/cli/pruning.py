@@ -18,14 +18,14 @@ def pruning(
     as_json: Json = False,
 ) -> Output:
     """Measure accuracy as weights or heads of a trained model are removed, without retraining."""
+    import interp
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report
-    from interp.theory.pruning.curve import pruning_curve
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
     criteria: Any = by or "all"
-    result = pruning_curve(trained.model, trained.task, by=criteria, n=n, seed=seed)
+    result = interp.pruning_curve(trained.model, trained.task, by=criteria, n=n, seed=seed)
     if page is not None:
         seeds = f"{trained.manifest['seed']} (training), {seed} (analysis)"
         identity = page_identity(trained.model, trained.task, seed=seeds)

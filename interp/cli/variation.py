@@ -19,7 +19,7 @@ def variation(
     as_json: Json = False,
 ) -> Output:
     """Compare the attention patterns of models with each other and with random patterns, layer by layer."""
-    from interp.comparison.variation import attention_variation
+    import interp
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report
     from interp.training.run import TrainingRun
@@ -31,7 +31,7 @@ def variation(
         if run.manifest["task"] != first.manifest["task"]:
             raise ValueError(f"{folder} is a run on {run.task.description}, {runs[0]} one on {first.task.description}.")
     options: dict[str, Any] = {"prefixes": prefix or None, "n_sampled": n_sampled, "seed": seed}
-    result = attention_variation(trained, first.task, **options)
+    result = interp.attention_variation(trained, first.task, **options)
     if page is not None:
         identity = page_identity(first.model, first.task, seed=str(seed))
         report([result], page, title="Do models of different seeds attend alike?", identity=identity)

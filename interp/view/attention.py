@@ -52,6 +52,8 @@ class Finding:
     sentence: str
     label: str = ""
     """The kind of head that its pattern looks like, if any."""
+    is_first: bool = False
+    """Whether the page opens on this head."""
     costs: Sequence[tuple[str, float, float, float]] = ()
     """Intervention in words, what it costs, and the ends of the interval."""
     threshold: float = 0.0
@@ -122,7 +124,6 @@ def canvas_page(
     title: str,
     notes: Sequence[str] = (),
     findings: Sequence[Finding] = (),
-    chosen: int = 0,
     identity: PageIdentity | None = None,
 ) -> AttentionPage:
     """A page with a grid of heads, and a panel with the chosen one, which can be saved as SVG or printed to PDF.
@@ -139,7 +140,6 @@ def canvas_page(
         title: Heading of the page.
         notes: Why each head has no label, or an empty string; or nothing.
         findings: What is known about each head, or nothing.
-        chosen: Index of the head in the panel when the page opens.
         identity: What the page is about and how it was made.
 
     Raises:
@@ -163,7 +163,7 @@ def canvas_page(
             for name, label, note in zip(heads, labels, notes or [""] * len(heads), strict=True)
         ],
         "findings": [asdict(finding) for finding in findings],
-        "chosen": chosen,
+        "chosen": next((index for index, finding in enumerate(findings) if finding.is_first), 0),
         "columns": columns,
         "models": models,
         "thumb": thumbnail,
