@@ -39,7 +39,7 @@ def error_growth(
             alt.X("layer:N", sort=names, title=None, axis=alt.Axis(labelAngle=-35)),
             _log_axis(alt.Y, "error", title="error of the residual stream"),
             colour_by("which", [FOUND, BOUND]),
-            tooltip=["layer", "which", *numbers("error", digits=".3g")],
+            tooltip=["layer:N", "which:N", *numbers("error", digits=".3g")],
         )
         .properties(title=title, width=max(WIDTH, 45 * len(names)), height=HEIGHT)
     )
@@ -91,7 +91,7 @@ def shared_matrix(
             _log_axis(alt.X, "value", title="logits", tickCount=5, labelOverlap="greedy"),
             alt.Y("matrix:N", sort=list(names), title=None),
             colour_by("what", differences.keys()),
-            tooltip=["matrix", "what", *numbers("value", digits=".3g")],
+            tooltip=["matrix:N", "what:N", *numbers("value", digits=".3g")],
         )
         .properties(title=title, width=WIDTH, height=max(60, 14 * len(names)))
     )
@@ -110,7 +110,7 @@ def shared_matrix(
             alt.Y("value:Q", title="singular value"),
             colour_by("network", networks),
             alt.StrokeDash("network:N", legend=None, scale=alt.Scale(domain=networks, range=[[1, 0], [5, 5]])),
-            tooltip=["network", "index", *numbers("value", digits=".4g")],
+            tooltip=["network:N", "index:Q", *numbers("value", digits=".4g")],
         )
         .properties(title=names[0], width=WIDTH, height=HEIGHT)
     ]

@@ -148,10 +148,10 @@ def test_charts_are_images_with_a_text_alternative(report):
         assert "data-tip=" in chart
 
 
-def test_the_heading_says_what_the_report_is_about(report, nasty):
+def test_the_foot_says_what_the_report_is_about(report, nasty):
     task, _ = nasty
     html = report.read_text()
-    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", html[: html.index("</header>")]))
+    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", html[html.index("<footer>") :]))
     assert set(facts) >= {"task", "model", "seed", "commit", "date"}
     assert unescape(facts["task"]) == task.description
     assert "1 layer of 2 heads, width 8" in facts["model"]
