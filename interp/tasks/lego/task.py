@@ -12,17 +12,11 @@ from torch import Tensor
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.typed import check_field_types
 from interp.tasks.base import SPLITS, Batch, Split, Task
+from interp.tasks.contents import contents_of_split, draw_distinct, split_of
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.lego.places import clause_places, sentence_relations
-from interp.tasks.lego.sampling import (
-    contents_of_split,
-    draw_content,
-    draw_distinct,
-    every_content,
-    number_of_contents,
-    split_of,
-)
+from interp.tasks.lego.sampling import draw_content, every_content, number_of_contents
 from interp.tasks.splits import check_few_inputs
 from interp.tasks.vocab import Vocab, vocab_of
 

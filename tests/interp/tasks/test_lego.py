@@ -269,7 +269,7 @@ def test_requests_that_cannot_be_met_are_refused(as_a_user, generator):
     empty = [split for split in ("train", "validation", "test") if not _holds_any(small, split)]
     assert empty
     with pytest.raises(
-        ValueError, match=rf"split '{empty[0]}' of this task has too few sentences \(0 found, 5 requested"
+        ValueError, match=rf"split '{empty[0]}' of this task has too few examples \(0 found, 5 requested"
     ):
         small.sample(5, generator=generator, split=empty[0])
 
