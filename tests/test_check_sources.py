@@ -124,7 +124,8 @@ def f():
 
 
 def test_the_tasks_are_known():
-    assert {"Lego", "Dyck", "Template", "Text"} == QUESTIONS.classes
+    ours = {"Lego", "Dyck", "Template", "Text", "InContextLookup", "ModularAddition", "IndirectObject"}
+    assert ours == QUESTIONS.classes
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ def tasks(as_json: Json = False) -> Output:
     from interp.tasks.registry import known_tasks
 
     rows, lines = [], []
+    width = max(map(len, known_tasks()))
     for name, class_path in known_tasks().items():
         row = {"task": name, **_summary_or_error(name), "class": class_path}
         rows.append(row)
-        lines.append(f"{name:<12} {row.get('summary', row.get('error'))}  ({class_path})")
+        lines.append(f"{name:<{width}}  {row.get('summary', row.get('error'))}  ({class_path})")
     return Output(text="\n".join([*lines, "next: interp train TASK --help"]), values={"tasks": rows})
 
 

@@ -466,11 +466,13 @@ class _Precedence:
 
 def _precedence(names: Sequence[str], chance: Float[np.ndarray, " kind"], kinds_of_task: Sequence[str]) -> _Precedence:
     """Precedence of these kinds."""
+    of_task = np.isin(names, kinds_of_task)
     return _Precedence(
         chance=chance,
-        of_task=np.isin(names, kinds_of_task),
+        of_task=of_task,
         by_distance=np.isin(names, ("previous", "current")),
-        yields=np.isin(names, yielding_kinds()),
+        # a relation of the task that has the name of such a kind is the task's own
+        yields=np.isin(names, yielding_kinds()) & ~of_task,
     )
 
 

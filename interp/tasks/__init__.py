@@ -1,4 +1,4 @@
-"""Tasks: LEGO chains, bounded Dyck languages, template tasks, text."""
+"""Tasks: LEGO chains, bounded Dyck words, templates, text, in-context lookup, modular addition, indirect objects."""
 
 import lazy_loader
 

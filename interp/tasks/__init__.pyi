@@ -4,6 +4,9 @@ from .base import Task as Task
 from .check import check_task as check_task
 from .dyck.task import Dyck as Dyck
 from .dyck.task import DyckBatch as DyckBatch
+from .in_context_lookup.task import InContextLookup as InContextLookup
+from .indirect_object.task import IndirectObject as IndirectObject
+from .indirect_object.task import IndirectObjectBatch as IndirectObjectBatch
 from .lego.chain import Chain as Chain
 from .lego.groups import S3 as S3
 from .lego.groups import Z2 as Z2
@@ -13,6 +16,7 @@ from .lego.groups import ready_made as ready_made
 from .lego.groups import symmetric as symmetric
 from .lego.task import Lego as Lego
 from .lego.task import LegoBatch as LegoBatch
+from .modular_addition.task import ModularAddition as ModularAddition
 from .registry import known_tasks as known_tasks
 from .registry import register as register
 from .registry import task_from as task_from

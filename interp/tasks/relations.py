@@ -23,3 +23,8 @@ def keys_at(positions: Int[Tensor, "batch query place"]) -> Bool[Tensor, "batch 
     no_keys = torch.zeros(batch, pos, pos + 1, dtype=torch.bool, device=positions.device)
     columns = torch.where(positions >= 0, positions, pos)
     return no_keys.scatter(2, columns, True)[..., :pos]
+
+
+def earlier(relation: Bool[Tensor, "batch query key"]) -> Bool[Tensor, "batch query key"]:
+    """The related keys that come before the query."""
+    return relation.tril(-1)

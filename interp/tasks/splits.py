@@ -4,6 +4,8 @@ import re
 from typing import Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from hooks.checks import check_choice, check_number
 from interp.tasks.batch import Batch
@@ -66,6 +68,20 @@ def check_few_inputs(task: object, n_inputs: int, *, where: str = "") -> None:
             f"{type(task).__name__} has {n_inputs:,} inputs{place}; at most {MOST_INPUTS:,} are listed. Give a number "
             f"n in place of {ALL!r}, or a task with fewer inputs."
         )
+
+
+def rows_of_split(n_rows: int, split: Split) -> Int[Tensor, " row"]:
+    """Rows of a table of inputs that belong to a split, by a fixed permutation of them.
+
+    Three quarters are for training, one eighth each for validation and test.
+
+    Args:
+        n_rows: Number of rows; with 8 or more, every split has some.
+        split: The split.
+    """
+    eighth = torch.randperm(n_rows, generator=torch.Generator().manual_seed(0)) % 8
+    of_split = {"train": eighth > 1, "validation": eighth == 0, "test": eighth == 1}[split]
+    return of_split.nonzero()[:, 0]
 
 
 def sample_split(

@@ -14,19 +14,19 @@ import pytest
 from interp.auditing.significance import FIRST_LOOK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EXAMPLE = ROOT / "examples/unmyopic-modadd"
+EXAMPLE = ROOT / "examples/unmyopic-modmul"
 
 
-def test_the_task_samples_sums_and_the_study_names_its_groups(monkeypatch):
+def test_the_task_samples_products_and_the_study_names_its_groups(monkeypatch):
     import interp
 
     monkeypatch.syspath_prepend(EXAMPLE)
-    from modadd.study import STUDY
-    from modadd.task import ModularAddition
+    from modmul.study import STUDY
+    from modmul.task import ModularMultiplication
 
-    task = ModularAddition(p=7)
+    task = ModularMultiplication(p=7)
     interp.check_task(task)
-    assert task.describe() == {"task": "modadd", "p": 7}
+    assert task.describe() == {"task": "modular_multiplication", "p": 7}
     cfg = interp.config_for(task)
     assert (cfg.n_layers, cfg.positions, cfg.d_vocab_out, cfg.n_ctx) == (1, "none", 7, 3)
     assert [len(specs) for specs in STUDY.groups("quick").values()] == [4, 4]
@@ -69,52 +69,55 @@ def environment(tmp_path_factory):
 
 @pytest.mark.slow
 def test_it_is_installed_there_and_not_here(environment):
-    where = environment.run("-c", "import modadd; print(modadd.__file__)").strip()
+    where = environment.run("-c", "import modmul; print(modmul.__file__)").strip()
     assert Path(where).is_relative_to(environment.site)
     where = environment.run("-c", "import interp; print(interp.__file__)").strip()
     assert Path(where).is_relative_to(ROOT)
-    for group in ("interp.tasks", "interp.studies"):
-        assert "modadd" not in entry_points(group=group).names
+    assert "modular_multiplication" not in entry_points(group="interp.tasks").names
+    assert "modmul" not in entry_points(group="interp.studies").names
     assert not (EXAMPLE / "build").exists()
 
 
 @pytest.mark.slow
 def test_its_own_tests_pass_there(environment):
     passed = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
-    assert "10 passed" in passed
+    assert "9 passed" in passed
 
 
 @pytest.mark.slow
 def test_its_commands(environment):
-    assert "modadd" in environment.interp("tasks")
+    assert "modular_multiplication" in environment.interp("tasks")
     run = environment.folder / "run"
-    assert "--p" in environment.interp("train", "modadd", "--help")
-    environment.interp("train", "modadd", "--out", run)
+    assert "--p" in environment.interp("train", "modular_multiplication", "--help")
+    environment.interp("train", "modular_multiplication", "--out", run)
     manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["task"] == {"task": "modadd", "p": 31}
+    assert manifest["task"] == {"task": "modular_multiplication", "p": 31}
     environment.interp("audit", run, "--out", run / "audit.json")
     audit = json.loads((run / "audit.json").read_text())["values"]
     assert audit["n"] >= FIRST_LOOK
-    assert "modadd" in environment.interp("reproduce")
-    assert "weight-decay" in environment.interp("reproduce", "modadd", "--list")
+    assert "modmul" in environment.interp("reproduce")
+    assert "weight-decay" in environment.interp("reproduce", "modmul", "--list")
 
 
 @pytest.mark.slow
 def test_its_study_is_reproduced(environment):
     out = environment.folder / "reproduce"
-    environment.interp("reproduce", "modadd", "--out", out)
-    claims = {one["id"]: one for one in json.loads((out / "modadd/quick/claims.json").read_text())["claims"]}
+    environment.interp("reproduce", "modmul", "--out", out)
+    claims = {claim["id"]: claim for claim in json.loads((out / "modmul/quick/claims.json").read_text())["claims"]}
     assert list(claims) == ["generalisation", "weight-decay"]
     assert claims["generalisation"]["measured"] > 0.8
-    assert [one["n"] for one in claims.values()] == [4, 4]
-    assert all(one["verdict"] != "not measured" for one in claims.values())
-    assert (out / "modadd/quick/report.html").stat().st_size > 10_000
+    assert [claim["n"] for claim in claims.values()] == [4, 4]
+    assert all(claim["verdict"] != "not measured" for claim in claims.values())
+    assert (out / "modmul/quick/report.html").stat().st_size > 10_000
 
 
 @pytest.mark.slow
 def test_without_the_package_a_run_names_what_to_install(environment, tmp_path):
     from interp.training import TrainingRun
 
-    environment.interp("train", "modadd", "--out", tmp_path / "run", "--p", 5, "--steps", 2)
-    with pytest.raises(ValueError, match=r"there is no task 'modadd' \(the class modadd.task:ModularAddition\) here"):
+    environment.interp("train", "modular_multiplication", "--out", tmp_path / "run", "--p", 5, "--steps", 2)
+    with pytest.raises(
+        ValueError,
+        match=r"there is no task 'modular_multiplication' \(the class modmul.task:ModularMultiplication\) here",
+    ):
         _ = TrainingRun.load(tmp_path / "run").task

@@ -1,1 +1,1 @@
-"""Modular addition: a task and a study for unmyopic."""
+"""Modular multiplication: a task and a study for unmyopic."""

@@ -1,4 +1,4 @@
-"""Two claims on modular addition: held-out sums are learned, and weight decay is what makes a model learn them."""
+"""Two claims on modular multiplication: held-out products are learned, and weight decay makes a model learn them."""
 
 from dataclasses import replace
 
@@ -13,12 +13,12 @@ from case_studies.frame.rules import Above
 from case_studies.recipes.intervals import difference_interval, t_interval
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec, seeded
-from modadd.task import ModularAddition
+from modmul.task import ModularMultiplication
 
 N = 2000
-"""Sums in an evaluation."""
+"""Products in an evaluation."""
 SEEDS: dict[Size, int] = {"quick": 4, "standard": 10, "paper": 30}
-TASK = ModularAddition()
+TASK = ModularMultiplication()
 CONFIG = interp.config_for(TASK)
 
 
@@ -32,9 +32,9 @@ def groups(size: Size) -> dict[str, list[ModelSpec]]:
 
 
 def accuracies(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
-    """Accuracy of each model of a group on sums that it was not trained on."""
-    found = [interp.evaluate(model, TASK, n=N, seed=evidence.seed) for model in evidence.models(group)]
-    return np.array([one.accuracy.value[0] for one in found])
+    """Accuracy of each model of a group on products that it was not trained on."""
+    evaluations = [interp.evaluate(model, TASK, n=N, seed=evidence.seed) for model in evidence.models(group)]
+    return np.array([evaluation.accuracy.value[0] for evaluation in evaluations])
 
 
 def generalisation(evidence: Evidence) -> Measurement:
@@ -52,17 +52,17 @@ def effect_of_decay(evidence: Evidence) -> Measurement:
     return Measurement.from_interval(interval, unit="seeds", numbers=numbers)
 
 
-SOURCE = "Nanda et al. 2023 (arXiv:2301.05217), on another modulus and model"
+SOURCE = "Nanda et al. 2023 (arXiv:2301.05217), on another operation, modulus and model"
 STUDY = Study(
-    name="modadd",
-    title="Modular addition",
-    lead="A small transformer is trained on three quarters of all sums modulo 31 and tested on others.",
+    name="modmul",
+    title="Modular multiplication",
+    lead="A small transformer is trained on three quarters of all products modulo 31 and tested on others.",
     groups=groups,
     claims=[
         Claim(
             id="generalisation",
             source=SOURCE,
-            statement="A transformer trained with weight decay generalises to sums that it has not seen.",
+            statement="A transformer trained with weight decay generalises to products that it has not seen.",
             quantity="held-out accuracy",
             method="Held-out accuracy, with its t interval over seeds",
             rule=Above(0.8),
@@ -73,7 +73,7 @@ STUDY = Study(
         Claim(
             id="weight-decay",
             source=SOURCE,
-            statement="Without weight decay it memorises the training sums only.",
+            statement="Without weight decay it memorises the training products only.",
             quantity="held-out accuracy with weight decay minus without",
             method="Difference of mean accuracies, with Welch's t interval over seeds",
             rule=Above(0.5),

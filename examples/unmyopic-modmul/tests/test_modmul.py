@@ -1,9 +1,9 @@
-"""The task is consistent and its sums are right; the rules judge as they are worded."""
+"""The task is consistent and its products are right; the rules judge as they are worded."""
 
 import pytest
 import torch
-from modadd.study import STUDY
-from modadd.task import ModularAddition
+from modmul.study import STUDY
+from modmul.task import ModularMultiplication
 
 import interp
 from case_studies.frame.measurement import Measurement
@@ -11,33 +11,26 @@ from case_studies.frame.measurement import Measurement
 
 @pytest.mark.parametrize("p", [5, 7, 31])
 def test_the_task_is_consistent(p):
-    interp.check_task(ModularAddition(p=p))
+    interp.check_task(ModularMultiplication(p=p))
 
 
-def test_every_sum_is_in_one_split():
-    task, seen = ModularAddition(p=7), set()
+def test_every_product_is_in_one_split():
+    task, pairs = ModularMultiplication(p=7), set()
     for split in ("train", "validation", "test"):
         batch = task.sample(2000, generator=torch.Generator().manual_seed(0), split=split)
-        found = {tuple(sorted(row)) for row in batch.tokens[:, :2].tolist()}
-        assert not seen & found
-        seen |= found
+        pairs_of_split = {tuple(sorted(row)) for row in batch.tokens[:, :2].tolist()}
+        assert not pairs & pairs_of_split
+        pairs |= pairs_of_split
         for (a, b, mark), (label,) in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
             assert mark == 7
-            assert label == (a + b) % 7
-    assert len(seen) == 28  # all unordered pairs
+            assert label == (a * b) % 7
+    assert len(pairs) == 28  # all unordered pairs
 
 
-def test_reading_a_sum():
-    batch = ModularAddition().read("3 30 =")
+def test_reading_a_product():
+    batch = ModularMultiplication().read("3 30 =")
     assert batch.tokens.tolist() == [[3, 30, 31]]
-    assert batch.labels.tolist() == [[2]]
-    with pytest.raises(ValueError, match="has 1 numbers; give two and '='"):
-        ModularAddition().read("3 =")
-
-
-def test_a_small_modulus_is_refused():
-    with pytest.raises(ValueError, match="p is 4; the modulus must be at least 5"):
-        ModularAddition(p=4)
+    assert batch.labels.tolist() == [[28]]
 
 
 def test_the_rules_compare_with_the_bars_that_they_name():

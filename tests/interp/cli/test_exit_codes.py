@@ -30,7 +30,7 @@ def errors_in(process):
         (["probe"], "Missing argument"),
         (["probe", "run", "--seed", "x"], "Invalid value for '--seed'"),
         (["train", "lego"], "Missing option '--out'"),
-        (["train", "leg", "--out", "r"], "there is no task 'leg'; known tasks: dyck, lego, template, text."),
+        (["train", "leg", "--out", "r"], "there is no task 'leg'; known tasks: dyck, in_context_lookup, "),
         (["train", "lego", "--out", "r", "--n-var", "2"], "No such option: --n-var"),
         (["probe", "nowhere"], "there is no training run in nowhere"),
         (["heads", "nowhere", "--method", "mean"], "--method is how heads are ablated; add --ablate"),

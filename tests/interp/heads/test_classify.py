@@ -10,7 +10,7 @@ from planted import Brackets, Padded, Planted, ideal_map, only_tokens
 
 import interp
 from hooks import HeadPattern, Transformer
-from interp.heads.classify import classify_heads
+from interp.heads.classify import _column, _precedence, classify_heads
 from interp.heads.kinds import _KINDS, register_kind, relations_of
 from interp.tasks import Lego, Vocab
 
@@ -204,3 +204,16 @@ def test_a_perfect_score_with_a_large_p_is_unlabelled(registered):
     assert strict.p_holm[0, 1, 0] == pytest.approx(8 * strict.p[0, 1, 0])
     assert strict.heads("first") == ()
     assert lax.heads("first") == ((0, 1),)
+
+
+@pytest.mark.parametrize(("of_task", "label"), [((), "previous"), (("induction",), "induction")])
+def test_induction_is_the_label_of_a_head_that_previous_describes_as_well_if_it_is_a_relation_of_the_task(
+    of_task, label
+):
+    names = ("previous", "induction", "duplicate")
+    precedence = _precedence(names, np.array([0.2, 0.1, 0.1]), of_task)
+    scores = np.array([0.9, 0.9, 0.1])
+    column = _column(scores, np.array([True, True, False]), scores, precedence)
+    assert names[column] == label
+    # alone it is the label in any case
+    assert names[_column(scores, np.array([False, True, False]), scores, precedence)] == "induction"

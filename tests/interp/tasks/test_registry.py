@@ -16,7 +16,10 @@ from interp.training import TrainingRun
 
 OURS = {
     "dyck": "interp.tasks.dyck.task:Dyck",
+    "in_context_lookup": "interp.tasks.in_context_lookup.task:InContextLookup",
+    "indirect_object": "interp.tasks.indirect_object.task:IndirectObject",
     "lego": "interp.tasks.lego.task:Lego",
+    "modular_addition": "interp.tasks.modular_addition.task:ModularAddition",
     "template": "interp.tasks.template.task:Template",
     "text": "interp.tasks.text.task:Text",
 }
@@ -105,7 +108,8 @@ def test_the_name_of_an_installed_task_is_not_replaced():
 
 def test_unknown_names():
     with pytest.raises(
-        ValueError, match=r"there is no task 'sums' here; known tasks: dyck, lego, .*\. Install the package"
+        ValueError,
+        match=r"there is no task 'sums' here; known tasks: dyck, in_context_lookup, .*\. Install the package",
     ):
         task_class_of("sums")
     words = r"there is no task 'sums' \(the class cell:Sums\) here; .* define the class and call interp.tasks.register"

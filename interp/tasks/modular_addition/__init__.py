@@ -1,0 +1,1 @@
+"""Modular addition: sums of two numbers modulo p."""
