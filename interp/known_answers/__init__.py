@@ -19,5 +19,8 @@ from interp.known_answers.lego.shortcut import lego_shortcut as lego_shortcut
 from interp.known_answers.suite import SUITE as SUITE
 from interp.known_answers.suite import known_answer as known_answer
 from interp.known_answers.suite import suite as suite
+from interp.known_answers.task_suite import TASK_SUITE as TASK_SUITE
+from interp.known_answers.task_suite import task_answer as task_answer
+from interp.known_answers.task_suite import task_suite as task_suite
 from interp.known_answers.template.copy import template_copy as template_copy
 from interp.known_answers.template.same import template_same as template_same

@@ -24,10 +24,10 @@ NAMES = (
 PLACES = ("store", "park", "school", "garden")
 OBJECTS = ("ring", "book", "kiss", "drink")
 TEMPLATES = (
-    "when A and B went to the PLACE , S gave a OBJECT to",
-    "at the PLACE , A and B talked and S gave a OBJECT to",
-    "A and B had a OBJECT , at the PLACE S gave it to",
-    "the PLACE was empty when A met B . S sent a OBJECT to",
+    "one day when A and B went to the PLACE , S gave a OBJECT to",
+    "A met B , then S took a OBJECT from the PLACE and gave it to",
+    "A and B had a OBJECT . one day at the PLACE S gave it to",
+    "at the PLACE A and B talked . S took a OBJECT and gave it to",
 )
 """Sentences of the same kind with the names at other places. A and B are names, S is one of them again."""
 SLOTS = ("A", "B", "S", "PLACE", "OBJECT")
@@ -49,7 +49,7 @@ class IndirectObjectBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class IndirectObject(Task):
-    """Sentences like `when alice and bob went to the store , bob gave a ring to`: predict the name not repeated, alice.
+    """Sentences like `one day when alice and bob went to the store , bob gave a ring to`: predict the other name.
 
     Names are drawn without replacement, and either is repeated with probability one half. A fixed permutation assigns
     each unordered pair of names to one split: three quarters to training, one eighth each to validation and test. So a
@@ -64,7 +64,7 @@ class IndirectObject(Task):
 
     >>> from interp.tasks import IndirectObject
     >>> task = IndirectObject()
-    >>> batch = task.read("when alice and bob went to the store , bob gave a ring to")
+    >>> batch = task.read("one day when alice and bob went to the store , bob gave a ring to")
     >>> task.answer_names[batch.labels[0, 0]]
     'alice'
     """

@@ -117,7 +117,7 @@ def test_counterparts_are_the_same_sentence_with_either_name_repeated():
 
 def test_reading_and_writing():
     task = IndirectObject()
-    batch = task.read("when alice and bob went to the store , bob gave a ring to")
+    batch = task.read("one day when alice and bob went to the store , bob gave a ring to")
     assert task.answer_names[batch.labels[0, 0]] == "alice"
     tokens = sampled(task, 20).tokens
     assert all(torch.equal(task.read(task.text(row)).tokens[0], row) for row in tokens)
@@ -126,17 +126,15 @@ def test_reading_and_writing():
 @pytest.mark.parametrize(
     "text",
     [
-        "when alice and bob went to the store , carol gave a ring to",
-        "when alice and alice went to the store , alice gave a ring to",
-        "when alice and bob went to the ring , bob gave a ring to",
-        "when alice and bob went to the store",
-        "when alice and bob went to the store , bob gave a ring and",
+        "one day when alice and bob went to the store , carol gave a ring to",
+        "one day when alice and alice went to the store , alice gave a ring to",
+        "one day when alice and bob went to the ring , bob gave a ring to",
+        "one day when alice and bob went to the store",
+        "one day when alice and bob went to the store , bob gave a ring and",
     ],
 )
 def test_texts_that_are_no_sentence(text):
-    with pytest.raises(
-        ValueError, match="is a sentence of no template; the first one is 'when A and B went to the PLACE"
-    ):
+    with pytest.raises(ValueError, match="is a sentence of no template; the first one is 'one day when A and B went"):
         IndirectObject().read(text)
 
 

@@ -1,0 +1,1 @@
+"""Hand-written models of the small tasks: in-context lookup, modular addition, indirect objects."""
