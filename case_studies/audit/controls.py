@@ -13,6 +13,7 @@ from case_studies.frame.rules import Below, Equal, Value
 from case_studies.recipes.audited_models import AUDITED_GROUPS
 from case_studies.recipes.audits import MOST_SEQUENCES
 from case_studies.recipes.intervals import proportion
+from case_studies.recipes.known_suite import KnownAnswers
 from hooks.model.architectures import make_model
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
@@ -173,6 +174,7 @@ CLAIMS = (
             preregistration=BEFORE_ANY_MODEL,
             quantity="share of models without a wrong verdict",
             measure=partial(measure_known, family=family),
+            packs=KnownAnswers(),
             sizes=SIZES if family != "lego" else LARGE_SIZES,
             sizes_reason="" if family != "lego" else "The eighty LEGO models take a quarter of an hour.",
         )

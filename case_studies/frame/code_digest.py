@@ -39,13 +39,31 @@ def code_digest(measure: Any) -> str:
     return content_key([description, _sources(study_modules)], length=16)
 
 
-def modules_digest(names: Sequence[str]) -> str:
-    """Digest of the code of modules, 16 hexadecimal digits; comments, docstrings and layout do not count."""
-    sources = {}
-    for name in names:
+def modules_digest(names: Sequence[str], *, within: str = "") -> str:
+    """Digest of the code of modules, 16 hexadecimal digits; comments, docstrings and layout do not count.
+
+    Args:
+        names: Full names of the modules.
+        within: A package; the modules that they import from it, directly or not, count too. Default: no others count.
+    """
+    sources: dict[str, Any] = {}
+    remaining = list(names)
+    while remaining:
+        name = remaining.pop()
+        if name in sources:
+            continue
         file = Path(str(import_module(name).__file__))
-        sources[name], _ = _read(name, file, file.stat().st_mtime_ns)
+        sources[name], imports = _read(name, file, file.stat().st_mtime_ns)
+        if within:
+            remaining += [_module_of(path) for path in imports if path.startswith(f"{within}.")]
     return content_key(sources, length=16)
+
+
+def _module_of(path: str) -> str:
+    """The module of an imported name, which may be a module itself."""
+    parent = path.rpartition(".")[0]
+    is_package = hasattr(import_module(parent), "__path__")
+    return path if is_package and find_spec(path) else parent
 
 
 def _description(value: Any, modules: set[str]) -> Any:

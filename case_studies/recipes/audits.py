@@ -158,8 +158,7 @@ def measure_head_share(
         ],
         charts=[_chart(models)] if models else [],
         note=f"{EXCLUDED} The interval takes models, not heads, as independent; undecided heads are hits at its upper "
-        "end and misses at its lower end. (A first run counted them as misses throughout, and called readable.dyck "
-        "reproduced with 16 of 17 heads undecided.)",
+        "end and misses at its lower end.",
     )
 
 
