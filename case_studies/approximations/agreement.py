@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from case_studies.approximations.scores import EXACT, FOUND_CAUSES, ModelScores
-from case_studies.recipes.intervals import as_interval, bootstrap_interval, clipped, proportion
+from case_studies.recipes.intervals import as_interval, bootstrap_interval, clipped
 from interp.core.intervals import Interval
 from interp.core.statistics import bootstrap_mean, pooled_interval
 
@@ -106,9 +106,21 @@ def wrong_heads(
 
 
 def wrong_share(models: Sequence[ModelScores], method: str, cause: str) -> Interval:
-    """Share of the heads that a cause concerns on which a score is wrong, with its exact interval; n counts heads."""
-    wrong, of = (int(counts.sum()) for counts in wrong_heads(models, method, cause))
-    return proportion(wrong, of)
+    """Share of the heads that a cause concerns on which a score is wrong.
+
+    The interval takes models, not heads, as independent. n is the number of models with such heads; 0 [0, 1] without.
+    """
+    wrong, concerned = wrong_heads(models, method, cause)
+    n = int((concerned > 0).sum())
+    if not n:
+        return as_interval(0.0, 0.0, 1.0, 0)
+    value, low, high = pooled_interval(wrong, concerned)
+    return as_interval(float(value), float(low), float(high), n)
+
+
+def n_concerned(models: Sequence[ModelScores], cause: str) -> int:
+    """Number of heads that a cause concerns."""
+    return sum(int(model.causes[cause].sum()) for model in models if cause in model.causes)
 
 
 def wrong_difference(models: Sequence[ModelScores], a: str, b: str, cause: str, *, seed: int) -> Interval:

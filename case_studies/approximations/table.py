@@ -10,6 +10,7 @@ from case_studies.approximations.agreement import (
     auroc,
     bar,
     mean_rank_correlation,
+    n_concerned,
     rank_correlations,
     wrong_share,
 )
@@ -94,13 +95,13 @@ def cause_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, lis
     rows: list[list[Any]] = [["cause", "models", "heads", "wrong if", *METHODS]]
     for cause in (*MISSED_CAUSES, *FOUND_CAUSES):
         for name, models in families.items():
-            shares = [wrong_share(models, method, cause) for method in METHODS]
-            n_heads = int(shares[0].n)
+            n_heads = n_concerned(models, cause)
             if n_heads:
+                shares = [wrong_share(models, method, cause) for method in METHODS]
                 wrong_if = "found" if cause in FOUND_CAUSES else "missed"
                 cells = [f"{round(float(share) * n_heads)} ({share.low:.2f} to {share.high:.2f})" for share in shares]
                 rows.append([cause, name, n_heads, wrong_if, *cells])
-    return "Heads on which an approximation is wrong, by cause (95 % interval of their share)", rows
+    return "Heads on which an approximation is wrong, by cause (95 % interval of their share, over models)", rows
 
 
 def bar_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:

@@ -1,4 +1,4 @@
-"""Models with known answers as data that a claim is measured on: a stored number belongs to the code that builds them."""
+"""Models with known answers as the data of a claim: its number belongs to the code that builds them."""
 
 from dataclasses import dataclass
 from functools import cached_property
