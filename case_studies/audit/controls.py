@@ -171,12 +171,19 @@ CLAIMS = (
             method="Share of models in which every head has the planted verdict, and redundant heads the planted "
             "partners",
             rule=Value(Equal(1)),
-            preregistration=BEFORE_ANY_MODEL,
+            preregistration=BEFORE_ANY_MODEL
+            if family != "template"
+            else Preregistration(
+                "after a result",
+                "the rule dates from before any model. 37 of the 37 template models that the suite had were right; two "
+                "were added after that.",
+                looks=1,
+            ),
             quantity="share of models without a wrong verdict",
             measure=partial(measure_known, family=family),
             packs=KnownAnswers(),
             sizes=SIZES if family != "lego" else LARGE_SIZES,
-            sizes_reason="" if family != "lego" else "The eighty LEGO models take a quarter of an hour.",
+            sizes_reason="" if family != "lego" else "The eighty LEGO models take half an hour.",
         )
         for family in FAMILIES
     ),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from case_studies.compiled import graphs, heads, values
+from case_studies.compiled import found, graphs, heads, values
 from case_studies.frame.packs import Packs
 from case_studies.recipes.own_programs import OwnPrograms
 from case_studies.study import Study
@@ -26,7 +26,7 @@ def study(folder: Path | None = None) -> Study:
         ),
         claims=[
             replace(claim, packs=packs)
-            for claim in (*heads.claims(packs), *values.claims(packs), *graphs.claims(packs))
+            for claim in (*heads.claims(packs), *found.claims(packs), *values.claims(packs), *graphs.claims(packs))
         ],
         shipped=Path(__file__).parent / "results",
         of_packs=study,

@@ -11,6 +11,7 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, Below, Equal, Number, Value
+from case_studies.recipes.known_suite import KnownAnswers
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate
 from interp.known_answers import balanced_dyck, uniform_dyck
@@ -26,6 +27,9 @@ EXACT = 1e-10
 """Largest error of a probability that counts as exact in float64."""
 BALANCED = 1e-12
 """Largest violation that counts as balanced."""
+UNIFORM_MODELS = KnownAnswers(modules=("dyck.uniform",))
+BALANCED_MODELS = KnownAnswers(modules=("dyck.balanced",))
+"""The hand-written models of each claim."""
 
 
 @torch.no_grad()
@@ -117,6 +121,7 @@ CLAIMS = (
         by_construction=True,
         quantity="largest error",
         measure=measure_uniform_exact,
+        packs=UNIFORM_MODELS,
     ),
     Claim(
         id="theorem-1.balanced",
@@ -131,5 +136,6 @@ CLAIMS = (
         quantity="hard accuracy",
         value_range=SHARE,
         measure=measure_balanced,
+        packs=BALANCED_MODELS,
     ),
 )

@@ -13,6 +13,7 @@ from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, Between, Equal, Number, Value
 from case_studies.recipes.intervals import proportion
+from case_studies.recipes.known_suite import KnownAnswers
 from hooks import Transformer
 from interp.core.randomness import derived_seed
 from interp.known_answers import balanced_dyck
@@ -30,6 +31,8 @@ DRAWS = {"quick": 2, "standard": 5, "paper": 5}
 LENGTHS = (250, 500, 1000, 2000, 4000)
 """Lengths of the words, in brackets, in the order in which they are tried."""
 BALANCED = "balanced models that fail"
+BALANCED_MODELS = KnownAnswers(modules=("dyck.balanced",))
+"""The hand-written models that are broken."""
 
 
 def scale_closers(task: Dyck, amount: float, seed: int) -> Transformer:
@@ -198,6 +201,7 @@ CLAIMS = (
         quantity="share that fails",
         value_range=SHARE,
         measure=measure_failing,
+        packs=BALANCED_MODELS,
         by_construction=True,
     ),
     Claim(
@@ -210,5 +214,6 @@ CLAIMS = (
         preregistration=TRIED,
         quantity="slope of log length over log violation",
         measure=measure_rate,
+        packs=BALANCED_MODELS,
     ),
 )

@@ -106,7 +106,8 @@ class Claim:
     remedy: str = ""
     """What would decide it besides more units, such as longer training; shown while it is undecided."""
     packs: OutsideFiles | None = None
-    """Files from outside that `measure` reads, packs or weights; without them the claim is not measured."""
+    """Data that `measure` reads besides trained models: packs or weights from outside, or models with known answers.
+    Without them the claim is not measured, and a stored number is shown for the same data only."""
     by_construction: bool = False
     """Whether it cannot fail unless the code is wrong: a construction or arithmetic. Counted separately."""
     repeatable: bool = True
@@ -145,7 +146,7 @@ class Claim:
 
     @property
     def packs_digest(self) -> str:
-        """Digest of the files from outside that it reads; empty if it reads none, or they are not there."""
+        """Digest of these data; empty if it reads none, or they are not there."""
         return self.packs.digest if self.packs else ""
 
     @property

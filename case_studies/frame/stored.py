@@ -446,11 +446,11 @@ def _check_groups(details: Mapping[str, Any], content: Mapping[str, Any]) -> Non
 
 
 def _other_files(entry: Mapping[str, Any], claim: Claim) -> str:
-    """How the packs or weights of the stored number differ, in words; empty if they do not, or if there are none."""
+    """How the packs, weights or other data of the stored number differ, in words; empty if they do not."""
     stored_files = (entry["made"] or {}).get("packs")
     if claim.packs is None or claim.packs_digest in ("", stored_files):
         return ""
-    return f"on other {claim.packs.word}" if stored_files else f"without {claim.packs.word}"
+    return f"on other {claim.packs.word}" if stored_files else f"on {claim.packs.word} that were not recorded"
 
 
 def _decompress(details: bytes) -> bytes:

@@ -105,7 +105,8 @@ def _compare(
     if contradiction := _contradiction(entry, now, verdict):
         return "differs", contradiction
     if PACKS in changes:
-        return "differs", f"another {different}, on other packs"
+        word = now.claim.packs.word if now.claim.packs else PACKS
+        return "differs", f"another {different}, on other {word}"
     if MEASURE in changes:
         return "differs", f"another {different}, and the code of its measure has changed"
     if CLOCK in changes:

@@ -260,10 +260,20 @@ def test_heads_are_missed_below_the_bar_of_the_idle_ones():
     small = model_scores([1, 5, 18.5, 50], [1, 1, 1, 1], exact=[9, 9, 9, 9], redundancy=[True] * 4)
     models = [*idle, replace(small, scores={**small.scores, LOSS: small.scores[LOSS] * 2})]
     wrong = agreement.wrong_share(models, LOSS, REDUNDANT)
-    assert (wrong.value, wrong.n) == (0.5, 4)  # shares 0.02 and 0.1 are below 0.18, 0.37 and 1 above
+    assert (wrong.value, wrong.n) == (0.5, 1)  # shares 0.02 and 0.1 are below 0.18, 0.37 and 1 above
+    assert agreement.n_concerned(models, REDUNDANT) == 4
     false = model_scores([0, 0.1, 0.4, 1], [0, 0, 0, 1], idle=[0] * 4, **{CANCELLED: [True, True, True, False]})
     wrong = agreement.wrong_share([*idle, false], LOSS, CANCELLED)
-    assert (wrong.value * 3, wrong.n) == (pytest.approx(1), 3)
+    assert (wrong.value * 3, wrong.n) == (pytest.approx(1), 1)
+    # Heads of one model are one unit: all wrong in one of two models, none in the other
+    others = [
+        replace(small, scores=dict.fromkeys(small.scores, np.full(4, top)) | {LOSS: values})
+        for top, values in ((100.0, np.array([1.0, 1, 1, 100])), (100.0, np.array([90.0, 90, 90, 100])))
+    ]
+    cluster = [replace(one, causes={REDUNDANT: np.array([True, True, True, False])}) for one in others]
+    of_models = agreement.wrong_share([*idle, *cluster], LOSS, REDUNDANT)
+    assert (float(of_models.value), of_models.n) == (0.5, 2)
+    assert of_models.high - of_models.low > 0.9  # of six heads as units: 0.12 to 0.88
     wrong = agreement.wrong_share(models, LOSS, DECOY)
     assert (*wrong.floats(), wrong.n) == (0, 0, 1, 0)
 

@@ -9,6 +9,7 @@ import pytest
 from packs import write_pack
 
 import hooks.extras
+from case_studies.compiled import found as found_heads
 from case_studies.compiled import graphs, heads, programs, values
 from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
@@ -48,6 +49,7 @@ def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
     assert measured["agreement"] == (1, n)
     assert measured["heads.faithful"] == (0, 2)
     assert measured["heads.idle"] == (0, 4)
+    assert measured["heads.found"] == (1, 2)
     assert measured["selectors.found"] == (1, 4)
     assert measured["selectors.idle"] == (0, 4)
     assert all(measured[f"needed.{name}"] == (0, 8) for name in heads.REMOVALS)
@@ -75,6 +77,12 @@ def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
     assert wrong.numbers == {"heads": 8, "heads with their true verdict": 6}
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), truth="redundant"))
     assert heads.measure_wrong_verdicts(EVIDENCE, packs=Packs(folder), verdict="idle").value == 0.5
+    # Two heads that the audit does not call faithful would be: only the true ones count
+    monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), truth="faithful"))
+    share = found_heads.measure_found(EVIDENCE, packs=Packs(folder))
+    assert (share.value, share.numbers) == (0.5, {"found": 2, "faithful by construction": 4})
+    ((_, missed),) = share.tables
+    assert [row[1] for row in missed[1:]] == ["0.0", "0.0"]
     needed = {"zero": True, "mean": False, "resample": False}
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), needed=needed))
     found = {name: heads.measure_needed(EVIDENCE, packs=Packs(folder), removal=name) for name in heads.REMOVALS}

@@ -107,7 +107,7 @@ def test_the_stored_number_is_not_shown_for_other_packs(shipped, others, tmp_pat
 def test_a_number_without_packs_is_not_shown_for_packs(folder, tmp_path):
     shipped = toy_study(required=False).run(folder=tmp_path / "runs", n_jobs=1).page.parent
     (claim,) = toy_study(folder, shipped).draw(folder=tmp_path / "out").claims
-    assert claim.note == "Measured earlier (0.9, n = 1 packs) without packs."
+    assert claim.note == "Measured earlier (0.9, n = 1 packs) on packs that were not recorded."
     (claim,) = toy_study(None, shipped).draw(folder=tmp_path / "out").claims
     assert claim.measurement.value == 0.9
 
