@@ -112,8 +112,8 @@ def measure_decoys(evidence: Evidence) -> Measurement:
     # The best bar, and those that a share of the idle heads do not exceed
     rows: list[list[Any]] = [["bar", "share of the largest score", "needed found", "idle found", "unused found"]]
     kinds = (heads.needed, heads.idle, heads.decoy)
-    found = [float(heads.found_at(kind, even)[best]) for kind in kinds]
-    rows.append(["best", f"{heads.bar():.4f}", *(f"{share:.2f}" for share in found)])
+    best_shares = [float(heads.found_at(kind, even)[best]) for kind in kinds]
+    rows.append(["best", f"{heads.bar():.4f}", *(f"{share:.2f}" for share in best_shares)])
     for percentile in PERCENTILES:
         bar = float(np.percentile(heads.share[heads.idle], percentile)) if heads.idle.any() else 0.0
         shares = [(heads.share[kind] > bar).mean() if kind.any() else 0.0 for kind in kinds]
@@ -124,8 +124,8 @@ def measure_decoys(evidence: Evidence) -> Measurement:
         numbers={
             "heads": int(heads.decoy.sum()),
             "bar": heads.bar(),
-            "share of needed heads found": found[0],
-            "share of idle heads found": found[1],
+            "share of needed heads found": best_shares[0],
+            "share of idle heads found": best_shares[1],
         },
         tables=[("Heads found by attention mass, by bar", rows)],
         note="A head is found if its attention mass, as a share of the largest of its model, is at or above the bar.",

@@ -280,7 +280,8 @@ CLAIMS = (
         id="redundant.identity",
         source="ours, about template tasks with a I on W_Q W_K^T",
         statement="In template models with a I no head is needed alone: heads can replace each other.",
-        method="Share of models with a I in which no head is judged needed alone, exact interval",
+        method="Share of models with a I in which no head is judged needed alone, its output replaced by its mean over "
+        "other sequences, exact interval",
         rule=Above(0.5),
         preregistration=EXCLUDED_LATER,
         quantity="share of models without a needed head",
