@@ -25,7 +25,9 @@ from .heads.ablate import ablate_heads as ablate_heads
 from .heads.classify import classify_heads as classify_heads
 from .heads.diagonals import diagonals as diagonals
 from .heads.keep import keep_heads as keep_heads
+from .heads.logit_attribution import logit_attribution as logit_attribution
 from .heads.show import show_attention as show_attention
+from .probing.logit_lens import logit_lens as logit_lens
 from .probing.probe import probe as probe
 from .reporting.report import report as report
 from .reporting.report import report_run as report_run

@@ -54,6 +54,20 @@ interp.probe(loop, lego, n_train=400, n_test=200, verify=True).plot()
 interp.audit_probe(loop, lego, n_train=400, n_test=200).plot()
 
 # %% [markdown]
+# ## Logit lens
+#
+# [Logits](../logits.md)
+
+# %% tags=["code-under"]
+interp.logit_lens(loop, lego, n=200).plot()
+
+# %% [markdown]
+# ## Direct logit attribution
+
+# %% tags=["code-under"]
+interp.logit_attribution(loop, lego, n=200).plot()
+
+# %% [markdown]
 # ## Kinds of head
 #
 # [Heads](../heads.md)

@@ -13,11 +13,13 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.adapter import Foreign
+from hooks.adapters.bridge.capabilities import REFUSALS
+from hooks.adapters.bridge.sites import Tolerance
 from hooks.adapters.torch_attention import AttentionCalls, HookedAttention, LinearAttention, MultiheadAttention
 from hooks.adapters.torch_names import attention_part, layers_of
 from hooks.checks import check_number, checks_types
 from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable
-from hooks.state import restores_state
+from hooks.state import evaluation_mode, restores_state
 
 
 @checks_types
@@ -35,9 +37,10 @@ def from_module(
 ) -> BridgeModel:
     """Wrap a torch module under canonical hook names, after testing what can be read and edited in it.
 
-    Hook points are `hook_resid_pre` and `hook_resid_post` (input and output of each layer), `hook_attn_out`, and
-    `hook_q`, `hook_k`, `hook_v`, `hook_z`, `hook_pattern` of attention. They are attached to the module's parts only
-    during a forward pass of the wrapped model.
+    Hook points are `hook_resid_pre` and `hook_resid_post` (input and output of each layer), `hook_attn_out`,
+    `hook_mlp_out` (of the part of a layer whose output, with these, adds up to the output of the layer; it is found by
+    trying), and `hook_q`, `hook_k`, `hook_v`, `hook_z`, `hook_pattern` of attention. They are attached to the module's
+    parts only during a forward pass of the wrapped model.
 
     >>> import hooks
     >>> from torch import nn
@@ -69,7 +72,9 @@ def from_module(
         ValueError: another object, names or widths that do not fit the module, another number of heads, or a module
             whose output has no logits, or several tensors that may be logits.
     """
-    return from_bridge(TorchModule(module, layers, attention, d_vocab, n_ctx, n_heads, untrained, forward))
+    wrapped = TorchModule(module, layers, attention, d_vocab, n_ctx, n_heads, untrained, forward)
+    wrapped.find_mlps()
+    return from_bridge(wrapped)
 
 
 class HookedLayer(nn.Module):
@@ -123,6 +128,7 @@ class TorchModule(HookedRootModule):
                 f"runs. Use a copy for each layer, or hooks.Transformer with tied=True."
             )
         self.blocks = nn.ModuleList(map(HookedLayer, attns))
+        self._mlps: dict[int, str] = {}
         first = attns[0]
         self.cfg = SimpleNamespace(
             architecture=type(module).__name__,
@@ -135,6 +141,50 @@ class TorchModule(HookedRootModule):
             n_ctx=n_ctx,
         )
         self.setup()
+
+    def _add_mlps(self, mlps: Mapping[int, str]) -> None:
+        """Give layers a hook point of the MLP of these names."""
+        self._mlps = dict(mlps)
+        for layer in mlps:
+            sites: Any = self.blocks[layer]
+            sites.hook_mlp_out = HookPoint()
+        self.setup()
+
+    def find_mlps(self) -> None:
+        """Find the MLP of each layer: the part whose output, added to input and attention, gives the layer's output.
+
+        Of several such parts, as an MLP and the Dropout at its end, it is the last that runs. A layer whose attention
+        alone gives its output, or that is no such sum, has none. A module that cannot run is left to the tests.
+        """
+        outputs: dict[int, dict[str, Tensor]] = {layer: {} for layer in range(len(self._layers[0]))}
+
+        def storing_hook(layer: int, name: str) -> Callable[..., None]:
+            def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+                if isinstance(output, Tensor):
+                    outputs[layer].pop(name, None)  # the last call counts, and comes last
+                    outputs[layer][name] = output
+
+            return hook
+
+        pos = min(4, self.cfg.n_ctx)
+        device = next(iter(self.module.parameters())).device
+        tokens = torch.arange(2 * pos, device=device).view(2, pos) % self.cfg.d_vocab
+        with ExitStack() as stack, torch.no_grad():
+            stack.enter_context(evaluation_mode(self.module))
+            for layer, module in enumerate(self._layers[0]):
+                for name, submodule in module.named_modules():
+                    if name:
+                        stack.callback(submodule.register_forward_hook(storing_hook(layer, name)).remove)
+            try:
+                _, cache = self.run_with_cache(tokens)
+            except REFUSALS:
+                return
+        mlps = {}
+        for layer, by_name in outputs.items():
+            partial_sum = cache[f"blocks.{layer}.hook_resid_pre"] + cache[f"blocks.{layer}.hook_attn_out"]
+            if name := _completing(by_name, partial_sum, cache[f"blocks.{layer}.hook_resid_post"]):
+                mlps[layer] = name
+        self._add_mlps(mlps)
 
     def setup(self) -> None:
         """Name the hook points; the module's own parts are not renamed."""
@@ -169,6 +219,9 @@ class TorchModule(HookedRootModule):
                     stack.enter_context(sites.attn.attached(sites.hook_attn_out, calls))
                 if any(sites.attn.follows_calls for sites in blocks):
                     stack.enter_context(calls)
+                for index, name in self._mlps.items():
+                    mlp = self._layers[0][index].get_submodule(name)
+                    stack.callback(mlp.register_forward_hook(_output_hook(blocks[index].hook_mlp_out)).remove)
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fused_before)
@@ -196,9 +249,11 @@ class TorchModule(HookedRootModule):
         with redirect_stdout(StringIO()):
             fresh = self._untrained()
         layers, attention, d_vocab, n_ctx, n_heads = self._names
-        return TorchModule(
+        copy = TorchModule(
             fresh, layers, attention, d_vocab, n_ctx, n_heads, untrained=self._untrained, forward=self._forward_of
         )
+        copy._add_mlps(self._mlps)
+        return copy
 
 
 def _input_hook(point: HookPoint) -> Callable[..., tuple]:
@@ -217,6 +272,17 @@ def _output_hook(point: HookPoint) -> Callable[..., Any]:
         return point(output)
 
     return hook
+
+
+def _completing(outputs: Mapping[str, Tensor], partial: Tensor, total: Tensor) -> str:
+    """The name of the last of the outputs that, added to a partial sum, gives the total; empty if none is needed or
+    none does."""
+    tolerance = Tolerance(total.dtype)
+    if tolerance.equal(partial, total):
+        return ""
+    same_shape = {name: output for name, output in outputs.items() if output.shape == total.shape}
+    matching = [name for name, output in same_shape.items() if tolerance.equal(partial + output, total)]
+    return matching[-1] if matching else ""
 
 
 def _hooked_attention(

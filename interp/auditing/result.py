@@ -14,7 +14,7 @@ from hooks.typed import COUNT, SHARE, Axes
 from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict, SetCost
-from interp.auditing.sentences import name_of, sentence, verdict_summary
+from interp.auditing.sentences import name_of, sentence, verdict_summary, what_heads_do
 from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.inputs import all_inputs_text, repeats_text
@@ -141,8 +141,9 @@ class AuditResult(Result):
         return tuple(sentence(head, outcomes=self.outcomes, threshold=self.threshold) for head in self.heads)
 
     def summary(self) -> str:
-        """The verdicts in one sentence: how many heads do what they look like, and how many do not."""
-        return verdict_summary([head.verdict for head in self.heads])
+        """The model in two sentences: how many heads do what they look like and how many do not; and which heads do
+        what, share work, or do nothing that counts."""
+        return f"{verdict_summary([head.verdict for head in self.heads])} {what_heads_do(self.heads)}"
 
     def contrast(self) -> Contrast | None:
         """Two heads that look alike, of which the model needs one; None if it has no such pair.

@@ -1,6 +1,7 @@
 """Verdicts in plain English: a sentence for each reason."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -107,6 +108,24 @@ SUMMARY = {
     "undecided": ("is undecided", "are undecided"),
 }
 """What a verdict means, of one head and of several."""
+ATTENTION = {
+    "association": "attention to the same token elsewhere",
+    "manipulation": "attention within a clause or to its neighbours",
+    "broadcast": "attention to special tokens",
+    "stack_top": "attention to the innermost open bracket",
+    "unmatched_open": "attention to all open brackets",
+    "matching_bracket": "attention to the partner of a bracket",
+    "template_position": "attention to the same place of the template",
+    "previous": "attention to the previous token",
+    "current": "attention to the token itself",
+    "first_token": "attention to the first token",
+    "duplicate": "attention to earlier copies of the token",
+    "induction": "attention to the token after an earlier copy",
+}
+"""What heads of a kind attend to; other kinds are called by their names."""
+MOST_NAMED, MOST_CLAUSES = 4, 6
+"""Heads of a group that are named one by one, and clauses of a description; of more, groups span layers, and then the
+last ones are counted only."""
 
 
 def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> str:
@@ -161,6 +180,97 @@ def verdict_summary(verdicts: Sequence[str]) -> str:
         if count:
             phrases.append(f"{count} {singular if count == 1 else plural}")
     return f"{quantity(len(verdicts), 'head')}: {', '.join(phrases)}."
+
+
+def what_heads_do(heads: Sequence[HeadVerdict]) -> str:
+    """The whole model in a sentence: which heads do what, which share work, and which do nothing that counts.
+
+    Heads of one layer, verdict and label are one group; if there are too many groups, heads of any layer are. It says
+    what verdicts say and no more.
+    """
+    working = [head for head in heads if head.verdict in ("faithful", "hidden")]
+    clauses = _clauses_of_groups(_groups(working, by_layer=True))
+    clauses += [_sharing_clause(group) for group in _sharing_groups(heads)]
+    if len(clauses) > MOST_CLAUSES:
+        redundant = [head for head in heads if head.verdict == "redundant"]
+        clauses = _clauses_of_groups(_groups([*working, *redundant], by_layer=False))
+    # Then what looks like something and is not, what is at the threshold or open, and the rest, of any layer
+    for verdict in ("misleading", "marginal", "undecided"):
+        clauses += _clauses_of_groups(_groups([head for head in heads if head.verdict == verdict], by_layer=False))
+    idle = [head for head in heads if head.verdict == "idle"]
+    n_omitted = max(0, len(clauses) - MOST_CLAUSES)
+    clauses = clauses[:MOST_CLAUSES]
+    if idle:
+        singular, plural = SUMMARY["idle"]
+        clauses.append(f"{_heads_in_words(idle)} {singular if len(idle) == 1 else plural}")
+    if n_omitted:
+        clauses.append(f"{quantity(n_omitted, 'further group')} of heads can be found in the table")
+    text = "; ".join(clauses)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _groups(heads: Sequence[HeadVerdict], *, by_layer: bool) -> list[list[HeadVerdict]]:
+    """Heads of one verdict, and of one label where they act or seem to act by it; of one layer with `by_layer`."""
+    groups: dict[tuple[Any, ...], list[HeadVerdict]] = {}
+    for head in heads:
+        label = head.label if head.verdict in ("faithful", "misleading") else ""
+        groups.setdefault((head.layer if by_layer else None, head.verdict, label), []).append(head)
+    return list(groups.values())
+
+
+def _clauses_of_groups(groups: Sequence[Sequence[HeadVerdict]]) -> list[str]:
+    return [_clause(group) for group in groups]
+
+
+def _clause(group: Sequence[HeadVerdict]) -> str:
+    """What heads of one verdict and label do."""
+    first, is_single = group[0], len(group) == 1
+    names = _heads_in_words(group)
+    if first.verdict == "faithful":
+        pattern = ATTENTION.get(first.label, f"its pattern {first.label}" if is_single else f"patterns {first.label}")
+        if first.label in ATTENTION:
+            pattern = f"{pattern} ({first.label})"
+        return f"{names} {'works' if is_single else 'work'} through {pattern}"
+    if first.verdict == "misleading":
+        looks, acts = ("looks", "does not act as it looks") if is_single else ("look", "do not act as they look")
+        return f"{names} {looks} like {first.label} but {acts}"
+    singular, plural = SUMMARY[first.verdict]
+    return f"{names} {singular if is_single else plural}"
+
+
+def _sharing_groups(heads: Sequence[HeadVerdict]) -> list[list[HeadVerdict]]:
+    """Redundant heads with the heads that they share work with, each in one group."""
+    by_place = {head.place: head for head in heads}
+    groups: list[set[Head]] = []
+    for head in heads:
+        if head.verdict != "redundant":
+            continue
+        members = {head.place, *head.partners} & set(by_place)
+        joined = [group for group in groups if group & members]
+        groups = [group for group in groups if not group & members]
+        groups.append(members.union(*joined))
+    return [[by_place[place] for place in sorted(group)] for group in sorted(groups, key=min)]
+
+
+def _sharing_clause(group: Sequence[HeadVerdict]) -> str:
+    """Which heads share work, and what they look like if all look alike."""
+    names = _heads_in_words(group)
+    labels = {head.label for head in group}
+    look = ""
+    if len(labels) == 1 and group[0].readable:
+        look = f", which {'looks' if len(group) == 1 else 'look'} like {group[0].label},"
+    if len(group) == 1:
+        return f"{names}{look} shares its work with others"
+    return f"{names}{look} share work"
+
+
+def _heads_in_words(heads: Sequence[HeadVerdict]) -> str:
+    """Heads by name, or their number: "0.1 and 0.2", "5 heads of layer 3", "12 heads"."""
+    if len(heads) <= MOST_NAMED:
+        return list_of_heads([head.place for head in heads])
+    layers = {head.layer for head in heads}
+    where = f" of layer {heads[0].layer}" if len(layers) == 1 else ""
+    return f"{len(heads)} heads{where}"
 
 
 def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:

@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from interp.cli.attribution import attribution
 from interp.cli.audit import audit
 from interp.cli.balance import balance
 from interp.cli.demo import demo
 from interp.cli.heads import heads
+from interp.cli.lens import lens
 from interp.cli.output import Commands, Output, run_command, with_user_paths
 from interp.cli.probe import probe
 from interp.cli.pruning import pruning
@@ -50,7 +52,9 @@ def interp(
 _COMMANDS: tuple[Callable[..., Output], ...] = (
     demo,
     probe,
+    lens,
     heads,
+    attribution,
     audit,
     variation,
     balance,

@@ -140,8 +140,8 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         """
         value, low, high = self.floats()
         if self.exact:
-            return f"{value:.{digits}f} (exact)"
-        return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+            return f"{value:z.{digits}f} (exact)"
+        return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
 
     def __str__(self) -> str:
         return np.array2string(self.value, precision=3) if self.value.ndim else self.text()

@@ -206,6 +206,29 @@ def t_half_width(
     return np.where(n < 2, np.nan, half_width)
 
 
+def mean_interval(
+    values: Float[np.ndarray, "unit *cells"], weight: Float[np.ndarray, "unit *#cells"]
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Mean of sums over independent units, and half the width of its 95 % t interval.
+
+    Args:
+        values: Sum of the values of each unit; 0 if it has none.
+        weight: Number of values in each sum. With one value each it is the t interval of the mean.
+
+    Returns:
+        Mean and half width; NaN in cells without values, and half widths also with one unit.
+
+    Source: the linearised variance of a ratio of means (Cochran 1977, Sampling Techniques, Section 6.4).
+    """
+    total = np.broadcast_to(weight.sum(0), values.shape[1:])
+    n = np.broadcast_to((weight > 0).sum(0), values.shape[1:])
+    mean = values.sum(0) / np.where(total > 0, total, np.nan)
+    variance = ((values - np.nan_to_num(mean) * weight) ** 2).sum(0) / np.maximum(total, 1) ** 2
+    quantile = stats.t.isf((1 - CONFIDENCE) / 2, (n - 1).clip(1))
+    half_width = quantile * np.sqrt(variance * n / (n - 1).clip(1))
+    return mean, np.where(n < 2, np.nan, half_width)
+
+
 def bootstrap_mean(
     values: Float[np.ndarray, "sample *cells"],
     *,

@@ -43,6 +43,8 @@ class VerbNeeds:
     """Whether it accepts networks without attention."""
     untrained: bool = False
     """Whether it makes an untrained copy of the model."""
+    sums: bool = False
+    """Whether the residual stream must be the sum of what the layers write."""
 
     @property
     def uses(self) -> Mapping[str, tuple[Use, ...]]:
@@ -100,6 +102,22 @@ def lacks_layers_of_eq_6(model: TransformerStack) -> str:
     return ""
 
 
+def lacks_sum_over_parts(model: TransformerStack) -> str:
+    """What a model lacks for direct logit attribution: layers that add to the stream, and a linear read-out."""
+    block = model.cfg.block
+    if not model.cfg.block_class.adds_to_stream:
+        return (
+            f"its block is {block!r}, whose layers do not add the outputs of heads and MLPs to the residual stream, so "
+            f"that logits are no sum over them. Blocks that do: pre_ln, no_norm. Use ablate_heads."
+        )
+    if getattr(model.cfg, "head", "") == "masked_lm":
+        return (
+            "its masked-LM head is not linear (dense, activation, LayerNorm, read-out), so that logits are no sum over "
+            "heads and MLPs. Use ablate_heads."
+        )
+    return ""
+
+
 def lacks_unpruned_matrices(model: TransformerStack) -> str:
     """Whether a model has masks of torch's pruning, which are in the way of further pruning."""
     if not prune.is_pruned(model):
@@ -125,6 +143,14 @@ VERBS = {
     "keep_heads with another pattern": _OTHER_PATTERN,
     "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),
     "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True, untrained=True),
+    "logit_lens": VerbNeeds(reads=_EMBEDDED_STREAM, edits=["hook_resid_post"], answers=True),
+    "logit_attribution": VerbNeeds(
+        reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
+        edits=["hook_resid_post"],
+        answers=True,
+        sums=True,
+        lacks=lacks_sum_over_parts,
+    ),
     "diagonals": VerbNeeds(reads=["attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O"]),
     "train": VerbNeeds(
         answers=True,
@@ -194,9 +220,17 @@ def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net | Baseline:
         raise ValueError(f"{verb} does not accept a {kind}: {needs.only_transformer}.")
     # Any other object is refused by `from_bridge`; of a wrapped model, hook points may be missing
     net = from_bridge(model)
-    if obstacle := net.capabilities.lacks(needs.uses):
+    if obstacle := _lacking_points(net.capabilities, needs):
         raise ValueError(f"{verb} does not accept this {net.label}: {obstacle}.")
     return net
+
+
+def _lacking_points(capabilities: Capabilities, needs: VerbNeeds) -> str:
+    """What a verb cannot read, edit or add up in a wrapped model, in words; empty if it has all that it needs."""
+    obstacle = capabilities.lacks(needs.uses)
+    if not obstacle and needs.sums and not capabilities.sums.ok:
+        return capabilities.sums.reason
+    return obstacle
 
 
 def _obstacle_of_ours(model: Baseline | TransformerStack, needs: VerbNeeds) -> str:
@@ -293,7 +327,7 @@ def obstacles_of(capabilities: Capabilities) -> dict[str, str]:
 
 def _obstacle_of_wrapped(capabilities: Capabilities, needs: VerbNeeds) -> str:
     """Why a verb does not accept a wrapped model, in words; empty if it does."""
-    obstacle = needs.only_transformer or capabilities.lacks(needs.uses)
+    obstacle = needs.only_transformer or _lacking_points(capabilities, needs)
     if not obstacle and needs.untrained:
         obstacle = capabilities.no_untrained
     return obstacle

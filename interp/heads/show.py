@@ -1,7 +1,7 @@
 """Attention pages: the patterns of heads on a few sequences."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ def show_attention(
     model: AnyModel,
     task: Task,
     *,
-    examples: Batch | int = 1,
+    examples: Batch | tuple[Batch, Batch] | int = 1,
     heads: Sequence[Head] | None = None,
     patterns: HeadPatterns | None = None,
     other_model: AnyModel | None = None,
@@ -44,7 +44,8 @@ def show_attention(
     Args:
         model: Model to show.
         task: Source of sequences and relations.
-        examples: A batch to show, or the number of held-out sequences to sample.
+        examples: A batch to show, or the number of held-out sequences to sample. A pair of batches of one shape: the
+            patterns on the second are shown next to those on the first, with the difference (canvas viewer).
         heads: The (layer, head) to show, default: all.
         patterns: Result of `classify_heads`, whose labels are shown next to the heads, and why a head has none (canvas
             viewer).
@@ -56,7 +57,7 @@ def show_attention(
 
     Raises:
         ValueError: an unknown viewer, a head that does not exist, no examples, several or another model for
-            circuitsvis, or another model of another shape.
+            circuitsvis, another model or batch of another shape, or both.
 
     Example:
         >>> import interp
@@ -68,6 +69,9 @@ def show_attention(
     """
     # Check the model, the examples and the heads.
     model = prepare_model(model, "show_attention", task)
+    other_examples = None
+    if isinstance(examples, tuple):
+        examples, other_examples = _pair(examples, other_model)
     if not isinstance(examples, Batch):
         check_number("examples", examples, integer=True, low=1)
         examples = sample_split(task, examples, generator=derived_generator(seed, "show"), split="test")
@@ -78,21 +82,28 @@ def show_attention(
         raise ValueError(f"circuitsvis shows one sequence, not {len(examples)}; choose viewer='canvas'.")
     if viewer == "circuitsvis" and other_model is not None:
         raise ValueError("circuitsvis shows one model, not two; choose viewer='canvas'.")
-    # The patterns of one or two models on each sequence, with the relations between its tokens.
+    if viewer == "circuitsvis" and other_examples is not None:
+        raise ValueError("circuitsvis shows one input, not two; choose viewer='canvas'.")
+    # The patterns of one or two models, or on two inputs, with the relations between tokens.
     model_patterns = _patterns(model, examples, shown_heads)
     other_patterns = [None] * len(examples)
     if other_model is not None:
         with evaluation_mode(other_model):
             other_patterns = _patterns(_comparable(other_model, model), examples, shown_heads)
+    tokens = [task.vocab.words(row) for row in examples.tokens]
+    if other_examples is not None:
+        other_patterns = _patterns(model, other_examples, shown_heads)
+        tokens = [_both(*words) for words in zip(tokens, map(task.vocab.words, other_examples.tokens), strict=True)]
     relations = relations_of(task, examples)
     page_examples = []
     for row in range(len(examples)):
         page_examples.append(
             Example(
-                tokens=tuple(task.vocab.words(examples.tokens[row])),
+                tokens=tuple(tokens[row]),
                 patterns=model_patterns[row],
                 relations={name: relation[row].numpy() for name, relation in relations.items()},
                 other_patterns=other_patterns[row],
+                other_name="other model" if other_examples is None else "other input",
             )
         )
     # The page of the chosen viewer.
@@ -106,6 +117,28 @@ def show_attention(
         notes = [patterns.why_not[layer][head] for layer, head in shown_heads]
     columns = model.cfg.n_heads if heads is None else min(len(names), MOST_COLUMNS)
     return canvas_page(page_examples, heads=names, labels=labels, notes=notes, columns=columns, **page)
+
+
+def _pair(examples: tuple[Any, ...], other_model: AnyModel | None) -> tuple[Batch, Batch]:
+    """Two batches of one shape, to compare on one model; raise ValueError for anything else."""
+    if len(examples) != 2 or not all(isinstance(batch, Batch) for batch in examples):
+        kinds = ", ".join(type(batch).__name__ for batch in examples)
+        raise ValueError(f"examples is a tuple of {kinds or 'nothing'}; give a batch, a pair of batches, or a number.")
+    if other_model is not None:
+        raise ValueError("examples is a pair and other_model is given; compare two inputs or two models, not both.")
+    first, second = examples
+    if first.tokens.shape != second.tokens.shape:
+        raise ValueError(
+            f"examples has tokens of shape {tuple(first.tokens.shape)} and {tuple(second.tokens.shape)}; inputs that "
+            f"are compared must have the same number of sequences and tokens."
+        )
+    return first, second
+
+
+def _both(words: Sequence[str], other_words: Sequence[str]) -> list[str]:
+    """Tokens of two inputs: `a`, or `a/b` where they differ."""
+    pairs = zip(words, other_words, strict=True)
+    return [word if word == other_word else f"{word}/{other_word}" for word, other_word in pairs]
 
 
 def _comparable(other_model: AnyModel, model: Net) -> Net:

@@ -1,1 +1,2 @@
+from .logit_lens import LogitLensResult as LogitLensResult
 from .probe import ProbeResult as ProbeResult

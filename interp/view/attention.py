@@ -34,11 +34,13 @@ class Example:
     patterns: Float[np.ndarray, "head query key"]
     relations: Mapping[str, Bool[np.ndarray, "query key"]] = field(default_factory=dict)
     other_patterns: Float[np.ndarray, "head query key"] | None = None
-    """Patterns of another model, shown next to these with the difference."""
+    """Patterns of another model or input, shown next to these with the difference."""
+    other_name: str = "other model"
+    """What the other patterns are of."""
 
     @property
-    def patterns_by_model(self) -> list[Float[np.ndarray, "head query key"]]:
-        """The patterns of one model, or of two."""
+    def patterns_by_source(self) -> list[Float[np.ndarray, "head query key"]]:
+        """The patterns of one model and input, or of two."""
         return [self.patterns] if self.other_patterns is None else [self.patterns, self.other_patterns]
 
 
@@ -96,11 +98,11 @@ class AttentionPage:
             raise ValueError(f"{len(chosen)} heads; a chart shows at most {MOST_MAPS}.")
         if not 0 <= example < len(self.examples):
             raise ValueError(f"example is {example}; this page has {len(self.examples)}, from 0.")
-        # one map for each head, and a second one for the other model
+        # one map for each head, and a second one for the other model or input
         sequence = self.examples[example]
         maps = {}
         for head in chosen:
-            for suffix, patterns in zip(("", ", other model"), sequence.patterns_by_model, strict=False):
+            for suffix, patterns in zip(("", f", {sequence.other_name}"), sequence.patterns_by_source, strict=False):
                 maps[f"head {head}{suffix}"] = patterns[self.heads.index(head)]
         title = f"attention, example {example + 1}"
         return pattern_maps(maps, tokens=list(sequence.tokens), title=title, full_tokens=True)
@@ -148,7 +150,8 @@ def canvas_page(
     _check(examples, heads, labels)
     if findings and len(findings) != len(heads):
         raise ValueError(f"findings has {len(findings)} entries for {len(heads)} heads; give one each, or none.")
-    models = ["model", "other model"][: len(examples[0].patterns_by_model)]
+    first = examples[0]
+    models = [first.other_name.removeprefix("other "), first.other_name][: len(first.patterns_by_source)]
     # the side of a pattern that fits, if all have the same; longer sequences are thinned
     weights_per_pattern = MOST_WEIGHTS / (len(examples) * len(heads) * len(models))
     most_cells = max(1, isqrt(int(weights_per_pattern)))
@@ -178,7 +181,7 @@ def canvas_page(
 
 def _page_data(example: Example, block: int) -> dict[str, Any]:
     """An example as the script of the page reads it, with one cell for each block of tokens."""
-    roots = [np.sqrt(thinned(patterns.clip(0, 1), block)) for patterns in example.patterns_by_model]
+    roots = [np.sqrt(thinned(patterns.clip(0, 1), block)) for patterns in example.patterns_by_source]
     relations = {name: thinned(relation, block) for name, relation in example.relations.items()}
     return {
         "tokens": list(example.tokens),
@@ -234,14 +237,14 @@ def _check(examples: Sequence[Example], heads: Sequence[str], labels: Sequence[s
         raise ValueError("examples is empty; show at least one sequence.")
     for example in examples:
         n = len(example.tokens)
-        for name, patterns in zip(("patterns", "other_patterns"), example.patterns_by_model, strict=False):
+        for name, patterns in zip(("patterns", "other_patterns"), example.patterns_by_source, strict=False):
             if patterns.shape != (len(heads), n, n) or len(labels) != len(heads):
                 raise ValueError(
                     f"{name} is {patterns.shape} for {len(heads)} heads, {len(labels)} labels and {n} tokens; "
                     f"it must be (head, query, key)."
                 )
-    if len({len(example.patterns_by_model) for example in examples}) > 1:
-        raise ValueError("some examples have patterns of another model and some do not; give all or none.")
+    if len({len(example.patterns_by_source) for example in examples}) > 1:
+        raise ValueError("some examples have patterns of another model or input and some do not; give all or none.")
 
 
 def _pack(values: np.ndarray) -> str:

@@ -231,7 +231,7 @@ def heatmaps(
         panels: Name and values of each map.
         x: Labels of the columns.
         value: Name of the quantity that the colour shows.
-        domain: Values at the two ends of the colour scale.
+        domain: Values at the two ends of the colour scale, which diverges from its middle if that is 0.
         y: Labels of the rows; default: their numbers.
     """
     # columns from the left, rows from the bottom
@@ -240,9 +240,14 @@ def heatmaps(
     rows_from_top = rows[::-1].tolist()
     labels = alt.Axis(labelAngle=-90 if max(map(len, x)) > LONGEST_LEVEL else 0, labelLimit=0)
     # one colour scale; text is dark on light cells
-    colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
-    middle = sum(domain) / 2
-    ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
+    low, high = domain
+    diverges = low == -high
+    scheme = "blueorange" if diverges else "viridis"
+    colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme=scheme, domain=[low, high], clamp=True))
+    is_light = f"datum['{value}'] > {(low + high) / 2}"
+    if diverges:
+        is_light = f"abs(datum['{value}']) < {0.6 * high}"
+    ink = alt.condition(is_light, alt.value("#111"), alt.value("#fff"))
     tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]
     charts: list[Any] = []
     for name, values in panels.items():

@@ -46,6 +46,8 @@ class Capabilities:
     """The model's id of the first position."""
     positions_in_layers: bool
     """True when attention itself uses positions (rotary), so that resuming from a layer needs them."""
+    sums: Cell
+    """Whether the output of every layer is the sum of its input, its attention output and its MLP output."""
     pattern_before_z: bool
     """True when the pattern of every layer is computed before its z."""
     d_vocab_out: int
@@ -207,6 +209,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         attn_scale=attention_scale(bridge.cfg, head_width(bridge.cfg)),
         attention_mask=_test_mask(reads),
         position_ids=positions,
+        sums=reads.sums(),
         token_type_ids=_test_types(reads),
         position_offset=offset,
         positions_in_layers=positions.ok and _positions_in_layers(reads, edits, offset),

@@ -71,6 +71,18 @@ class ReadTests:
         points = [self.points[f"blocks.{layer}.{site}"] for layer in range(self.cfg.n_layers)]
         return [candidates[0] for candidates in points if candidates]
 
+    def sums(self) -> Cell:
+        """Whether the output of every layer is the sum of its input and of the outputs of its attention and its MLP."""
+        for layer in range(self.cfg.n_layers):
+            values = [self.values.get(f"blocks.{layer}.{site}") for site in ("hook_resid_pre", "hook_attn_out")]
+            mlp_out = self.values.get(f"blocks.{layer}.hook_mlp_out")
+            written = [value for value in (*values, mlp_out) if value is not None]
+            if not self.tolerance.equal(self.values.get(f"blocks.{layer}.hook_resid_post"), sum(written)):
+                parts = "attention and MLP" if mlp_out is not None else "attention (no MLP output could be read)"
+                reason = f"the output of layer {layer} is not the sum of its input and the outputs of its {parts}"
+                return Cell("missing", reason=reason)
+        return Cell("works")
+
     def changed_by(
         self, edits: Mapping[str, Tensor] | None = None, *, sites: Iterable[str] = CANDIDATES, **inputs: Any
     ) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from few_inputs import Balanced, model_of_balanced
 
 import interp
 from hooks import Transformer
-from interp.auditing.sentences import verdict_summary
+from interp.auditing.sentences import verdict_summary, what_heads_do
 from interp.auditing.show import INTERVENTIONS_IN_WORDS
 from interp.view.attention import Finding, canvas_page
 
@@ -58,6 +59,51 @@ def test_the_verdicts_in_one_sentence(found):
         "4 heads: 1 does what it looks like, 1 looks meaningful but does not act as it looks, 2 do nothing that counts."
     )
     assert found[0].summary().startswith("4 heads: ")
+    assert found[0].summary().endswith(what_heads_do(found[0].heads))
+
+
+def record(layer, head, verdict, label="association", partners=()):
+    """A stand-in for the record of a head."""
+    readable = label != "unclassified"
+    return SimpleNamespace(
+        layer=layer, head=head, place=(layer, head), verdict=verdict, label=label, partners=partners, readable=readable
+    )
+
+
+def test_the_whole_model_in_a_sentence():
+    heads = [
+        record(0, 0, "faithful", "previous"),
+        record(0, 1, "misleading", "previous"),
+        record(1, 0, "redundant", "induction", ((1, 1),)),
+        record(1, 1, "redundant", "induction", ((1, 0),)),
+        record(1, 2, "hidden", "unclassified"),
+        record(1, 3, "idle", "uniform"),
+    ]
+    assert what_heads_do(heads) == (
+        "0.0 works through attention to the previous token (previous); 1.2 is needed but looks like no known kind; 1.0 "
+        "and 1.1, which look like induction, share work; 0.1 looks like previous but does not act as it looks; 1.3 "
+        "does nothing that counts."
+    )
+
+
+def test_work_that_a_head_shares_with_one_of_another_verdict():
+    heads = [record(0, 0, "redundant", "previous", ((0, 2),)), record(0, 1, "idle"), record(0, 2, "undecided")]
+    text = what_heads_do(heads)
+    assert text == "0.0 and 0.2 share work; 0.2 is undecided; 0.1 does nothing that counts."
+
+
+def test_many_heads_stay_one_short_sentence():
+    kinds = ("association", "previous", "next letter")
+    heads = [record(layer, head, "faithful", kinds[head % 3]) for layer in range(12) for head in range(12)]
+    assert what_heads_do(heads) == (
+        "48 heads work through attention to the same token elsewhere (association); 48 heads work through attention to "
+        "the previous token (previous); 48 heads work through patterns next letter."
+    )
+    many = [record(layer, layer, "faithful", f"kind {layer}") for layer in range(12)]
+    assert what_heads_do([*many, *(record(12, head, "idle") for head in range(9))]).endswith(
+        "5.5 works through its pattern kind 5; 9 heads of layer 12 do nothing that counts; 6 further groups of heads "
+        "can be found in the table."
+    )
 
 
 @pytest.mark.slow

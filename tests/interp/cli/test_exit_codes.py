@@ -192,7 +192,9 @@ def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
     assert list(trained["accuracy"].values()) == [None, 1.0]
 
 
-@pytest.mark.parametrize("command", ["demo", "probe", "heads", "audit", "report", "reproduce", "tasks", "train lego"])
+@pytest.mark.parametrize(
+    "command", ["demo", "probe", "lens", "heads", "attribution", "audit", "report", "reproduce", "tasks", "train lego"]
+)
 def test_every_command_has_json(interp, command):
     assert "--json" in interp(*command.split(), "--help").stdout
 
@@ -216,7 +218,7 @@ def test_help_and_an_unknown_task_load_no_heavy_package():
 def test_the_page_on_the_command_line_has_every_command_and_code(interp):
     text = (ROOT / "docs/command_line.md").read_text()
     listed = re.findall(r"^│ (\w+) ", interp("--help").stdout, re.MULTILINE)
-    assert len(set(listed)) == 9
+    assert len(set(listed)) == 11
     for command in listed:
         assert f"| `interp {command}" in text
         assert re.search(rf"^\| `{command}[` ]", text, re.MULTILINE)

@@ -195,6 +195,8 @@ FUNCTIONS = {
     "classify_heads": lambda model, folder: interp.classify_heads(model, TASK, n=32, untrained=1),
     "diagonals": lambda model, folder: interp.diagonals(model, n_null=10),
     "keep_heads": lambda model, folder: interp.keep_heads(model, TASK, n=16),
+    "logit_lens": lambda model, folder: interp.logit_lens(model, TASK, n=16),
+    "logit_attribution": lambda model, folder: interp.logit_attribution(model, TASK, n=16),
     "show_attention": lambda model, folder: interp.show_attention(model, TASK, other_model=model),
     "probe": lambda model, folder: interp.probe(model, TASK, n_train=96, n_test=64, verify=True),
     "report": lambda model, folder: interp.report([model], folder / "page.html", title="x"),
@@ -293,7 +295,16 @@ def plain_results(folders):
 
 
 COMPARED = ("evaluate", "probe", "audit_probe", "classify_heads", "ablate_heads", "keep_heads", "diagonals")
-COMPARED += ("extrapolate", "pruning_curve", "implements", "audit", "sign_counting", "hooks.verify")
+COMPARED += (
+    "logit_lens",
+    "logit_attribution",
+    "extrapolate",
+    "pruning_curve",
+    "implements",
+    "audit",
+    "sign_counting",
+    "hooks.verify",
+)
 
 
 @pytest.mark.parametrize("varied", VARIED)

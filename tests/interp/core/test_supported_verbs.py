@@ -114,6 +114,8 @@ CALLS = {
     ),
     "audit": lambda model: interp.audit(model, TASK, n=32, at_chance=True),
     "implements": lambda model: interp.implements(model, TASK, chain_loop(TASK), n=32),
+    "logit_lens": lambda model: interp.logit_lens(model, TASK, n=16),
+    "logit_attribution": lambda model: interp.logit_attribution(model, TASK, n=16),
     "diagonals": lambda model: interp.diagonals(model, n_null=4),
     "train": lambda model: interp.train(
         copy.deepcopy(model), TASK, interp.TrainSettings(steps=1, n_eval=8, batch_size=4)

@@ -16,6 +16,36 @@ def test_the_viewers(tiny):
     assert interp.show_attention(small, tiny, viewer="circuitsvis").viewer == "circuitsvis"
 
 
+def test_two_inputs_are_shown_beside_each_other(tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=1, n_heads=2, d_model=16), seed=0).eval()
+    first, second = (tiny.sample(2, generator=torch.Generator().manual_seed(seed), split="test") for seed in (0, 1))
+    page = interp.show_attention(model, tiny, examples=(first, second))
+    for batch, name in ((first, "patterns"), (second, "other_patterns")):
+        _, cache = model.run_with_cache(batch.tokens)
+        expected = cache["blocks.0.attn.hook_pattern"][1].detach().numpy()
+        np.testing.assert_allclose(getattr(page.examples[1], name), expected, atol=1e-6)
+    assert '"models": ["input", "other input"]' in page.html
+    # Tokens that differ are both written
+    words, other_words = (tiny.vocab.words(batch.tokens[0]) for batch in (first, second))
+    assert words != other_words
+    index = next(index for index, word in enumerate(words) if word != other_words[index])
+    assert page.examples[0].tokens[index] == f"{words[index]}/{other_words[index]}"
+
+
+def test_inputs_that_cannot_be_compared(tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=1, n_heads=2, d_model=16), seed=0).eval()
+    batch = tiny.sample(2, generator=torch.Generator().manual_seed(0), split="test")
+    with pytest.raises(ValueError, match=r"tokens of shape \(2, .*\) and \(1, .*\); inputs that are compared"):
+        interp.show_attention(model, tiny, examples=(batch, batch.select(slice(0, 1))))
+    with pytest.raises(ValueError, match="examples is a pair and other_model is given"):
+        interp.show_attention(model, tiny, examples=(batch, batch), other_model=model)
+    with pytest.raises(ValueError, match="examples is a tuple of LegoBatch, int; give a batch"):
+        interp.show_attention(model, tiny, examples=(batch, 1))
+    single = batch.select(slice(0, 1))
+    with pytest.raises(ValueError, match="circuitsvis shows one input, not two"):
+        interp.show_attention(model, tiny, examples=(single, single), viewer="circuitsvis")
+
+
 def test_another_model_is_shown_beside(tiny):
     first, second = (
         make_model(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2), seed=seed) for seed in (0, 1)

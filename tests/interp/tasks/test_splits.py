@@ -53,6 +53,8 @@ VERBS = {
     "classify_heads": lambda model, task: interp.classify_heads(model, task, n=32),
     "ablate_heads": lambda model, task: interp.ablate_heads(model, task, n=32, method="mean"),
     "keep_heads": lambda model, task: interp.keep_heads(model, task, n=32),
+    "logit_lens": lambda model, task: interp.logit_lens(model, task, n=32),
+    "logit_attribution": lambda model, task: interp.logit_attribution(model, task, n=32),
     "probe": lambda model, task: interp.probe(model, task, n_train=40, n_test=40),
     "audit_probe": lambda model, task: interp.audit_probe(model, task, n_train=40, n_test=40),
     "evaluate": lambda model, task: interp.evaluate(model, task, n=32),

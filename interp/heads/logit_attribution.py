@@ -1,0 +1,276 @@
+"""Direct logit attribution: what embedding, heads and MLPs each add to the logit of the correct answer."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks.checks import checks_types
+from hooks.interventions.ablation_engine import Net, head_output_point
+from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, POSITIVE_COUNT, SIZE, Axes
+from interp.core.activations import CHUNK, chunks
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.intervals import Interval
+from interp.core.randomness import derived_generator
+from interp.core.read_out import chunk_size, contrasts_of, read_directions, rows_at_targets
+from interp.core.results import Result, count_range
+from interp.core.statistics import mean_interval
+from interp.core.verbs import AnyModel, prepare_model
+from interp.tasks.base import Batch, Task
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+EMBEDDING, READ_OUT_BIAS = "embedding", "read-out bias"
+"""Parts that belong to no layer."""
+MOST_PANELS = 6
+"""Largest number of targets that are drawn one by one; of more, the mean."""
+MOST_LINES = 24
+"""Largest number of parts that are printed; of more, those that add most, in either direction."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitAttributionResult(Result):
+    """What each part of a model adds to the logit difference of every target: the correct answer's logit minus the mean
+    logit of all other answers, with the final norm's scale held at its value."""
+
+    parts: Annotated[tuple[str, ...], Axes("part")]
+    """`embedding` (tokens and positions), then of each layer its heads (`0.1`), the bias of their output (`0 bias`) and
+    the MLP (`0 MLP`), then `read-out bias` (of the final norm and the unembedding)."""
+    targets: Annotated[tuple[str, ...], Axes("target")]
+    """Names of the targets."""
+    contribution: Annotated[Interval, Axes("part target"), MAY_BE_MISSING]
+    """Per part and target: mean over sequences of what the part adds, in logits, with its 95 % t interval, whose
+    independent units are distinct inputs; exact if every input was counted."""
+    control: Annotated[Float[np.ndarray, "part target"], MAY_BE_MISSING]
+    """The same with the correct answers of other sequences, mean over all pairs: what a part adds to frequent answers
+    whatever the sequence is. Zero if all answers are equally frequent."""
+    logit_difference: Annotated[Interval, Axes("target"), MAY_BE_MISSING]
+    """Per target: mean logit difference of the model, which the parts add up to."""
+    remainder: Annotated[Float[np.ndarray, " target"], SIZE, MAY_BE_MISSING]
+    """Largest distance, over sequences, of the sum of all parts from the logit difference: rounding, if nothing is
+    missing."""
+    shape: Annotated[tuple[int, int], POSITIVE_COUNT]
+    """Number of layers and of heads per layer of the model."""
+    n: Annotated[int, COUNT]
+    """Sequences sampled, or all that there are."""
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per part and target."""
+        axes = {"part": self.parts, "target": self.targets}
+        columns = self.contribution.columns("contribution")
+        return self._table(axes, "control", **columns, n=np.broadcast_to(self.contribution.n, self.contribution.shape))
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Layer x part maps of the contributions, a map per target; of more than six targets the mean."""
+        from interp.view.charts import heatmaps
+
+        means = self.contribution.value
+        totals = self.logit_difference.value
+        names = list(self.targets)
+        if len(names) > MOST_PANELS:
+            names = [f"mean of {len(names)} targets"]
+            means, totals = np.nanmean(means, 1, keepdims=True), np.nanmean(totals, keepdims=True)
+        # One panel per target: heads and MLP of each layer; what is in no layer is in the title
+        n_layers, n_heads = self.shape
+        columns = [str(head) for head in range(n_heads)]
+        if "0 MLP" in self.parts:
+            columns.append("MLP")
+        cells = [[f"{layer}.{column}" for column in columns] for layer in range(n_layers)]
+        rows = np.array([[self.parts.index(name.replace(".MLP", " MLP")) for name in row] for row in cells])
+        panels = {}
+        for index, target in enumerate(names):
+            embedding = means[0, index]
+            biases = means[[name.endswith("bias") for name in self.parts], index].sum()
+            title = f"{target}: {totals[index]:z.2f} = {embedding:+z.2f} embedding {biases:+z.2f} biases + cells"
+            panels[title] = means[rows, index]
+        largest = max(float(np.nanmax(np.abs(np.array(list(panels.values()))))), 1e-3)
+        within = "exact" if self.contribution.exact else f"95 % within ±{self.contribution.half_width:.2g}"
+        n = count_range(np.asarray(self.contribution.n))
+        return heatmaps(
+            panels,
+            x=columns,
+            x_title="head",
+            y_title="layer",
+            title=f"added to the correct answer's logit minus the mean of the others, n = {n} ({within})",
+            value="logits",
+            domain=(-largest, largest),
+        )
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in (*self.parts, "logit difference"))
+        lines = [f"{'':<{width}}" + "".join(f"{target:>22}" for target in self.targets)]
+        # One line per part, of many those that add most
+        sizes = np.nan_to_num(np.abs(self.contribution.value)).max(1)
+        shown_parts = sorted(np.argsort(-sizes, kind="stable")[:MOST_LINES])
+        for row in shown_parts:
+            cells = "".join(f"{self.contribution[row, index].text(2):>22}" for index in range(len(self.targets)))
+            lines.append(f"{self.parts[row]:<{width}}{cells}")
+        n_omitted = len(self.parts) - len(shown_parts)
+        if n_omitted:
+            lines.append(f"{n_omitted} parts that add less")
+        total = "".join(f"{self.logit_difference[index].text(2):>22}" for index in range(len(self.targets)))
+        lines.append(f"{'logit difference':<{width}}{total}")
+        sequences = f"{self.n} sequences{repeats_text(self.n, self.contribution.n)}, 95 % intervals"
+        if self.contribution.exact:
+            sequences = all_inputs_text(self.n)
+        lines.append(
+            f"added to the correct answer's logit minus the mean of the others; {sequences}; other sequences' answers: "
+            f"at most {np.nanmax(np.abs(self.control)):.2f}; remainder at most {np.nanmax(self.remainder):.1g}"
+        )
+        return "\n".join(lines)
+
+
+@checks_types
+@restores_state
+def logit_attribution(
+    model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed: int = 0
+) -> LogitAttributionResult:
+    """What embedding, each head and each MLP add directly to the logit of the correct answer.
+
+    The quantity is, at each target, the logit of the correct answer minus the mean logit of the task's other answers.
+    The residual stream is a sum of what the parts write, and the read-out is linear once the scale of the final norm is
+    held at its value for each sequence, so that the difference is a sum over parts. What a part adds through later
+    layers is not in it: a head may add nothing and be needed (`ablate_heads`).
+
+    Args:
+        model: Model to read, whose layers add to the residual stream. It is not changed.
+        task: Source of the sequences and their labels.
+        n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
+            of the test split once, without sampling error.
+        seed: Determines the sequences.
+
+    Raises:
+        ValueError: layers that normalise the stream or do not add to it (`post_ln`, `dyck`), a read-out that is not
+            linear after one norm, a hook point that is missing, a task with fewer than two answers, or too few
+            sequences.
+
+    Source: Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; `apply_ln_to_stack` of
+    TransformerLens freezes the norm in the same way. Differs: the contrast is with the mean of all other answers.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> added = interp.logit_attribution(lego_loop(task), task, n=32)
+        >>> added.parts[added.contribution[:, 0].argmax()], bool(added.remainder.max() < 1e-5)
+        ('0 MLP', True)
+    """
+    net = prepare_model(model, "logit_attribution", task)
+    check_sample_size("n", n)
+    if n != ALL and n < 8:
+        raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
+    if task.d_vocab_out < 2:
+        raise ValueError(
+            f"the task has {task.d_vocab_out} output per target, and no other answers to compare the correct one with; "
+            f"use a task with two answers or more."
+        )
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "logit attribution"))
+    # For the control, how frequent each answer is at each target
+    present = batch.present
+    n_present = present.sum(0).clamp_min(1)
+    frequencies = torch.zeros(batch.labels.shape[1], task.d_vocab_out)
+    frequencies.scatter_add_(1, batch.labels.T, (present / n_present).T)
+    # What each part adds on every sequence, with its own answer and with those of all sequences
+    net.eval()
+    size = chunk_size(batch, net.cfg.d_vocab_out, CHUNK)
+    shares = [_contributions(net, task, chunk, frequencies) for chunk in chunks(batch, size)]
+    added, added_to_frequent, difference = (torch.cat(arrays).numpy() for arrays in zip(*shares, strict=True))
+    is_missing = ~present.numpy()
+    remainder = np.where(is_missing, 0, np.abs(added.sum(1) - difference)).max(0)
+    # Means over sequences that have the target
+    inputs = distinct_inputs(batch)
+    weight = sum_by_input(present.double().numpy(), inputs)
+    value, half = mean_interval(sum_by_input(added, inputs), weight[:, None])
+    total, total_half = mean_interval(sum_by_input(difference, inputs), weight)
+    n_inputs = (weight > 0).sum(0)
+    contribution = Interval(
+        value=value, low=value - half, high=value + half, n=np.broadcast_to(n_inputs, value.shape).copy()
+    )
+    logit_difference = Interval(value=total, low=total - total_half, high=total + total_half, n=n_inputs)
+    return LogitAttributionResult(
+        parts=part_names(net),
+        targets=tuple(task.targets),
+        contribution=contribution.as_exact() if n == ALL else contribution,
+        control=np.where(n_inputs > 0, added_to_frequent.sum(0) / np.maximum(present.sum(0).numpy(), 1), np.nan),
+        logit_difference=logit_difference.as_exact() if n == ALL else logit_difference,
+        remainder=np.where(n_inputs > 0, remainder, np.nan),
+        shape=(net.cfg.n_layers, net.cfg.n_heads),
+        n=len(batch),
+    )
+
+
+def part_names(net: Net) -> tuple[str, ...]:
+    """Names of the parts that add to the residual stream, in the order in which they are computed."""
+    names = [EMBEDDING]
+    for layer in range(net.cfg.n_layers):
+        names += [f"{layer}.{head}" for head in range(net.cfg.n_heads)]
+        names.append(f"{layer} bias")
+        if _mlp_point(net, layer):
+            names.append(f"{layer} MLP")
+    return (*names, READ_OUT_BIAS)
+
+
+def _mlp_point(net: Net, layer: int) -> str:
+    """The hook point of the MLP's output; empty if the layer has no MLP."""
+    name = f"blocks.{layer}.hook_mlp_out"
+    return name if name in net.hook_dict else ""
+
+
+def _contributions(
+    net: Net, task: Task, chunk: Batch, frequencies: Float[Tensor, "target answer"]
+) -> tuple[Float[Tensor, "batch part target"], Float[Tensor, "batch part target"], Float[Tensor, "batch target"]]:
+    """What each part adds with the correct answer and with the answers of all sequences, and the logit difference.
+
+    All are zero where an example does not have the target.
+    """
+    n_layers, n_heads = net.cfg.n_layers, net.cfg.n_heads
+    head_point = head_output_point(net.cfg)
+    last = f"blocks.{n_layers - 1}.hook_resid_post"
+    head_points = [f"blocks.{layer}.{head_point}" for layer in range(n_layers)]
+    mlp_points = [point for layer in range(n_layers) if (point := _mlp_point(net, layer))]
+    logits, rows = rows_at_targets(net, chunk, ["blocks.0.hook_resid_pre", *head_points, *mlp_points, last])
+    # The contrast of each row, and its mean over the answers of all sequences at this target
+    present = chunk.present
+    contrasts = contrasts_of(chunk.labels[present].to(logits.device), task.d_vocab_out, logits.shape[1])
+    each_answer = contrasts_of(torch.arange(task.d_vocab_out), task.d_vocab_out, logits.shape[1])
+    target_of_row = torch.arange(present.shape[1]).expand(len(chunk), -1)[present]
+    frequent = (frequencies @ each_answer)[target_of_row].to(logits.device)
+    # What each part writes, projected on the direction that each contrast is read from
+    added = []
+    for direction, constant in read_directions(net, rows[last], logits, [contrasts, frequent]):
+        parts = [(rows["blocks.0.hook_resid_pre"] * direction).sum(-1)]
+        for layer, point in enumerate(head_points):
+            attention: Any = net.blocks[layer].attn
+            heads = rows[point].unflatten(-1, (n_heads, -1))
+            parts += _projected_heads(heads, direction, attention, net.cfg.vo_identity).unbind(-1)
+            parts.append(direction @ attention.b_O.detach().to(direction.dtype))
+            if mlp_point := _mlp_point(net, layer):
+                parts.append((rows[mlp_point] * direction).sum(-1))
+        added.append(torch.stack([*parts, constant], -1))
+    difference = (logits * contrasts).sum(-1)
+    own, of_frequent_answers = (_per_example(values, present).mT for values in added)
+    return own, of_frequent_answers, _per_example(difference, present)
+
+
+def _projected_heads(
+    heads: Float[Tensor, "row head width"], direction: Float[Tensor, "row d_model"], attention: Any, with_identity: bool
+) -> Float[Tensor, "row head"]:
+    """What heads write, projected on directions; with b I on, `heads` is what they write, else it is their z."""
+    if with_identity:
+        return (heads * direction[:, None]).sum(-1)
+    projection = torch.einsum("rd,hed->rhe", direction, attention.W_O.detach().to(direction.dtype))
+    return (heads * projection).sum(-1)
+
+
+def _per_example(rows: Float[Tensor, "row *width"], present: Tensor) -> Float[Tensor, "batch target *width"]:
+    """Rows of the targets that examples have, on the CPU, with zeros for the others."""
+    filled = torch.zeros(*present.shape, *rows.shape[1:], dtype=torch.float64)
+    filled[present] = rows.detach().cpu().double()
+    return filled

@@ -1,0 +1,192 @@
+"""The logit lens: what the model would answer if its read-out were applied after each layer."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hooks.checks import checks_types
+from hooks.interventions.ablation_engine import Net
+from hooks.state import restores_state
+from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from interp.core.activations import CHUNK, chunks, residual_names
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, sum_by_input
+from interp.core.intervals import Interval
+from interp.core.randomness import derived_generator
+from interp.core.read_out import check_read_out, chunk_size, contrasts_of, read_out, rows_at_targets
+from interp.core.results import Result, count_range
+from interp.core.statistics import mean_interval, share_interval
+from interp.core.verbs import AnyModel, prepare_model
+from interp.tasks.base import Batch, Task
+from interp.tasks.outputs import checked_answers
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+MOST_CURVES = 12
+"""Largest number of targets that are drawn as curves; more are a map."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitLensResult(Result):
+    """Answers of the read-out after every layer. Layer 0 is the embedding's output."""
+
+    targets: Annotated[tuple[str, ...], Axes("target")]
+    """Names of the targets."""
+    accuracy: Annotated[Interval, Axes("layer target"), SHARE, MAY_BE_MISSING]
+    """Per layer and target: fraction of examples answered correctly, 0 to 1, with its 95 % interval (Clopper-Pearson),
+    whose trials are distinct inputs; exact if every input was counted. The last layer has the model's own accuracy."""
+    control: Annotated[Float[np.ndarray, "layer target"], SHARE, MAY_BE_MISSING]
+    """Accuracy of the same answers on the labels of other examples, over all pairs: what a constant answer, or one that
+    is often right by chance, scores."""
+    logit_difference: Annotated[Interval, Axes("layer target"), MAY_BE_MISSING]
+    """Per layer and target: the correct answer's logit minus the mean logit of all other answers, in logits, mean over
+    examples with its 95 % t interval."""
+    n: Annotated[int, COUNT]
+    """Examples sampled, or all that there are."""
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per layer and target."""
+        axes = {"layer": range(len(self.accuracy)), "target": self.targets}
+        columns = self.accuracy.columns("accuracy")
+        columns |= self.logit_difference.columns("logit_difference", "logit_low", "logit_high")
+        return self._table(axes, "control", **columns, n=np.broadcast_to(self.accuracy.n, self.accuracy.shape))
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Accuracy after each layer, a curve per target, with the control dashed; a map of more than 12 targets."""
+        import pandas as pd
+
+        from interp.view.charts import curves, heatmaps
+
+        n = count_range(np.asarray(self.accuracy.n))
+        within = "exact" if self.accuracy.exact else f"95 % within ±{self.accuracy.half_width:.3f}"
+        title = f"logit lens: accuracy of the read-out after each layer, n = {n} ({within})"
+        if len(self.targets) > MOST_CURVES:
+            panels = {"accuracy": self.accuracy.value, "labels of other examples": self.control}
+            return heatmaps(panels, x=self.targets, x_title="target", y_title="layer", title=title, value="fraction")
+        table = self.to_dataframe().assign(dashed=False)
+        control = self.to_dataframe().assign(dashed=True)
+        for column in ("accuracy", "low", "high"):
+            control[column] = control["control"]
+        control["target"] = control["target"] + ", other labels"
+        return curves(pd.concat([table, control]), x="layer", y="accuracy", series="target", title=title)
+
+    def __str__(self) -> str:
+        width = max(9, *(len(target) for target in self.targets)) + 2
+        lines = ["layer  " + "".join(f"{target:>{width}}" for target in self.targets)]
+        for layer, values in enumerate(self.accuracy.value):
+            lines.append(f"{layer:>5}  " + "".join(f"{value:>{width}.3f}" for value in values))
+        n = count_range(np.asarray(self.accuracy.n))
+        examples = f"{n} distinct examples per cell (95 % within {self.accuracy.half_width:.3f})"
+        if self.accuracy.exact:
+            examples = all_inputs_text(self.n)
+        control = float(np.nanmax(self.control))
+        last = self.logit_difference[-1]
+        differences = ", ".join(f"{name} {last[index].text(2)}" for index, name in enumerate(self.targets[:4]))
+        ellipsis = ", ..." if len(self.targets) > 4 else ""
+        lines.append(
+            f"logit lens: accuracy of the read-out after each layer, {examples}; labels of other examples at most "
+            f"{control:.3f}; logit difference at the end: {differences}{ellipsis}"
+        )
+        return "\n".join(lines)
+
+
+@checks_types
+@restores_state
+def logit_lens(model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed: int = 0) -> LogitLensResult:
+    """Accuracy of the model's own read-out (final norm and unembedding) after the embedding and after each layer.
+
+    The norm is computed anew for each layer. Unlike `probe`, nothing is fitted: the lens shows what is written in the
+    directions that the read-out uses, a probe whatever can be read linearly. In models whose layers do not add to the
+    stream (`post_ln`, `dyck`) early layers need not use the same directions at all.
+
+    Args:
+        model: Model to read. It is not changed.
+        task: Source of the examples and their labels.
+        n: Number of held-out examples; distinct ones are the trials of every interval. "all": every input of the test
+            split once, without sampling error.
+        seed: Determines the examples.
+
+    Raises:
+        ValueError: a residual stream that cannot be read or set, a read-out that uses more than the stream of its
+            position, a task with fewer than two answers, or too few examples.
+
+    Source: nostalgebraist 2020, interpreting GPT: the logit lens. `transformer_lens.tools.analysis.logit_lens` gives
+    the same logits.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> lens = interp.logit_lens(lego_loop(task), task, n=64)
+        >>> lens.accuracy.shape, lens.accuracy[-1].value.tolist()  # layers x variables, and the model's own accuracy
+        ((4, 2), [1.0, 1.0])
+    """
+    net = prepare_model(model, "logit_lens", task)
+    check_sample_size("n", n)
+    if n != ALL and n < 8:
+        raise ValueError(f"n is {n}; at least 8 examples are needed for an interval.")
+    if task.d_vocab_out < 2:
+        raise ValueError(
+            f"the task has {task.d_vocab_out} output per target, and no answers to choose from; use a task with two "
+            f"answers or more."
+        )
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "logit lens"))
+    net.eval()
+    size = chunk_size(batch, net.cfg.d_vocab_out, CHUNK)
+    readings = [_readings(net, task, chunk) for chunk in chunks(batch, size)]
+    answers, differences = (torch.cat(arrays, 1).numpy() for arrays in zip(*readings, strict=True))
+    # Sums over the examples that have the target
+    present = batch.present.numpy()
+    labels = batch.labels.numpy()
+    n_present = np.where(present.any(0), present.sum(0), np.nan)
+    accuracy = ((answers == labels) & present).sum(1) / n_present
+    control = sum(
+        ((answers == answer) & present).sum(1) * ((labels == answer) & present).sum(0) / n_present**2
+        for answer in np.unique(labels[present])
+    )
+    # Intervals, whose units are distinct inputs
+    inputs = distinct_inputs(batch)
+    weight = sum_by_input(present.astype(float), inputs)
+    n_inputs = (weight > 0).sum(0)
+    shape = accuracy.shape
+    counts = np.broadcast_to(n_inputs, shape).copy()
+    low, high = share_interval(accuracy, np.maximum(counts, 1))
+    mean, half = mean_interval(sum_by_input(differences.swapaxes(0, 1), inputs), weight[:, None])
+    accuracies = Interval(value=accuracy, low=low, high=high, n=counts)
+    logit_differences = Interval(value=mean, low=mean - half, high=mean + half, n=counts)
+    return LogitLensResult(
+        targets=tuple(task.targets),
+        accuracy=accuracies.as_exact() if n == ALL else accuracies,
+        control=np.broadcast_to(control, shape).copy(),
+        logit_difference=logit_differences.as_exact() if n == ALL else logit_differences,
+        n=len(batch),
+    )
+
+
+@torch.no_grad()
+def _readings(
+    net: Net, task: Task, chunk: Batch
+) -> tuple[Int[Tensor, "layer batch target"], Float[Tensor, "layer batch target"]]:
+    """Answers and logit differences after each layer; zero where an example does not have the target."""
+    names = residual_names(net)
+    logits, rows = rows_at_targets(net, chunk, names)
+    present = chunk.present
+    contrasts = contrasts_of(chunk.labels[present].to(logits.device), task.d_vocab_out, logits.shape[1])
+    answers = torch.zeros(len(names), *present.shape, dtype=torch.int64)
+    differences = torch.zeros(len(names), *present.shape, dtype=torch.float64)
+    layer_logits = logits
+    for layer, name in enumerate(names):
+        layer_logits = read_out(net, rows[name])
+        differences[layer][present] = (layer_logits * contrasts).sum(-1).double().cpu()
+        target_logits = torch.zeros(*present.shape, logits.shape[1], dtype=layer_logits.dtype)
+        target_logits[present] = layer_logits.cpu()
+        answers[layer] = checked_answers(task, chunk, target_logits)
+    # After the last layer the lens must give the model's own logits
+    check_read_out(float((layer_logits - logits).abs().max()), float(logits.abs().max()))
+    return answers, differences
