@@ -44,6 +44,10 @@ class OverTraining(VerbTable):
             self.check_column(name)
 
     @property
+    def _has_chart(self) -> bool:
+        return any(name in self.columns for name in VALUES)
+
+    @property
     def value(self) -> str:
         """The column that charts show by default.
 

@@ -96,10 +96,17 @@ class Result:
         """The result as a chart."""
         raise NotImplementedError
 
-    def _repr_html_(self) -> str:
-        from interp.view.figures import chart_html
+    @property
+    def _has_chart(self) -> bool:
+        """Whether `plot` can be called without arguments."""
+        return type(self).plot is not Result.plot
 
-        return chart_html(self.plot())
+    def _repr_html_(self) -> str:
+        from interp.view.figures import notebook_html
+
+        has_table = type(self).to_dataframe is not Result.to_dataframe
+        chart = self.plot() if self._has_chart else None
+        return notebook_html(chart, self.to_dataframe() if has_table else None)
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON, atomically."""

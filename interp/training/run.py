@@ -162,9 +162,9 @@ class TrainingRun:
         return curves(self.to_dataframe(), x="step", y="accuracy", series="target", rule=rule, title=title)
 
     def _repr_html_(self) -> str:
-        from interp.view.figures import chart_html
+        from interp.view.figures import notebook_html
 
-        return chart_html(self.plot())
+        return notebook_html(self.plot(), self.to_dataframe())
 
 
 def best_record(history: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f"}
 """Colours of `charts.COLOURS` that are hard to see on a dark page, and their replacements there."""
 MANY_MARKS = 20
 """Marks of a group above which the names of their values are written once."""
+MOST_ROWS = 12
+"""Rows of a table in a notebook; of a longer one the first and the last."""
 # in the SVG text of Vega
 _ROLES = re.compile(r' role="[^"]*"| aria-roledescription="[^"]*"')
 _INVISIBLE = re.compile(r'<path(?=[^>]*(?: d="M0,0h0v0h0Z"| display="none"))[^>]*/>')
@@ -58,6 +60,20 @@ def chart_figure(chart: Any) -> Markup:
     return Markup('<figure class="chart{}" style="--width:{}px">{}</figure>').format(
         kind, width[1] if width else 0, scrolling(image(svg), label="Chart")
     )
+
+
+def notebook_html(chart: Any, table: Any) -> str:
+    """HTML of a result for a notebook: its chart, and under it the first and last rows of its table.
+
+    Args:
+        chart: An Altair chart; None if there is none.
+        table: A pandas table; None if there is none.
+    """
+    displays = [] if chart is None else [chart_html(chart)]
+    if table is not None:
+        options = {"index": False, "border": 0, "na_rep": "", "max_rows": MOST_ROWS, "show_dimensions": True}
+        displays.append(f'<div style="overflow-x:auto">{table.to_html(float_format="{:.4g}".format, **options)}</div>')
+    return "\n".join(displays)
 
 
 def chart_html(chart: Any) -> str:

@@ -1,10 +1,15 @@
 """Long tables of results, and sample sizes as text."""
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
+from saved_results import classes, stored
 
 from interp.core.results import Result, count_range
+
+STORED = {saved["result"]: saved for saved in stored()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +37,15 @@ def test_a_table_has_a_row_per_cell_and_repeats_values_along_later_axes():
 def test_the_sample_size_of_cells_is_one_number_or_a_range():
     assert count_range(np.array([20, 20])) == "20"
     assert count_range(np.array([[31, 20], [8, 20]])) == "8 to 31"
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_notebook_shows_chart_and_table(name, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(STORED[name]))
+    result = classes()[name].load(path)
+    html = result._repr_html_()
+    table = result.to_dataframe()
+    assert f"{len(table)} rows × {len(table.columns)} columns" in html
+    assert 2 <= html.count("<tr") <= 14
+    assert ("<svg" in html) == (name not in ("VerbTable", "SweepTable"))  # tables of any verb
