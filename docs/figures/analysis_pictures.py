@@ -35,6 +35,8 @@ def main() -> None:
     results = runpy.run_path(str(DOCS / "notebooks" / "all_analyses.py"))
     charts = {
         "probe": results["probes"].plot(),
+        "logit_lens": results["lens"].plot(),
+        "logit_attribution": results["added"].plot(),
         "classify_heads": results["kinds"].plot(),
         "ablate_heads": results["ablation"].plot(),
         "audit": results["audited"].plot(),

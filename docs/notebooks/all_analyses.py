@@ -38,6 +38,20 @@ probes = interp.probe(loop, lego, n_train=400, n_test=200, verify=True)
 probes.plot()
 
 # %% [markdown]
+# ## After which layer is the answer there, and what writes it?
+#
+# The [logit lens](../logits.md) reads the stream with the model's own read-out after each layer; direct logit
+# attribution divides the logit of the correct answer, less the mean of the others, among embedding, heads and MLPs.
+
+# %%
+lens = interp.logit_lens(loop, lego, n=200)
+lens.plot()
+
+# %%
+added = interp.logit_attribution(loop, lego, n=200)
+added.plot()
+
+# %% [markdown]
 # ## What does each head look like?
 #
 # *association* heads attend to other occurrences of a token, *manipulation* heads within a clause, *broadcast* heads to

@@ -255,8 +255,8 @@ def _contributions(
                 parts.append((rows[mlp_point] * direction).sum(-1))
         added.append(torch.stack([*parts, constant], -1))
     difference = (logits * contrasts).sum(-1)
-    own, of_frequent_answers = (_per_example(values, present).mT for values in added)
-    return own, of_frequent_answers, _per_example(difference, present)
+    of_right_answers, of_frequent_answers = (_per_example(values, present).mT for values in added)
+    return of_right_answers, of_frequent_answers, _per_example(difference, present)
 
 
 def _projected_heads(

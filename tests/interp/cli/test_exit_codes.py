@@ -218,7 +218,7 @@ def test_help_and_an_unknown_task_load_no_heavy_package():
 def test_the_page_on_the_command_line_has_every_command_and_code(interp):
     text = (ROOT / "docs/command_line.md").read_text()
     listed = re.findall(r"^│ (\w+) ", interp("--help").stdout, re.MULTILINE)
-    assert len(set(listed)) == 11
+    assert len(set(listed)) == 14
     for command in listed:
         assert f"| `interp {command}" in text
         assert re.search(rf"^\| `{command}[` ]", text, re.MULTILINE)
