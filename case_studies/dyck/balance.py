@@ -1,4 +1,7 @@
-"""Claims about the balance violation: length generalisation and the contrastive loss (Figure 3, Section 4.2, D.2)."""
+"""Claims about the balance violation: length generalisation and the contrastive loss (Figure 3, Section 4.2, D.2).
+
+That about models trained on prefixes is in `prefix_balance`.
+"""
 
 from functools import partial
 
@@ -10,7 +13,7 @@ from case_studies.dyck.preregistration import CONTRASTIVE
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Below, Rule
+from case_studies.frame.rules import Above, Below, Rule
 from case_studies.recipes.intervals import bootstrap_interval, correlation, ends_text
 from case_studies.recipes.learned import excluded_models
 from interp.theory.balance import balance_violation
@@ -217,12 +220,4 @@ CLAIMS = (
         prior_knowledge="-0.85 [-0.89, -0.77], 80 models.",
     ),
     *(_contrastive_claim(name, of=of) for name in SETTINGS for of in ("violation", "length")),
-    _correlation_claim(
-        "prefixes.balance-within",
-        ("minimal-prefixes-closers",),
-        source="Appendix D.2",
-        statement="In models trained on prefixes, violation and length generalisation are not negatively correlated.",
-        rule=AtLeast(0),
-        prior_knowledge="0.59 [0.33, 0.77], 40 models.",
-    ),
 )

@@ -102,7 +102,9 @@ def _claim(name: str, group: str, models: str, preregistration: Preregistration)
         id=name,
         source=f"bounded Dyck, {place}; the bar is ours, the paper's was not found",
         statement=f"{models[0].upper()}{models[1:]} learn the language.",
-        method="Mean accuracy on the hard positions of fresh words, with its 95 % bootstrap interval over seeds",
+        method="Mean accuracy on the hard positions of fresh "
+        f"{'words' if group in ('gpt', 'gpt-linear') else 'prefixes of words'}, with its 95 % bootstrap interval over "
+        "seeds",
         rule=AtLeast(ACCURATE),
         preregistration=preregistration,
         quantity="hard accuracy, mean",

@@ -269,7 +269,7 @@ CLAIMS = (
         id="prefixes.variation",
         source=D2,
         statement="In models trained on prefixes, without positional encoding, the variation is surprisingly high: the "
-        "patterns of last layers are as far apart as random ones, or further.",
+        "patterns of last layers are at least as far apart as random ones (the bar is ours).",
         method=over_random(CAUSAL),
         rule=if_learned(AtLeast(1)),
         preregistration=Preregistration("after a result", "2.22 [1.91, 2.52], 30 seeds; the earlier bar was 3/4."),

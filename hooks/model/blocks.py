@@ -194,7 +194,7 @@ class MinimalBlock(Block):
 class BareBlock(Block):
     """mid = Attn(x);  out = MLP(mid).
 
-    Source: template paper (arXiv:2310.09753) Section 3, the model of its theory: no norm and no residual connection.
+    Source: template paper (arXiv:2310.09753) Section 2, the model of its theory: no norm and no residual connection.
     """
 
     n_norms = 0

@@ -22,7 +22,7 @@ def equality(task: Task) -> Algorithm:
     Variables `symbol i` (an input, the token at a position) and `match i`, the first position that holds the same
     token. A label that is a wildcard is copied from the first position that has it.
 
-    Source: template paper (arXiv:2310.09753) Section 2.
+    Source: template paper (arXiv:2310.09753) Section 3.
     """
     return _algorithm(task, "equality test", _matches)
 

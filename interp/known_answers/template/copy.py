@@ -36,7 +36,7 @@ def template_copy(task: Template, *, relative: bool = True, seed: int = 0) -> Tr
     Raises:
         ValueError: another form, or no place at which every template has its label.
 
-    Source: b I as in the template paper (arXiv:2310.09753) Section 6, on W_V W_O. Differs: positions attend to
+    Source: b I as in the template paper (arXiv:2310.09753) Theorem 5.2, on W_V W_O. Differs: positions attend to
     each other with large scores, so that the copy is exact.
     """
     model = empty_copy(task, n_heads=1, seed=seed)

@@ -25,7 +25,7 @@ class LabelledTemplate:
     A single lower-case letter is a wildcard: the same symbol at every occurrence, and a different symbol for each
     wildcard. Any other token is fixed.
 
-    Source: template paper (arXiv:2310.09753) Definition 2.1.
+    Source: template paper (arXiv:2310.09753) Definition 3.1.
 
     Raises:
         ValueError: no tokens, a label that is not finite, or a label wildcard that does not occur in the template.
@@ -127,7 +127,7 @@ def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fi
 
     Symbols are never fixed tokens. Arguments as in `substitution`.
 
-    Source: template paper (arXiv:2310.09753) Definition 2.4, with symbols drawn outside the fixed tokens.
+    Source: template paper (arXiv:2310.09753) Definition 3.1, with symbols drawn outside the fixed tokens.
     """
     return substitution(string, template, fixed=fixed) is not None
 

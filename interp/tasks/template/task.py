@@ -42,7 +42,7 @@ class Template(Task):
 
     Accuracy is reported for the label: the nearest real label, or the most likely token.
 
-    Source: template paper (arXiv:2310.09753) Section 2 and released data. Differs: ids of wildcards are not reserved.
+    Source: template paper (arXiv:2310.09753) Section 3 and released data. Differs: ids of wildcards are not reserved.
 
     Raises:
         ValueError: no templates, templates of different lengths, two that overlap, real and symbolic labels mixed or
@@ -247,7 +247,7 @@ class Template(Task):
     def diversity(self, split: Split = "train") -> float:
         """Data diversity rho: 1 / max over symbols of the probability that it occurs in a string, least over templates.
 
-        Source: template paper, Theorem 3.4. With m symbols and w wildcards it is m / w.
+        Source: template paper, Definition 4.2. With m symbols and w wildcards it is m / w.
         """
         return size_of(self._alphabet(split)) / max(1, self.n_wildcards)
 
@@ -369,7 +369,7 @@ class Template(Task):
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: TemplateBatch) -> Float[Tensor, ""]:
         """Mean squared error of real labels, or cross entropy in nats of tokens: every next token, or the label.
 
-        Source: template paper, Section 5. With labels -1 and +1 a constant prediction has loss 1.
+        Source: template paper, Definition 3.3. With labels -1 and +1 a constant prediction has loss 1.
         """
         target_logits = logits_at_targets(logits, batch)
         if self.form == "real":

@@ -139,6 +139,11 @@ def test_correlation_and_change_are_measured_on_models_that_learned():
     given = {"minimal-words-closers": plain, "minimal-words-closers-contrastive": treated}
     measured, verdict = judged("contrastive.words.violation", given, task)
     assert (verdict, measured.n, measured.numbers[KEPT]) == ("reproduced", 5, 5)
+    measured, _ = judged("prefixes.balance-within", {"minimal-prefixes-closers": plain}, task)
+    rows = {tuple(row[:2]): row for row in measured.tables[0][1]}
+    by_likeliest = rows["violation", "hard accuracy at 450"]
+    assert f"the correlation is {by_likeliest[2]} {by_likeliest[3]}." in measured.note
+    assert f"{measured.value:+.2f}" == rows["violation", "accuracy at 450"][2]
     measured, _ = judged("balance.length.within", {"minimal-words-closers-many": plain}, task)
     assert (measured.n, measured.numbers[KEPT]) == (5, 5)
     FAILED.update({3, 4})

@@ -7,7 +7,17 @@ import pytest
 import torch
 from planted_models import planted
 
-from case_studies.dyck import equation_6, heads, measures, misleading, proposition, pruning, three_layers
+from case_studies.dyck import (
+    constructions,
+    equation_6,
+    heads,
+    measures,
+    misleading,
+    proposition,
+    pruning,
+    pruning_blocks,
+    three_layers,
+)
 from case_studies.dyck.study import STUDY
 from hooks import Transformer
 from interp import config_for
@@ -144,3 +154,42 @@ def test_error_and_order_of_wider_networks_decide(monkeypatch, per_candidate, or
     assert measured.numbers[pruning.WIDEST_ORDER] == order
     planted_error = 2.0 ** (28 * per_candidate)
     assert planted_error <= measured.numbers[pruning.WIDEST_ERROR] <= 1.6 * planted_error
+
+
+EXPONENTIAL, POWER = (lambda n: 2.0 ** (-0.8 * n)), (lambda n: (n / 8.0) ** -12)
+
+
+@pytest.mark.parametrize(
+    ("fall", "verdict"),
+    [(EXPONENTIAL, "reproduced"), (POWER, "not reproduced"), (lambda n: 2.0 ** (-0.2 * n), "not reproduced")],
+)
+def test_a_power_law_is_told_from_an_exponential_fall(fall, verdict):
+    """A power law over 8 to 32 candidates is as steep, but is no line in them; the earlier rule passed it."""
+
+    def error(candidates, seed):
+        return fall(candidates) * 2.0 ** np.random.default_rng(seed).normal(0, 1.5)
+
+    measured = pruning_blocks.measure_block(planted(TASK, {}), description="planted map", error=error)
+    assert CLAIMS["pruning.linear"].verdict(measured) == verdict
+    if fall is POWER:
+        assert measured.numbers[pruning_blocks.SLOPE_END] < pruning_blocks.STEEP
+    assert measured.low < measured.value < measured.high
+
+
+def test_every_short_prefix_of_a_balanced_model_is_right(monkeypatch):
+    """A closer that is wrong on a rare prefix is found among all of them."""
+    monkeypatch.setattr(constructions, "LONG", 20)
+    monkeypatch.setattr(constructions, "SHORT", {"quick": {2: 5, 3: 4}})
+    measured, verdict = judged("theorem-1.balanced", {})
+    assert (measured.numbers[constructions.EVERY_SHORT], verdict) == (1.0, "reproduced")
+    ((_, rows),) = measured.tables
+    # Of two types, 5 brackets end at depth 1 (40) or 3 (64); of three, 4 end at depth 0 (18), 2 (81) or 4 (81)
+    assert {(row[0], row[-1]) for row in rows[1:]} == {("2", "104"), ("3", "180")}
+    # Closers that cancel only half of their opener are wrong on some prefix
+    faulty = constructions.balanced_dyck
+    monkeypatch.setattr(
+        constructions, "balanced_dyck", lambda task, *, attention, imbalance: faulty(task, imbalance=-0.5)
+    )
+    measured, verdict = judged("theorem-1.balanced", {})
+    assert verdict == "not reproduced"
+    assert measured.numbers[constructions.EVERY_SHORT] < 1

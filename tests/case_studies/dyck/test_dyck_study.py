@@ -12,12 +12,14 @@ import pytest
 from toys import check_measured, measured
 
 from case_studies.dyck import balance
+from case_studies.dyck.constructions import EVERY_SHORT
 from case_studies.dyck.measures import KEPT
 from case_studies.dyck.models import SEEDS
 from case_studies.dyck.necessity import BALANCED
 from case_studies.dyck.prefixes import CURRENT, FIRST
 from case_studies.dyck.proposition import DISTANCE
 from case_studies.dyck.pruning import WIDEST_ERROR, WIDEST_ORDER
+from case_studies.dyck.pruning_blocks import SLOPE_END
 from case_studies.dyck.study import STUDY
 from case_studies.dyck.variation import LOWEST
 from case_studies.frame.evidence import SIZES
@@ -153,18 +155,20 @@ def test_further_seeds_have_the_settings_of_the_first_ones(size):
         ("contrastive.words.length", measured(0.1, 0.05, 0.2, **{KEPT: 3}), "inconclusive"),
         ("corollary-1.uniform", measured(1e-11), "reproduced"),
         ("corollary-1.uniform", measured(1e-9), "not reproduced"),
-        ("theorem-1.balanced", measured(1.0, **{VIOLATION: 1e-13}), "reproduced"),
-        ("theorem-1.balanced", measured(0.999, **{VIOLATION: 1e-13}), "not reproduced"),
-        ("theorem-1.balanced", measured(1.0, **{VIOLATION: 1e-11}), "not reproduced"),
+        ("theorem-1.balanced", measured(1.0, **{VIOLATION: 1e-13, EVERY_SHORT: 1.0}), "reproduced"),
+        ("theorem-1.balanced", measured(1.0, **{VIOLATION: 1e-13, EVERY_SHORT: 0.9999}), "not reproduced"),
+        ("theorem-1.balanced", measured(0.999, **{VIOLATION: 1e-13, EVERY_SHORT: 1.0}), "not reproduced"),
+        ("theorem-1.balanced", measured(1.0, **{VIOLATION: 1e-11, EVERY_SHORT: 1.0}), "not reproduced"),
         ("theorem-1.necessary", measured(1.0, 0.9, 1.0, **{BALANCED: 0}), "reproduced"),
         ("theorem-1.necessary", measured(0.99, 0.9, 1.0, **{BALANCED: 0}), "not reproduced"),
         ("theorem-1.necessary", measured(1.0, 0.9, 1.0, **{BALANCED: 1}), "not reproduced"),
         ("theorem-1.rate", measured(-1.0, -1.2, -0.8), "reproduced"),
         ("theorem-1.rate", measured(-1.0, -1.3, -0.8), "inconclusive"),
         ("theorem-1.rate", measured(-0.5, -0.7, -0.4), "not reproduced"),
-        ("pruning.linear", measured(-0.9, -1.0, -0.51), "reproduced"),
-        ("pruning.linear", measured(-0.6, -0.8, -0.4), "inconclusive"),
-        ("pruning.linear", measured(-0.2, -0.4, 0.0), "not reproduced"),
+        ("pruning.linear", measured(0.05, 0.04, 0.06, **{SLOPE_END: -0.51}), "reproduced"),
+        ("pruning.linear", measured(0.05, -0.01, 0.1, **{SLOPE_END: -0.51}), "inconclusive"),
+        ("pruning.linear", measured(-0.05, -0.06, -0.04, **{SLOPE_END: -0.51}), "not reproduced"),
+        ("pruning.linear", measured(0.05, 0.04, 0.06, **{SLOPE_END: -0.49}), "not reproduced"),
         ("pruning.transformer.one", measured(0.01, **{IN_ORDER: 1.0}), "reproduced"),
         ("pruning.transformer.one", measured(0.0101, **{IN_ORDER: 1.0}), "not reproduced"),
         ("pruning.transformer.one", measured(0.001, **{IN_ORDER: 0.9999}), "not reproduced"),
@@ -237,14 +241,15 @@ def test_study_runs_on_nearly_untrained_models(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("case_studies.dyck.heads.N_ABLATE", {"quick": 8})
     monkeypatch.setattr("case_studies.dyck.necessity.LENGTHS", (250, 1000, 2000))
     for name, small in (
-        ("DRAWS", 2),
-        ("CANDIDATES", (6, 9)),
         ("PER_WEIGHT", 8),
         ("SHARED_WIDTHS", (8,)),
         ("WIDTHS", {"quick": (6, 8)}),
         ("N_SEQUENCES", {"quick": 8}),
     ):
         monkeypatch.setattr(f"case_studies.dyck.pruning.{name}", small)
+    monkeypatch.setattr("case_studies.dyck.pruning_blocks.DRAWS", 2)
+    monkeypatch.setattr("case_studies.dyck.pruning_blocks.CANDIDATES", (6, 9))
+    monkeypatch.setattr("case_studies.dyck.constructions.SHORT", {"quick": {2: 4, 3: 4}})
     result = tiny.run(folder=tmp_path, n_jobs=1)
     results = check_measured(STUDY, result)
     assert results["learned.no-positions"].label == "not reproduced"

@@ -19,8 +19,9 @@ from case_studies.language import diagonals, finetuning, models, perplexity
 from case_studies.language.finetuning import STRINGS, pretrained_for, untrained_for
 from case_studies.language.models import PLAIN, SCALES, WITH_IDENTITIES, groups
 from case_studies.language.study import STUDY
-from hooks import Transformer
+from hooks import Transformer, TransformerConfig, make_model
 from interp import config_for
+from interp.heads.diagonals import diagonals as diagonals_of
 from interp.tasks import Corpus, Template, Text
 
 WORDS = ["def", "return", "if", "alpha", "beta", "gamma", "(", ")", "=", "1", "2", "\n"]
@@ -119,17 +120,33 @@ def test_a_model_counts_if_several_heads_are_strong_and_more_than_before_trainin
     strong = iter([number for pair in zip(trained, untrained, strict=True) for number in pair])
 
     def planted(model, *, seed):
-        heads = [(0, head) for head in range(next(strong))]
-        cells = {name: np.zeros((1, 2, 2)) for name in ("cosine", "z", "p_holm")}
+        heads = [(0, head) for head in range(1 if model == "negated" else next(strong))]
+        cells = {name: np.zeros((1, 4, 2)) for name in ("cosine", "z", "p_holm")}
         options = {"null_sd": 0.1, "largest": 1.0, "plot": lambda: {"mark": "point"}}
         return SimpleNamespace(heads=lambda matrix: heads if matrix == 1 else [], **cells, **options)
 
     monkeypatch.setattr(diagonals, "diagonals", planted)
     monkeypatch.setattr(Evidence, "run", lambda evidence, spec: SimpleNamespace(model=None))
     evidence = Evidence(size="quick", seed=0, groups={PLAIN: tuple(groups("quick")[PLAIN])}, folder=Path())
+    monkeypatch.setattr(diagonals, "negated", lambda model: "negated")
     said = diagonals.measure_diagonals(evidence, matrix=1)
+    assert said.numbers["fewest and most of these in a model"] == [1, 1]
     assert (said.value, said.n) == (pytest.approx(hits / 3), 3)
     assert said.low > 0.2 if hits == 3 else said.low < 0.5
+
+
+def test_a_negated_model_has_the_opposite_diagonals():
+    """A planted copy head, value times output the identity, is strong, and strong negative when negated."""
+    config = TransformerConfig(d_vocab=4, n_ctx=4, d_model=16, n_heads=2, n_layers=1)
+    model = make_model(config, seed=0)
+    attention = model.block(0).attention
+    with torch.no_grad():
+        attention.o.weight[:, :8] = attention.v.weight[:8].T
+    assert diagonals_of(model).heads(1) == ((0, 0),)
+    opposite = diagonals.negated(model)
+    assert diagonals_of(opposite).heads(1) == ()
+    assert np.allclose(diagonals_of(opposite).cosine, -diagonals_of(model).cosine)
+    assert diagonals_of(diagonals.negated(opposite)).heads(1) == ((0, 0),)
 
 
 def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -81,6 +82,24 @@ def test_version_1_of_the_paper_is_cited():
     for claim in STUDY.claims:
         for kind, number in re.findall(r"(Theorem|Lemma|Remark|Figure) ([A-Z0-9]+(?:\.\d+)?[ab]?)", claim.source):
             assert number in allowed[kind], (claim.id, kind, number)
+
+
+def test_the_toolkit_cites_version_1_too():
+    """Definitions are 3.1 to 3.3 and 4.2 there, in version 2 they begin with 2.1."""
+    allowed = {"Section 2", "Section 3", "Definition 3.1", "Definition 3.3", "Definition 4.2", "Theorem 5.2"}
+    allowed |= {"Eq. 3", "Claim E.2", "Figure 7"}
+    root = Path(__file__).parents[3]
+    citation = re.compile(
+        r"template paper(?: \(arXiv:2310\.09753\))?,? ((?:Section|Definition|Theorem|Eq\.|Claim|Figure) [A-Z]?[.\d]*\d)"
+    )
+    cited = {
+        number
+        for folder in ("hooks", "interp")
+        for path in (root / folder).rglob("*.py")
+        for number in citation.findall(path.read_text(encoding="utf-8"))
+    }
+    assert "Section 2" in cited
+    assert cited <= allowed
 
 
 def copied(right, *, width, seed, n=128):

@@ -35,7 +35,7 @@ def labelled(*tokens):
 
 
 def strings_of(template, symbols=SYMBOLS):
-    """All its strings, by Definition 2.1: every way to give its wildcards different symbols."""
+    """All its strings, by Definition 3.1: every way to give its wildcards different symbols."""
     names = sorted({token for token in template.tokens if len(token) == 1 and token.islower()})
     strings = set()
     for chosen in permutations(symbols, len(names)):
