@@ -21,6 +21,7 @@ from case_studies.template import (
     networks,
     paper_size,
     reading,
+    set_regression,
     sweeps,
     template_sets,
 )
@@ -57,6 +58,7 @@ STUDY = Study(
         *networks.CLAIMS,
         *kernel.CLAIMS,
         *kernel_rates.CLAIMS,
+        *set_regression.CLAIMS,
         *template_sets.CLAIMS,
         *heads.CLAIMS,
         *reading.CLAIMS,

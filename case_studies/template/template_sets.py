@@ -1,4 +1,4 @@
-"""Claims about random sets of templates: the kernel matrix N of each, and kernel regression (Lemmas 4.5 to 4.7)."""
+"""Claims about random sets of templates: the kernel matrix N and the attention kernel of each (Lemmas 4.6 and 4.7)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ from case_studies.recipes.intervals import as_interval, proportion
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
 from interp.tasks.template.families import random_templates
-from interp.theory.kernels.kernel_regression import kernel_regression
 from interp.theory.kernels.random_features import Kernel, TransformerKernel
 from interp.theory.kernels.template_matrix import template_matrix
 
@@ -26,14 +25,17 @@ ALMOST_ALL = 0.95
 """Share of the sets for which a lemma about all sets must be seen; draws leave some undecided."""
 COUNTS, LENGTHS, WILDCARDS, FIXED = (2, 3, 4), (2, 3, 4, 5), (2, 3, 4), (0, 1, 2)
 """What the number of templates, their length, and the numbers of wildcards and fixed tokens are drawn from."""
+DRAWN_FROM = (
+    f"Sets of {COUNTS[0]} to {COUNTS[-1]} templates of {LENGTHS[0]} to {LENGTHS[-1]} tokens over {WILDCARDS[0]} to "
+    f"{WILDCARDS[-1]} wildcards and {FIXED[0]} to {FIXED[-1]} fixed tokens."
+)
 BETA, GAMMA, B1, B2 = (1.0, 4.0), (0.5, 1.5), (0.5, 2.0), (0.1, 1.4)
 """Ranges that the parameters of each set's kernel are drawn from, uniformly."""
 DRAWS, COPIES, REPEATS, MOST_REPEATS = 1024, 12, 16, 256
 """Random features per repeat, strings per template, and sets of random features: more of them while a set is undecided,
 four times as many at each step."""
-N_FEW, N_MANY, FEATURES, PENALTY = 128, 1024, 1024, 1e-3
-"""Training strings of the two kernel regressions of a set, their random features, and lambda over the mean diagonal."""
-N_TEST = 300
+ALPHABET = 4096
+"""Training symbols of each set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ def template_sets(seed: int, count: int) -> list[TemplateSet]:
             )
         except ValueError:
             continue  # there are not that many templates of this length
-        task = Template(templates=templates, train=4 * N_MANY)
+        task = Template(templates=templates, train=ALPHABET)
         kernel = TransformerKernel(beta=beta, gamma=gamma, activation="cosine", b1=b1, b2=b2, n_draws=DRAWS)
         sets.append(TemplateSet(task=task, kernel=kernel, seed=set_seed))
     return sets
@@ -144,43 +146,20 @@ def smallest_test(differences: Float[np.ndarray, "repeat permutation"]) -> float
     return float(np.min(means / np.maximum(half, 1e-300)))
 
 
-def error_falls(template_set: TemplateSet) -> bool:
-    """Whether kernel regression on more strings has a lower squared error on unseen symbols (Lemma 4.5)."""
-    few, many = (_error(template_set, n) for n in (N_FEW, N_MANY))
-    return many < few
-
-
-def _error(template_set: TemplateSet, n: int) -> float:
-    kernel = TransformerKernel(
-        **{**vars(template_set.kernel), "n_draws": FEATURES, "seed": derived_seed(template_set.seed, "regression")}
-    )
-    regression = kernel_regression(
-        template_set.task,
-        kernels=[kernel],
-        regularisation=[PENALTY],
-        n=n,
-        n_validation=2,
-        n_test=N_TEST,
-        seed=template_set.seed,
-    )
-    return float(regression.mse[0])
-
-
-def measure_sets(evidence: Evidence, *, test: Callable[[TemplateSet], bool], undecided: bool) -> Measurement:
+def measure_sets(evidence: Evidence, *, test: Callable[[TemplateSet], bool]) -> Measurement:
     """Share of random sets that pass a test, with its exact interval.
+
+    Draws cannot prove a zero, so sets that do not pass are undecided: the interval ends at that of the share if all of
+    them passed.
 
     Args:
         evidence: Gives size and seed.
         test: The test of a set.
-        undecided: Whether sets that do not pass are undecided, as draws cannot prove a zero; the interval then ends at
-            that of the share if all of them passed.
     """
     sets = template_sets(evidence.seed, SETS[evidence.size])
     passed = [test(template_set) for template_set in sets]
     count, n = sum(passed), len(sets)
-    interval = proportion(count, n)
-    if undecided:
-        interval = as_interval(count / n, float(interval.low), float(proportion(n, n).high), n)
+    interval = as_interval(count / n, float(proportion(count, n).low), float(proportion(n, n).high), n)
     rows: list[list] = [["templates", "beta", "gamma", "b1", "b2"]]
     for template_set, passes in zip(sets, passed, strict=True):
         if not passes:
@@ -196,8 +175,7 @@ def measure_sets(evidence: Evidence, *, test: Callable[[TemplateSet], bool], und
         unit="template sets",
         numbers={"sets that pass, by number of templates": by_size, "other sets": n - count},
         tables=[("Sets that do not pass", rows)] if len(rows) > 1 else [],
-        note=f"Sets of {COUNTS[0]} to {COUNTS[-1]} templates of {LENGTHS[0]} to {LENGTHS[-1]} tokens over "
-        f"{WILDCARDS[0]} to {WILDCARDS[-1]} wildcards and {FIXED[0]} to {FIXED[-1]} fixed tokens.",
+        note=DRAWN_FROM,
     )
 
 
@@ -208,7 +186,11 @@ def _by_number_of_templates(sets: Sequence[TemplateSet], passed: Sequence[bool])
     return dict(sorted(groups.items()))
 
 
-def _claim(name: str, test: Callable[[TemplateSet], bool], *, undecided: bool, **fields) -> Claim:
+MANY_SETS = "A share of almost all sets takes more than 70 of them."
+HOW = "random sets of disjoint templates, each with random parameters of the kernel"
+
+
+def _claim(name: str, test: Callable[[TemplateSet], bool], **fields) -> Claim:
     return Claim(
         id=f"kernel.sets.{name}",
         rule=AtLeast(ALMOST_ALL),
@@ -217,30 +199,17 @@ def _claim(name: str, test: Callable[[TemplateSet], bool], *, undecided: bool, *
         ),
         quantity="share of template sets",
         value_range=SHARE,
-        measure=partial(measure_sets, test=test, undecided=undecided),
+        measure=partial(measure_sets, test=test),
         sizes=LARGE_SIZES,
-        sizes_reason="A share of almost all sets takes more than 70 of them.",
+        sizes_reason=MANY_SETS,
         **fields,
     )
 
 
-HOW = "random sets of disjoint templates, each with random parameters of the kernel"
-
 CLAIMS = (
-    _claim(
-        "regression",
-        error_falls,
-        undecided=False,
-        source="template paper, Lemma 4.5",
-        statement="Where N is nonsingular, kernel regression generalises to unseen symbols as samples grow, for any "
-        "disjoint templates.",
-        method=f"Share of {HOW}, for which the squared error of kernel ridge regression on unseen symbols is lower "
-        f"from {N_MANY} strings than from {N_FEW}, exact interval",
-    ),
     _claim(
         "nonsingular",
         is_nonsingular,
-        undecided=True,
         source="template paper, Lemma 4.6",
         statement="N of any disjoint templates is nonsingular, for almost all parameters of a cosine activation.",
         method=f"Share of {HOW}, whose N is nonsingular beyond the error of the kernel's draws (its smallest "
@@ -249,7 +218,6 @@ CLAIMS = (
     _claim(
         "nondegenerate",
         is_nondegenerate,
-        undecided=True,
         source="template paper, Lemma 4.7",
         statement="K_attn summed over any disjoint templates differs from its sum over every permutation of them, for "
         "almost all beta and gamma.",
