@@ -133,6 +133,14 @@ class HeadPatterns(Result):
         label = self.label[layer][head]
         return self.kinds.index(label) if label in self.kinds else int(self.score.value[layer, head].argmax())
 
+    def comparison_text(self) -> str:
+        """The comparison with untrained models in words: their number, and the level of a label if any is possible."""
+        models = "1 untrained model was" if self.n_untrained == 1 else f"{self.n_untrained} untrained models were"
+        # With so few models no label has this level: the comparison ended early
+        if (1 + self.n_untrained) * self.level < 1 - 1e-9:
+            return f"{models} compared, after which no head could pass any more"
+        return f"{models} compared, and at most {self.level:.0%} of untrained models have a head that passes"
+
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head and kind."""
         n_layers, n_heads, _ = self.score.shape
@@ -173,8 +181,8 @@ class HeadPatterns(Result):
             shares = ", ".join(f"{share:.0%}" for share in self.read_share)
             lines.append(f"queries that are read, by layer: {shares}")
         highest = ", ".join(f"{name} {score:.2f}" for name, score in zip(self.kinds, self.untrained, strict=True))
-        lines.append(f"untrained models: {self.n_untrained}, whose heads score at most: {highest}")
-        if self.level > self.alpha:
+        lines.append(f"{self.comparison_text()}; their heads score at most: {highest}")
+        if self.level > self.alpha and any(label != "unclassified" for row in self.label for label in row):
             lines.append(f"labels are exploratory: up to {self.level:.0%} of untrained models have one")
         return "\n".join(lines)
 

@@ -12,15 +12,17 @@ from hooks.model.baseline import Baseline
 from hooks.state import restores_state
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
-from interp.core.page_identity import page_identity, quantity
+from interp.core.page_identity import page_identity
 from interp.core.progress import Count, counted
 from interp.core.results import Result
+from interp.core.verbs import AnyModel
 from interp.evaluation.evaluate import EvaluationResult, evaluate
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.heads.show import show_attention
 from interp.probing.probe import ProbeResult
 from interp.reporting import sections
+from interp.reporting.subject import Subject, subject_of
 from interp.tasks.base import Task
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
@@ -79,34 +81,34 @@ def report(
 @checks_types
 @restores_state
 def report_run(
-    run: TrainingRun,
+    run: TrainingRun | AnyModel | Baseline,
     task: Task,
     path: str | Path,
     *,
     results: Sequence[Any] = (),
-    control: TrainingRun | None = None,
+    control: TrainingRun | AnyModel | Baseline | None = None,
     n_test: int = 10_000,
-    title: str = "Training report",
+    title: str | None = None,
 ) -> tuple[Path, dict[str, EvaluationResult]]:
-    """Write a page about one training run: accuracies, an example, results, learning curves and provenance.
+    """Write a page about a training run or any model: accuracies, an example, results, learning curves and provenance.
 
     The lead begins with the summaries of the audits in `results`; pages of `interp.auditing.show_heads` are the first
-    sections.
+    sections. Without a training run, the page has no learning curves and no settings of training.
 
     Args:
-        run: The training run.
+        run: The training run, or a model of any kind that verbs accept.
         task: Its task.
         path: The HTML file.
         results: Further results on its model, as in `report`.
-        control: Another run, shown for comparison.
+        control: Another run or model, shown for comparison.
         n_test: Number of held-out examples for the accuracies.
-        title: Heading of the page.
+        title: Heading of the page; default: "Training report", or "Model report" without a run.
 
     Returns:
         The file, and the held-out accuracies of the model and of the control.
 
     Raises:
-        ValueError: no test examples, or a result that has no section.
+        ValueError: no test examples, a result that has no section, or a model that does not fit the task.
 
     Example:
         >>> import tempfile, interp
@@ -117,34 +119,36 @@ def report_run(
         >>> page.name, list(accuracies)
         ('page.html', ['model'])
     """
-    runs = {"model": run}
+    subject = subject_of(run, task)
+    subjects = {"model": subject}
     if control is not None:
-        runs["control"] = control
-    with Count("report", len(runs) + 1) as count:
-        # held-out accuracies of each run
+        subjects["control"] = subject_of(control, task)
+    with Count("report", len(subjects) + 1) as count:
+        # held-out accuracies of each model
         evaluations = {}
-        for name, evaluated_run in runs.items():
-            seed = evaluated_run.manifest["seed"]
-            evaluations[name] = evaluate(evaluated_run.model, task, n=n_test, seed=seed)
+        for name, evaluated in subjects.items():
+            evaluations[name] = evaluate(evaluated.model, task, n=n_test, seed=evaluated.seed)
             count.advance()
         # the page
+        default_title = "Model report" if subject.run is None else "Training report"
+        seed = "" if subject.run is None else f"{subject.seed} (training)"
         page = report(
-            _ordered_sections(runs, task, results, evaluations),
+            _ordered_sections(subjects, task, results, evaluations),
             path,
-            title=title,
-            lead=_lead(run, task, results, evaluations["model"]),
-            identity=page_identity(run.model, task, seed=f"{run.manifest['seed']} (training)"),
+            title=default_title if title is None else title,
+            lead=_lead(subject, task, results, evaluations["model"]),
+            identity=page_identity(subject.model, task, seed=seed),
         )
         count.advance()
     return page, evaluations
 
 
 def _ordered_sections(
-    runs: dict[str, TrainingRun], task: Task, results: Sequence[Any], evaluations: dict[str, EvaluationResult]
+    subjects: dict[str, Subject], task: Task, results: Sequence[Any], evaluations: dict[str, EvaluationResult]
 ) -> list[Any]:
-    """The sections of a page about a run: a contrast of two heads and pages with findings on heads come first."""
+    """The sections of a page about a model: a contrast of two heads and pages with findings on heads come first."""
     contrasts = [
-        _contrast_section(runs["model"], task, result) for result in results if isinstance(result, AuditResult)
+        _contrast_section(subjects["model"], task, result) for result in results if isinstance(result, AuditResult)
     ]
     pages_with_findings, other_results = [], []
     for result in results:
@@ -152,48 +156,45 @@ def _ordered_sections(
             pages_with_findings.append(result)
         else:
             other_results.append(result)
+    runs = {name: subject.run for name, subject in subjects.items() if subject.run is not None}
     return [
         *filter(None, contrasts),
         *pages_with_findings,
         sections.accuracy_section(evaluations, task),
-        sections.example_section(runs["model"], task),
+        sections.example_section(subjects["model"], task),
         *other_results,
-        sections.curves_section(runs),
-        sections.setup_section(runs, task),
-        sections.provenance_section(runs["model"]),
+        *([sections.curves_section(runs)] if runs else []),
+        sections.setup_section(subjects, task),
+        sections.provenance_section(subjects["model"]),
     ]
 
 
-def _contrast_section(run: TrainingRun, task: Task, audit: AuditResult) -> Section | None:
+def _contrast_section(subject: Subject, task: Task, audit: AuditResult) -> Section | None:
     """Two heads that look alike, of which the model needs one, if the audit has such a pair."""
     contrast = audit.contrast()
     if contrast is None:
         return None
     heads = [contrast.faithful.place, contrast.misleading.place]
-    patterns = show_attention(run.model, task, heads=heads, seed=run.manifest["seed"])
+    patterns = show_attention(subject.model, task, heads=heads, seed=subject.seed)
     return sections.contrast_section(contrast, patterns, counted=audit.counted_with_intervals())
 
 
-def _lead(run: TrainingRun, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> str:
+def _lead(subject: Subject, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> str:
     """Summaries of the audits, then a sentence on the model, on its lowest accuracy, and on what was installed."""
     # The lowest accuracy; that of a target without answers is NaN
     lowest = int(np.nanargmin(evaluation.accuracy.value))
     accuracy, target = evaluation.accuracy.value[lowest], evaluation.targets[lowest]
     sentences = [result.summary() for result in results if isinstance(result, AuditResult)]
+    if subject.run is None:
+        sentences.append(f"The model is a {subject.kind}, on {task.title}.")
+        installed = "How it was trained, and what that installed, is not known here."
+    else:
+        sentences.append(f"A {subject.kind} was trained on {task.title} with seed {subject.seed}.")
+        installed = sections.INSTALLED[subject.run.manifest["settings"]["association"]]
     sentences.append(
-        f"A {_kind_of(run.model)} was trained on {task.title} with seed {run.manifest['seed']}. "
-        f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target}). "
-        + sections.INSTALLED[run.manifest["settings"]["association"]]
+        f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
-    return " ".join(sentences)
-
-
-def _kind_of(model: Any) -> str:
-    """What a model is, with the sizes of a transformer."""
-    if isinstance(model, Baseline):
-        return model.cfg.kind
-    n_layers, n_heads = quantity(model.cfg.n_layers, "layer"), quantity(model.cfg.n_heads, "head")
-    return f"transformer with {n_layers} and {n_heads} per layer"
+    return " ".join([*sentences, installed])
 
 
 def _section(result: Any) -> Section:

@@ -12,6 +12,7 @@ from interp.auditing.contrast import Contrast
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.comparison.variation import VariationResult
+from interp.core.environment import environment
 from interp.core.inputs import all_inputs_text
 from interp.core.page_identity import model_line
 from interp.core.randomness import derived_generator
@@ -21,6 +22,7 @@ from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import meaning_of
 from interp.probing.probe import ProbeResult
+from interp.reporting.subject import Subject
 from interp.tasks.base import Task, logits_at_targets
 from interp.tasks.splits import sample_split
 from interp.theory.balance import BalanceResult
@@ -33,16 +35,16 @@ from interp.view.page import Section
 Rows = list[tuple[str, ...]]
 
 
-def setup_section(runs: dict[str, TrainingRun], task: Task) -> Section:
-    """Task, model and training of each run, one line each."""
-    # one column per run
-    rows = [
-        ("", *runs),
-        ("task", *(_task_line(run, task) for run in runs.values())),
-        ("model", *(model_line(run.model) for run in runs.values())),
-        ("training", *(_training_line(run) for run in runs.values())),
-    ]
-    return Section(title="Training setup", table=rows)
+def setup_section(subjects: dict[str, Subject], task: Task) -> Section:
+    """Task, model and training of each model, one line each."""
+    runs = [subject.run for subject in subjects.values() if subject.run is not None]
+    # one column per model
+    rows = [("", *subjects)]
+    rows.append(("task", *(_task_line(subject.run, task) for subject in subjects.values())))
+    rows.append(("model", *(model_line(subject.model) for subject in subjects.values())))
+    if runs:
+        rows.append(("training", *(_training_line(subject.run) for subject in subjects.values())))
+    return Section(title="Training setup" if runs else "Model", table=rows)
 
 
 INSTALLED = {
@@ -55,15 +57,17 @@ INSTALLED = {
 """What the start of training set, by its association bias."""
 
 
-def _task_line(run: TrainingRun, task: Task) -> str:
+def _task_line(run: TrainingRun | None, task: Task) -> str:
     """Description of a run's task, which is read again only if it is not this one."""
-    if run.manifest["task"] == task.describe():
+    if run is None or run.manifest["task"] == task.describe():
         return task.description
     return run.task.description
 
 
-def _training_line(run: TrainingRun) -> str:
+def _training_line(run: TrainingRun | None) -> str:
     """Steps, curriculum, association and duration of a run."""
+    if run is None:
+        return "not trained here"
     settings = run.manifest["settings"]
     stages = " ".join(f"{length}:{steps}" for length, steps in settings["curriculum"])
     curriculum = f" (chain length:steps {stages})" if stages else ""
@@ -159,12 +163,12 @@ def probe_section(probes: ProbeResult) -> Section:
     return Section(title="Linear probes by layer and target", text=text, chart=probes.plot())
 
 
-def example_section(run: TrainingRun, task: Task) -> Section:
+def example_section(subject: Subject, task: Task) -> Section:
     """One held-out example and the answers of the model, as the task shows it."""
-    batch = sample_split(task, 1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
-    (batch_on_device,) = chunks_on_device(run.model, batch)
+    batch = sample_split(task, 1, generator=derived_generator(subject.seed, "example"), split="test")
+    (batch_on_device,) = chunks_on_device(subject.model, batch)
     with torch.no_grad():
-        logits = run.model(batch_on_device.tokens, **batch_on_device.model_inputs())
+        logits = subject.model(batch_on_device.tokens, **batch_on_device.model_inputs())
         answers = task.answers(logits_at_targets(logits, batch_on_device))
     return task.example(batch, answers.cpu())
 
@@ -197,11 +201,11 @@ def heads_section(patterns: HeadPatterns) -> Section:
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
         "its attention, at the queries that are read: those whose output can reach a scored position, or all in older "
         "results. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
-        f"at most {patterns.alpha:g}, if {condition}, and if it passes "
-        f"a comparison with {patterns.n_untrained} untrained models (column untrained: their highest score) that at "
-        f"most {patterns.level:.0%} of untrained models pass. Value-weighted: the score with attention weighted by the "
-        "norm of what each key writes. Entropy: mean row entropy as a fraction of its maximum. Moved: mean norm of "
-        "what a query receives. A label describes where a head attends, not whether it matters; ablation measures that."
+        f"at most {patterns.alpha:g}, if {condition}, and if it passes a comparison with untrained models (column "
+        f"untrained: their highest score): {patterns.comparison_text()}. Value-weighted: the score with attention "
+        "weighted by the norm of what each key writes. Entropy: mean row entropy as a fraction of its maximum. Moved: "
+        "mean norm of what a query receives. A label describes where a head attends, not whether it matters; ablation "
+        "measures that."
     )
     return Section(title="Classification of heads", text=text, chart=patterns.plot(), table=rows)
 
@@ -344,11 +348,15 @@ def printed_section(result: Result) -> Section:
     return Section(title=title, chart=result.plot(), html=Markup("<pre>{}</pre>").format(str(result)))
 
 
-def provenance_section(run: TrainingRun) -> Section:
-    """Seed, versions, hardware and settings that are needed to reproduce the run."""
-    manifest = run.manifest
-    rows = [("", "value"), ("seed", str(manifest["seed"]))]
+def provenance_section(subject: Subject) -> Section:
+    """Seed, versions, hardware and settings that are needed to reproduce a run, or a page about a model."""
+    manifest = environment() if subject.run is None else subject.run.manifest
+    rows = [("", "value")]
+    if subject.run is not None:
+        rows.append(("seed", str(subject.seed)))
     rows += [(name, str(value)) for name, value in {**manifest["versions"], **manifest["hardware"]}.items()]
-    rows += [("threads", str(manifest["threads"])), ("started", manifest["time"])]
-    rows += [(name, json.dumps(manifest[name])) for name in ("task", "settings", "config")]
+    rows.append(("threads", str(manifest["threads"])))
+    if subject.run is not None:
+        rows.append(("started", manifest["time"]))
+        rows += [(name, json.dumps(manifest[name])) for name in ("task", "settings", "config")]
     return Section(title="Provenance", table=rows)
