@@ -18,4 +18,6 @@ def require(package: str, *, extra: str) -> None:
         MissingExtra: it is not installed; says the command that installs it.
     """
     if find_spec(package) is None:
-        raise MissingExtra(f'{package} is not installed, which this needs. Next: pip install "unmyopic[{extra}]"')
+        raise MissingExtra(
+            f'{package} is not installed, which this needs. Next, in the folder of unmyopic: pip install ".[{extra}]"'
+        )

@@ -48,18 +48,16 @@ class Encoder(nn.Module):
 # %% [markdown]
 # ## Train it in your way
 #
-# `task.sample` gives batches and `task.loss` the loss at the targets; the rest is an ordinary loop.
+# `task.sample` gives batches and `task.loss` the loss of the logits at every position; the rest is an ordinary loop.
 
 # %%
-from interp.tasks.base import logits_at_targets
-
 torch.manual_seed(0)
 network = Encoder()
 optimiser = torch.optim.AdamW(network.parameters(), lr=5e-3)
 generator = torch.Generator().manual_seed(0)
 for _ in range(250):
     batch = task.sample(64, generator=generator)
-    loss = task.loss(logits_at_targets(network(batch.tokens), batch), batch)
+    loss = task.loss(network(batch.tokens), batch)
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
@@ -68,15 +66,15 @@ print(f"loss {loss.item():.3f}")
 # %% [markdown]
 # ## Name its parts
 #
-# `from_module` needs the names of the layers and of the attention in each layer. Every hook point is tested: an edit
-# of it must change the output, and a wrong name is an error that lists the right ones.
+# `from_module` needs the name of the list of layers, and of the attention in each layer. Every hook point is tested: an
+# edit of it must change the output, and a wrong name is an error that lists the right ones. Printed are one line, and
+# the reason for each analysis that does not accept the model.
 
 # %%
 sizes = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx}
 network.eval()
 model = hooks.from_module(network, layers="encoder.layers", attention="self_attn", **sizes, untrained=Encoder)
 print(model.capabilities)
-print(interp.supported_verbs(model))
 
 # %% [markdown]
 # ## Analyse it
@@ -89,6 +87,13 @@ probes = interp.probe(model, task, label="depth", n_train=400, n_test=200)
 probes.plot()
 
 # %%
-found = interp.audit(model, task, n=128)
-print(found)
-found.plot()
+audited = interp.audit(model, task, n=128)
+print(audited)
+audited.plot()
+
+# %% [markdown]
+# One page with everything, which opens without a network:
+
+# %%
+page, accuracies = interp.report_run(model, task, "runs/own_model.html", results=[audited, probes])
+print(page)

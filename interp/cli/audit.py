@@ -17,10 +17,13 @@ def audit(
             "input of a task that has few, without sampling error."
         ),
     ] = "enough",
-    limit: Annotated[int, typer.Option(help="With `--n enough`: largest number of sequences.")] = 4096,
+    limit: Annotated[
+        int | None, typer.Option(help="With `--n enough`: largest number of sequences. Default: 4096.")
+    ] = None,
     seconds: Annotated[
-        float, typer.Option(help="With `--n enough`: wall time, after which no further sequences are used.")
-    ] = 60.0,
+        float | None,
+        typer.Option(help="With `--n enough`: wall time, after which no further sequences are used. Default: 60."),
+    ] = None,
     probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
     page: Page = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
@@ -37,10 +40,13 @@ def audit(
     from interp.reporting.report import report as write_report
     from interp.training.run import TrainingRun
 
+    limits = {name: value for name, value in {"limit": limit, "seconds": seconds}.items() if value is not None}
+    if limits and n != "enough":
+        raise ValueError(f"--{next(iter(limits))} is for --n enough; --n is {n}. Omit one of them.")
     trained = TrainingRun.load(run)
     # the audit of heads, and of probes
     sequences = int(n) if n.isdigit() else n
-    options: dict[str, Any] = {"n": sequences, "limit": limit, "seconds": seconds, "at_chance": at_chance}
+    options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance}
     results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, **options, seed=seed)}
     if probes:
         results["probes"] = audit_probe(trained.model, trained.task, seed=seed)

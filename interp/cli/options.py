@@ -75,6 +75,10 @@ class Options:
         flag = self.names.get(name, name).replace("_", "-")
         return f"--{self.panel.lower()}-{flag}" if flag in self.reserved else f"--{flag}"
 
+    def negative_flag(self, name: str) -> str:
+        """The option that switches a field off, `--no-qk-identity`."""
+        return f"--no-{self.flag(name).removeprefix('--')}"
+
     @property
     def flags(self) -> set[str]:
         """Every option without its dashes, also with `no-`."""
@@ -102,7 +106,7 @@ class Options:
             text = f"{text} Default: {default}.".strip()
         flag = self.flag(name)
         if kind is bool:
-            flag = f"{flag}/--no-{flag.removeprefix('--')}"
+            flag = f"{flag}/{self.negative_flag(name)}"
         option = typer.Option(
             flag,
             help=escape(text),

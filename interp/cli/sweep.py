@@ -46,6 +46,11 @@ def sweep(
     # modes that train nothing
     if list_models and slurm:
         raise ValueError("--list and --slurm exclude each other; give one of them.")
+    training = {"--job": job, "--scheduler": scheduler, "--stacked": stacked, "--fresh": fresh or None}
+    for option, value in training.items():
+        if value is not None and (list_models or slurm):
+            mode = "--list" if list_models else "--slurm"
+            raise ValueError(f"{mode} trains nothing; omit {option}.")
     if list_models:
         return _table_output(SweepRuns(grid=grid, folder=out))
     if slurm:

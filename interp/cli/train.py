@@ -87,11 +87,16 @@ def _train_command(name: str) -> Any:
         **values: Any,
     ) -> Output:
         if identity:
-            values |= {model_options.parameter_name(field): True for field in ("qk_identity", "vo_identity")}
+            for field in ("qk_identity", "vo_identity"):
+                if values[model_options.parameter_name(field)] is False:
+                    raise ValueError(f"--identity sets what {model_options.negative_flag(field)} denies; omit one.")
+                values[model_options.parameter_name(field)] = True
         # each panel reads its options
         task = _make_task(task_class, task_options.values_with_preset(values))
         config = _make_config(task, family, model_options, model_options.values(values))
-        settings = _make_settings(recipe_for(task), training_options.values_with_preset(values))
+        recipe, given = recipe_for(task), training_options.values(values)
+        _check_effective(recipe, given, config, training_options)
+        settings = _make_settings(recipe, {**training_options.preset, **given})
         return _train(task, config, settings, out, seed=seed, fresh=fresh, device=device)
 
     # replace **values by the options
@@ -173,14 +178,45 @@ def _make_config(task: Any, family: str | None, options: Options, values: dict[s
     return config_for(task, family, **width)
 
 
+def _check_effective(recipe: Any, given: dict[str, Any], config: Any, options: Options) -> None:
+    """Check that every option of training that was given has an effect.
+
+    Raises:
+        ValueError: an option that another one, the recipe or the model overrides.
+    """
+    stages = given.get("curriculum", "auto")
+    has_curriculum = bool(recipe.curriculum) if stages == "auto" else bool(_stages(stages))
+    if "steps" in given and has_curriculum:
+        source = "the recipe of this task has" if stages == "auto" else "--curriculum has"
+        curriculum = recipe.curriculum if stages == "auto" else _stages(stages)
+        text = ",".join(f"{length}:{steps}" for length, steps in curriculum)
+        raise ValueError(
+            f"--steps is {given['steps']}, but {source} the stages {text}, whose {sum(n for _, n in curriculum)} steps "
+            f"count. Add --curriculum none, which trains at one length, or give stages with more steps."
+        )
+    if "batch_size" in given and "tokens_per_step" in given:
+        raise ValueError("--batch-size and --tokens-per-step exclude each other; give one of them.")
+    # what each of these options belongs to
+    needed = {"current_share": ("a curriculum", has_curriculum)}
+    for name in ("qk_identity", "vo_identity"):
+        needed[f"{name}_rate"] = (f"--{name.replace('_', '-')}", bool(getattr(config, name, False)))
+    for name, (cause, is_present) in needed.items():
+        if name in given and not is_present:
+            raise ValueError(f"{options.flag(name)} has no effect without {cause}; omit it.")
+
+
 def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
     """The recipe of the task with the options of the command line."""
     settings = dict(options)
     stages = settings.pop("curriculum", "auto")
     if stages != "auto":
         settings["curriculum"] = _stages(stages)
-        # the steps of the recipe are for its curriculum
-        settings.setdefault("steps", type(recipe).steps)
+        # the steps of the recipe are for its curriculum, or for none
+        if recipe.curriculum or settings["curriculum"]:
+            settings.setdefault("steps", type(recipe).steps)
+    # tokens per step that were given count, not the recipe's examples per step
+    if "tokens_per_step" in settings:
+        settings.setdefault("batch_size", None)
     if "snapshots" in settings:
         settings["snapshots"] = _snapshots(settings["snapshots"])
     return replace(recipe, **settings)
@@ -230,5 +266,6 @@ def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **
             "steps": run.history[-1]["steps_done"] if run.history else 0,
             "seconds": run.seconds,
             "accuracy": dict(zip(task.outcomes, run.final_accuracy, strict=False)),
+            "at_chance": list(run.at_chance),
         },
     )

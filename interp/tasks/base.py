@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.batch import Batch, Score, logits_at_targets
+from interp.tasks.batch import Batch, Score, check_target_logits, logits_at_targets
 from interp.tasks.fields import default, json_value, tuples
 from interp.tasks.outputs import checked_probe_labels
 from interp.tasks.splits import ALL, SPLITS, Split, can_sample, sample_split
@@ -169,7 +169,11 @@ class Task:
         return f"{self.title}: {', '.join(texts)}"
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Any) -> Float[Tensor, ""]:
-        """Training loss; default: cross entropy in nats, mean over the supervised targets."""
+        """Training loss of logits at every position; default: cross entropy in nats, mean over supervised targets.
+
+        Raises:
+            ValueError: logits of another shape, such as those of `logits_at_targets`.
+        """
         target_logits = logits_at_targets(logits, batch)
         supervised = batch.supervised
         if batch.target_mask is None:
@@ -182,6 +186,7 @@ class Task:
 
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score:
         """Score of each example; default: correct answers and cross entropy of every target."""
+        check_target_logits(target_logits, batch)
         total = batch.present.to(target_logits.dtype)
         right = self.answers(target_logits) == batch.labels
         loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")

@@ -92,5 +92,41 @@ class Score:
 def logits_at_targets(
     logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch
 ) -> Float[Tensor, "batch target d_vocab_out"]:
-    """Logits at the target positions."""
+    """Logits at the target positions.
+
+    Raises:
+        ValueError: not the logits of every position of the batch.
+    """
+    check_logits(logits, batch)
     return logits.gather(1, batch.target_positions[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+def check_logits(logits: Tensor, batch: Batch) -> None:
+    """Check that logits are those of every position of a batch.
+
+    Raises:
+        ValueError: another shape, such as that of logits at the targets.
+    """
+    expected = tuple(batch.tokens.shape)
+    if logits.ndim != 3 or tuple(logits.shape[:2]) != expected:
+        selected = tuple(logits.shape[:2]) == tuple(batch.labels.shape)
+        advice = "Pass the model's own output" + (", not logits_at_targets of it." if selected else ".")
+        raise ValueError(
+            f"logits has the shape {tuple(logits.shape)}; needed are those of every position, (batch, pos, "
+            f"d_vocab_out), here ({expected[0]}, {expected[1]}, d_vocab_out). {advice}"
+        )
+
+
+def check_target_logits(target_logits: Tensor, batch: Batch) -> None:
+    """Check that logits are those at the targets of a batch.
+
+    Raises:
+        ValueError: another shape, such as that of logits at every position.
+    """
+    expected = tuple(batch.labels.shape)
+    if target_logits.ndim != 3 or tuple(target_logits.shape[:2]) != expected:
+        raise ValueError(
+            f"target_logits has the shape {tuple(target_logits.shape)}; needed are those at the targets, (batch, "
+            f"target, d_vocab_out), here ({expected[0]}, {expected[1]}, d_vocab_out). Pass "
+            f"interp.tasks.base.logits_at_targets(logits, batch)."
+        )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from textwrap import shorten
 from typing import get_args
@@ -27,11 +28,63 @@ MOST_TOKENS = 50_000
 MOST_LOGITS = 1 << 22
 """Logits scored, at most, if that is more than one example."""
 _PASSED = "_consistent"
-"""Attribute of a task object: the splits with which it has passed."""
+"""Attribute of a task object: the splits with which it has passed, and the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCheck:
+    """What a consistent task has; `print` it."""
+
+    description: str
+    """The task and its settings."""
+    examples: Mapping[str, int]
+    """By split: the number of examples that were checked."""
+    distinct: Mapping[str, int]
+    """By split: the number of distinct inputs among them."""
+    disjoint: bool
+    """Whether no input may occur in two splits, which was then checked."""
+    every_input: Mapping[str, int]
+    """For one split: the number of all its inputs, if the task can list them."""
+    sizes: Mapping[str, int]
+    """d_vocab, d_vocab_out and n_ctx."""
+    targets: tuple[str, ...]
+    chances: Mapping[str, float]
+    """Accuracy of uniform guessing, by outcome."""
+    relations: tuple[str, ...]
+    """Attention relations, by which heads are classified besides those of position and tokens."""
+    probe_labels: tuple[str, ...]
+    answer_label: str | None
+    """The probe label that equals the answers."""
+    strata: tuple[str, ...]
+    """Kinds of examples within which an audit measures as well."""
+
+    def __str__(self) -> str:
+        splits = []
+        for split, n in self.examples.items():
+            all_inputs = f" of {self.every_input[split]} inputs in all" if split in self.every_input else ""
+            splits.append(f"{split} {n} examples, {self.distinct[split]} distinct{all_inputs}")
+        chances = ", ".join(f"{name} {chance:.2g}" for name, chance in self.chances.items())
+        lines = {
+            "splits": "; ".join(splits),
+            "between splits": "no input in two of them"
+            if self.disjoint
+            else "inputs may recur (disjoint_splits=False)",
+            "sizes": ", ".join(f"{name} {size}" for name, size in self.sizes.items()),
+            "targets": shorten(", ".join(self.targets), 100, placeholder=" ..."),
+            "chance": shorten(chances, 100, placeholder=" ..."),
+            "relations": ", ".join(self.relations) or "none: heads are classified by position and tokens only",
+            "probe labels": ", ".join(self.probe_labels),
+            "answers": self.answer_label or "equal no probe label: probe(verify=True) has nothing to test",
+            "strata": ", ".join(self.strata) or "none",
+        }
+        width = max(map(len, lines))
+        return "\n".join(
+            [f"consistent: {self.description}", *(f"  {name:<{width}}  {text}" for name, text in lines.items())]
+        )
 
 
 @restores_state
-def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
+def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> TaskCheck:
     """Check that a task is consistent: its samples, labels, relations, splits and description.
 
     `interp.train` and `interp.audit` call it once for each task object.
@@ -41,22 +94,30 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
         splits: Splits that must have examples: an audit needs `validation` and `test`, training all three. Others are
             checked if they can be sampled.
 
+    Returns:
+        What was found: examples of each split, sizes, targets, chances, relations and labels.
+
     Raises:
         ValueError: an object that is not a `Task`; a split that does not exist or cannot be sampled; or an
             inconsistency: the method, its output, and what is expected.
 
     >>> import interp
     >>> from interp.tasks import Lego
-    >>> interp.check_task(Lego(n_vars=3))
+    >>> print(interp.check_task(Lego(n_vars=3)))
+    consistent: LEGO ...
+      splits          train 512 examples, ...
+      between splits  no input in two of them
+    ...
     """
     Task.require(task, IS_A_TASK)
     if not splits:
         raise ValueError(f"splits is empty; give some of {', '.join(SPLITS)}.")
     for split in splits:
         check_choice("splits", split, Split)
-    passed = vars(task).get(_PASSED, frozenset())
-    if passed.issuperset(splits):
-        return
+    passed: frozenset[str]
+    passed, report = vars(task).get(_PASSED, (frozenset(), None))
+    if report is not None and passed.issuperset(splits):
+        return report
     # what the class defines
     _check_definition(task)
     _check_names(task)
@@ -67,15 +128,13 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
     _sample(task, 16, first_split)
     # then each split, the generator, and whether splits share examples
     n = min(512, max(16, MOST_TOKENS // _positive(task, "n_ctx")))
-    batches = {split: _sample(task, n, split) for split in checked_splits}
+    batches: dict[Split, Batch] = {split: _sample(task, n, split) for split in checked_splits}
     for split, batch in batches.items():
         _check_batch(task, batch, f"sample(split={split!r})")
     _check_generator(task, batches[first_split], first_split)
     _check_splits(task, batches)
-    for split in ("test", "validation", "train"):
-        if split in batches:
-            _check_every_input(task, batches[split], split)
-            break
+    listed_split = next(split for split in reversed(SPLITS) if split in batches)
+    n_inputs = _check_every_input(task, batches[listed_split], listed_split)
     # relations and logits of a whole batch could take gigabytes
     n_scored = min(16, max(1, MOST_LOGITS // (task.n_ctx * task.d_vocab_out)))
     small_batch = batches[first_split].select(slice(0, n_scored))
@@ -86,7 +145,29 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> None:
     # what a curriculum and a manifest need
     _check_lengths(task)
     _check_description(task)
-    vars(task)[_PASSED] = passed.union(checked_splits)
+    report = _report(task, batches, small_batch, {} if n_inputs is None else {listed_split: n_inputs})
+    vars(task)[_PASSED] = (passed.union(checked_splits), report)
+    return report
+
+
+def _report(
+    task: Task, batches: Mapping[Split, Batch], small_batch: Batch, every_input: Mapping[str, int]
+) -> TaskCheck:
+    """What a task has, after its check."""
+    return TaskCheck(
+        description=task.description,
+        examples={split: len(batch) for split, batch in batches.items()},
+        distinct={split: len(set(batch.input_keys())) for split, batch in batches.items()},
+        disjoint=task.disjoint_splits,
+        every_input=every_input,
+        sizes={name: getattr(task, name) for name in ("d_vocab", "d_vocab_out", "n_ctx")},
+        targets=tuple(task.targets),
+        chances=dict(zip(task.outcomes, task.chances, strict=True)),
+        relations=tuple(task.relations(small_batch)),
+        probe_labels=tuple(task.probe_labels(small_batch)),
+        answer_label=task.answer_label,
+        strata=tuple(task.strata(small_batch)),
+    )
 
 
 def _check_definition(task: Task) -> None:
@@ -193,14 +274,14 @@ def _check_splits(task: Task, batches: Mapping[str, Batch]) -> None:
                 raise fault(task, "sample", finding, expected)
 
 
-def _check_every_input(task: Task, batch: Batch, split: Split) -> None:
-    """Check the list of inputs of a split, if the task has one, against sampled ones."""
+def _check_every_input(task: Task, batch: Batch, split: Split) -> int | None:
+    """Check the list of inputs of a split, if the task has one, against sampled ones; their number, or None."""
     if not task.lists_inputs:
-        return
+        return None
     try:
         inputs = task.every_input(split)
     except ValueError:  # too many to list
-        return
+        return None
     method = f"every_input({split!r})"
     if not isinstance(inputs, Batch):
         raise fault(task, method, f"gives a {type(inputs).__name__}", "an interp.tasks.Batch")
@@ -225,6 +306,7 @@ def _check_every_input(task: Task, batch: Batch, split: Split) -> None:
         if key not in rows:
             finding = f"lacks {_text(task, batch, row)}, which sample gives"
             raise fault(task, method, finding, "every input that can be sampled")
+    return len(inputs)
 
 
 def _text(task: Task, batch: Batch, row: int) -> str:

@@ -129,10 +129,27 @@ class TrainingRun:
         record = best_record(self.history) if keeps_best else self.history[-1]
         return record["accuracy"]
 
+    @property
+    def at_chance(self) -> tuple[str, ...]:
+        """Outcomes whose validation accuracy is not above chance: its 95 % interval has values up to chance."""
+        n, chance = self.manifest["settings"]["n_eval"], self.manifest["chance"]
+        names = []
+        for name, accuracy in zip(self.manifest["outcomes"], self.final_accuracy, strict=False):
+            # An outcome without answers has no accuracy
+            if np.isfinite(accuracy) and proportion_interval(round(accuracy * n), n)[0] <= chance:
+                names.append(name)
+        return tuple(names)
+
     def __str__(self) -> str:
         accuracy = " ".join(f"{value:.3f}" for value in self.final_accuracy)
         steps = self.history[-1]["steps_done"] if self.history else 0
-        return f"trained {steps} steps in {self.seconds:.0f} s, seed {self.manifest['seed']}; accuracy {accuracy}"
+        text = f"trained {steps} steps in {self.seconds:.0f} s, seed {self.manifest['seed']}; accuracy {accuracy}"
+        if self.at_chance:
+            text += (
+                f"\nNOT LEARNED: accuracy is not above chance ({self.manifest['chance']:.2g}) on "
+                f"{', '.join(self.at_chance)}; train longer or with other settings"
+            )
+        return text
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per evaluation and outcome."""

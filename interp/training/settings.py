@@ -53,6 +53,10 @@ def recipe_for(task: Task) -> "TrainSettings":
     return TrainSettings(**task.recipe())
 
 
+class StepsOfStages(int):
+    """Steps that follow from the stages of a curriculum: no choice of the caller, also in `dataclasses.replace`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """Settings of `interp.train`. The defaults are plain training; `recipe_for(task)` gives settings for a task.
@@ -68,7 +72,7 @@ class TrainSettings:
     """
 
     steps: int = 700
-    """Optimiser steps on the task; with a `curriculum`, the sum of its steps."""
+    """Optimiser steps on the task; with a `curriculum`, the sum of its steps, and no other number."""
     curriculum: tuple[tuple[int, int], ...] = ()
     """Stages (length, steps), for tasks that have `lengths`. `current_share` of a stage's batches have its length, the
     others a random one of the task's `shorter_lengths`: shorter chains for LEGO, none for text."""
@@ -134,7 +138,7 @@ class TrainSettings:
             shown = shortened(repr(self.curriculum))
             raise ValueError(f"curriculum is {shown}; give stages (length, steps): ((2, 80), (3, 270)).") from None
         if self.curriculum:
-            object.__setattr__(self, "steps", sum(steps for _, steps in self.curriculum))
+            self._set_steps_of_stages()
         # Ranges and choices of single fields
         counts = ("steps", "tokens_per_step", "eval_every", "n_eval", "checkpoint_every")
         check_fields(self, *counts, integer=True, above=0)
@@ -148,6 +152,21 @@ class TrainSettings:
         # Fields that exclude each other
         if self.n_train is not None and self.curriculum:
             raise ValueError("n_train and curriculum exclude each other: a fixed set has one chain length.")
+
+    def _set_steps_of_stages(self) -> None:
+        """Set the number of steps to that of the stages; another number would have no effect.
+
+        Raises:
+            ValueError: a number of steps that the caller gave.
+        """
+        total = sum(steps for _, steps in self.curriculum)
+        is_default = isinstance(self.steps, StepsOfStages) or self.steps == type(self).steps
+        if not is_default and self.steps != total:
+            raise ValueError(
+                f"steps is {shortened(repr(self.steps))}, but the stages of the curriculum have {total} steps, which "
+                f"count. Omit steps, or pass curriculum=()."
+            )
+        object.__setattr__(self, "steps", StepsOfStages(total))
 
     def _check_betas(self) -> None:
         numbers = [beta for beta in self.betas if isinstance(beta, int | float) and 0 <= beta < 1]

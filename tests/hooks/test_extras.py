@@ -31,14 +31,14 @@ def test_what_is_missing_is_named_with_the_command():
     with pytest.raises(MissingExtra) as raised:
         require("no_such_package", extra="text")
     assert str(raised.value) == (
-        'no_such_package is not installed, which this needs. Next: pip install "unmyopic[text]"'
+        'no_such_package is not installed, which this needs. Next, in the folder of unmyopic: pip install ".[text]"'
     )
     assert isinstance(raised.value, ImportError)
 
 
 def test_functions_name_the_extra_that_they_need(without):
     without("datasets")
-    with pytest.raises(MissingExtra, match=re.escape('Next: pip install "unmyopic[text]"')):
+    with pytest.raises(MissingExtra, match=re.escape('Next, in the folder of unmyopic: pip install ".[text]"')):
         Corpus.from_hub("stories")
 
 
@@ -59,7 +59,7 @@ main()"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert all('Next: pip install "unmyopic[text]"' in text for text in (line, done.stdout))
+    assert all('Next, in the folder of unmyopic: pip install ".[text]"' in text for text in (line, done.stdout))
 
 
 def test_extras_are_complete_and_tests_get_all_of_them():

@@ -12,6 +12,7 @@ from hooks import presets
 from hooks.checks import check_choice, check_fields, check_number, checks_types
 from hooks.typed import check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
+from interp.tasks.batch import check_logits, check_target_logits
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting, opener
 from interp.tasks.dyck.sampling import (
@@ -279,12 +280,14 @@ class Dyck(Task):
 
         Source: Eq. 4; the paper's experiments use `closers` (released code). Differs: the theory has squared error.
         """
+        check_logits(logits, batch)
         in_loss = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
         labels = torch.where(in_loss, batch.labels, -100)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
         """Correct closers and cross entropy among closers, over `hard` and `all` positions."""
+        check_target_logits(target_logits, batch)
         log_probabilities = target_logits[..., closer(0) :: 2].log_softmax(-1)
         log_p_due = log_probabilities.gather(2, batch.due.clamp_min(0)[..., None])[..., 0]
         # two criteria of correctness, two kinds of position

@@ -15,6 +15,7 @@ from torch import Tensor
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.typed import check_field_types
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.batch import check_target_logits
 from interp.tasks.fields import json_value
 from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.splits import check_few_inputs
@@ -385,6 +386,7 @@ class Template(Task):
 
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch) -> Score:
         """Correctness of the label, and its squared error (real) or cross entropy (tokens)."""
+        check_target_logits(target_logits, batch)
         output, label = target_logits[:, -1:], batch.labels[:, -1:]
         if self.form == "real":
             loss = (output[..., 0] - batch.values.to(output)).square()

@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks.checks import check_choice
 from hooks.typed import check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.batch import check_logits, check_target_logits
 from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.sampling import TextBatch, masked_batch, next_token_batch, sample_pairs, with_next_sentence
@@ -218,10 +219,16 @@ class Text(Task):
         return {"steps": 400, "tokens_per_step": 2048, "decay_share": 0.2, "n_eval": 128, "eval_every": 100}
 
     @classmethod
-    def from_options(cls, *, pattern: str = "**/*.txt", **options: Any) -> "Text":
-        """Build the task; `corpus` is a folder of the files of a pattern, or `python`."""
+    def from_options(cls, *, pattern: str | None = None, **options: Any) -> "Text":
+        """Build the task; `corpus` is a folder of the files of a pattern, or `python`.
+
+        Raises:
+            ValueError: a pattern without a folder.
+        """
         if options.get("corpus", "python") != "python":
-            options["corpus"] = Corpus.from_folder(options["corpus"], pattern)
+            options["corpus"] = Corpus.from_folder(options["corpus"], pattern or "**/*.txt")
+        elif pattern is not None:
+            raise ValueError(f"pattern is {pattern!r}, but no corpus folder is given whose files it would choose.")
         return cls(**options)
 
     def describe(self) -> dict:
@@ -302,6 +309,7 @@ class Text(Task):
 
         Source: Devlin et al. 2018, Appendix A.2, for the sum.
         """
+        check_logits(logits, batch)
         if self.objective == "next_token":
             # the last position has no target; slicing it off would copy all logits
             labels = F.pad(batch.labels, (0, 1), value=IGNORED_LABEL)
@@ -314,6 +322,7 @@ class Text(Task):
 
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Correct answers and cross entropy, summed over target tokens; the next sentence is a separate outcome."""
+        check_target_logits(target_logits, batch)
         loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
         right = (self.answers(target_logits) == batch.labels).to(loss.dtype)
         # the targets of each outcome; the next sentence is the last

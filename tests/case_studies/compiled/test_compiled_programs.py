@@ -191,7 +191,7 @@ def test_without_packs_it_is_about_our_own_programs(monkeypatch, tmp_path):
     assert isinstance(STUDY, Study)
     assert all(claim.packs.digest.startswith("own-") for claim in STUDY.claims)
     monkeypatch.setattr(hooks.extras, "find_spec", lambda name: None if name == "tracr" else name)
-    with pytest.raises(MissingExtra, match=r'Next: pip install "unmyopic\[tracr\]"'):
+    with pytest.raises(MissingExtra, match=r'Next, in the folder of unmyopic: pip install "\.\[tracr\]"'):
         STUDY.run(folder=tmp_path, n_jobs=1)
-    assert "Next: pip install" in STUDY.claims[0].missing_input
+    assert "unmyopic: pip install" in STUDY.claims[0].missing_input
     assert STUDY.draw(folder=tmp_path).page.is_file()

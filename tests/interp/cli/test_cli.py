@@ -113,6 +113,32 @@ def test_audit_heads_and_probes(interp, tmp_path):
         (["train", "template", "--out", "r", "--form", "symbolic"], "labelled a real number, but labels of this form"),
         (["train", "template", "--out", "r", "--n", "1"], "the train alphabet has 1 symbols"),
         (["train", "template", "--out", "r", "--family", "gru"], "family is 'gru'; choose one of"),
+        (
+            ["train", "lego", "--out", "r", "--n-vars", "3", "--steps", "3000"],
+            "--steps is 3000, but the recipe of this task has the stages 2:80,3:270, whose 350 steps count. Add --curr",
+        ),
+        (
+            ["train", "lego", "--out", "r", "--curriculum", "2:80,3:9", "--steps", "90"],
+            "--steps is 90, but --curriculum has the stages 2:80,3:9, whose 89 steps count",
+        ),
+        (
+            ["train", "template", "--out", "r", "--batch-size", "8", "--tokens-per-step", "80"],
+            "--batch-size and --tokens-per-step exclude each other",
+        ),
+        (
+            ["train", "lego", "--out", "r", "--curriculum", "none", "--current-share", "0.5"],
+            "--current-share has no effect without a curriculum; omit it",
+        ),
+        (
+            ["train", "lego", "--out", "r", "--vo-identity", "--qk-identity-rate", "2"],
+            "--qk-identity-rate has no effect without --qk-identity; omit it",
+        ),
+        (
+            ["train", "lego", "--out", "r", "--identity", "--no-vo-identity"],
+            "--identity sets what --no-vo-identity denies; omit one",
+        ),
+        (["train", "text", "--out", "r", "--pattern", "*.md"], "pattern is '*.md', but no corpus folder is given"),
+        (["audit", "nowhere", "--n", "50", "--seconds", "9"], "--seconds is for --n enough; --n is 50"),
     ],
 )
 def test_errors_are_one_line(interp, tmp_path, arguments, words):
@@ -138,6 +164,26 @@ def test_the_default_curriculum_ends_at_the_chain_length(interp, tmp_path, monke
         interp("train", "lego", "--n-vars", n_vars, "--layers", 1, "--width", 16, "--out", out)
         stages = json.loads((tmp_path / out / "manifest.json").read_text())["settings"]["curriculum"]
         assert (stages[-1] if stages else None) == last
+
+
+def test_options_next_to_those_that_they_replace(interp, tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.training.train.Trainer.run", lambda self: [])  # only the settings are checked
+    recipe = {"batch_size": 64, "steps": 9}
+    monkeypatch.setattr("interp.tasks.template.task.Template.recipe", lambda self: recipe)
+    for options, name, value in (
+        (["--tokens-per-step", 80], "batch_size", None),  # the recipe's would have priority
+        (["--curriculum", "none"], "steps", 9),  # the recipe has none either
+        ([], "batch_size", 64),
+    ):
+        assert interp("train", "template", "--n", 8, *options, "--out", name, "--fresh").returncode == 0
+        assert manifest(tmp_path / name)["settings"][name] == value
+
+
+def test_an_accuracy_at_chance_is_said(interp):
+    process = interp(*TRAIN, "--n-eval", 40, "--out", "run")
+    assert re.search(r"\nNOT LEARNED: accuracy is not above chance \(0\.5\) on .*#1; train longer", process.stdout)
+    process = interp(*TRAIN, "--n-eval", 40, "--out", "run", "--json")
+    assert "#1" in json.loads(process.stdout)["result"]["at_chance"]
 
 
 def test_another_run_in_the_folder_is_refused(interp):

@@ -138,3 +138,11 @@ def test_ctrl_c_says_that_the_same_command_resumes(file, interp, monkeypatch):
     assert process.returncode == 130
     assert "training models stopped after 0 of 4. The same command resumes it." in process.stderr
     assert SweepRuns(grid=read_sweep(file), folder=Path("runs/sweep")).status == ["missing"] * 4
+
+
+@pytest.mark.parametrize("options", [["--job", 0], ["--scheduler", "tcp://a:1"], ["--stacked"], ["--fresh"]], ids=str)
+def test_options_of_training_are_refused_where_nothing_is_trained(interp, file, options):
+    for mode in ("--list", "--slurm"):
+        process = interp("sweep", file, mode, *options)
+        assert process.returncode == 2
+        assert f"{mode} trains nothing; omit {options[0]}" in process.stderr

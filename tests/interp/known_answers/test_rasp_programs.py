@@ -175,7 +175,10 @@ def test_names_that_are_unknown_or_not_shipped():
 def test_without_the_compiler_its_extra_is_named(monkeypatch):
     monkeypatch.setattr(hooks.extras, "find_spec", lambda name: None if name == "tracr" else name)
     with pytest.raises(
-        MissingExtra, match=re.escape('tracr is not installed, which this needs. Next: pip install "unmyopic[tracr]"')
+        MissingExtra,
+        match=re.escape(
+            'tracr is not installed, which this needs. Next, in the folder of unmyopic: pip install ".[tracr]"'
+        ),
     ):
         compile_program("histogram")
     assert shipped_program("histogram").model.cfg.n_layers == 1

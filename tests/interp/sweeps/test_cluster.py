@@ -145,7 +145,7 @@ def test_a_scheduler_that_is_not_there_is_named(tmp_path, monkeypatch):
 
 def test_a_cluster_needs_an_extra(tmp_path, monkeypatch):
     monkeypatch.setattr("hooks.extras.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r'pip install "unmyopic\[cluster\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "\.\[cluster\]"'):
         interp.sweep(GRID, tmp_path, scheduler="tcp://127.0.0.1:9")
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from interp.tasks import Corpus, Dyck, Lego, Template, Text
+from interp.tasks.base import logits_at_targets
 
 TASKS = {
     "lego": Lego(n_vars=3),
@@ -24,3 +25,22 @@ def test_shuffled_labels_move_every_answer_and_leave_the_inputs(name, generator)
         moved = field in batch.answer_fields
         assert torch.equal(getattr(shuffled, field), value[rows] if moved else value), field
     assert {"labels"} <= set(batch.answer_fields)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_loss_is_of_all_logits_and_the_score_of_those_at_targets(name, generator):
+    task = TASKS[name]
+    batch = task.sample(6, generator=generator)
+    logits = torch.randn(*batch.tokens.shape, task.d_vocab_out, generator=generator)
+    selected = logits_at_targets(logits, batch)
+    assert torch.isfinite(task.loss(logits, batch))
+    task.score(selected, batch)
+    shape = rf"\(6, {batch.tokens.shape[1]}, {task.d_vocab_out}\)"
+    if selected.shape != logits.shape:  # a task with a target at every position has no other ones
+        with pytest.raises(ValueError, match="own output, not logits_at_targets of it"):
+            task.loss(selected, batch)
+        with pytest.raises(ValueError, match=rf"target_logits has the shape {shape}; needed are those at the targets"):
+            task.score(logits, batch)
+    for wrong in (logits[:, 0], logits[:3], logits[:, 1:]):
+        with pytest.raises(ValueError, match=r"logits has the shape .*; needed are those of every position"):
+            task.loss(wrong, batch)

@@ -14,6 +14,7 @@ from hooks import Transformer
 from interp.known_answers.suite import SUITE, known_answer
 from interp.tasks import S3, Dyck, Lego, Task, Template, Text, cyclic
 from interp.tasks import check as module
+from interp.tasks.base import SPLITS
 from interp.tasks.template.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
@@ -406,3 +407,29 @@ def test_train_and_audit_refuse_an_inconsistent_task():
 def test_what_is_read_must_be_a_text(task):
     with pytest.raises(ValueError, match="text is 5; it must be a string"):
         task.read(5)
+
+
+def test_a_consistent_task_is_described():
+    task = Lego(n_vars=2, sentence_format="compact")
+    report = interp.check_task(task)
+    inputs = [set(task.sample(512, generator=torch.Generator().manual_seed(0), split=s).input_keys()) for s in SPLITS]
+    assert report.examples == dict.fromkeys(SPLITS, 512)
+    assert report.distinct == dict(zip(SPLITS, map(len, inputs), strict=True))
+    assert report.every_input == {"test": len(task.every_input("test"))}
+    assert report.sizes == {"d_vocab": task.d_vocab, "d_vocab_out": 2, "n_ctx": task.n_ctx}
+    assert report.targets == ("#0", "#1")
+    assert report.chances == {"#0": 0.5, "#1": 0.5}
+    assert "same_token" in report.relations
+    assert (report.probe_labels, report.answer_label) == (("value", "operation"), "value")
+    assert report.strata == ("answer +1", "answer -1")
+    text = str(report)
+    assert text.startswith(f"consistent: {task.description}\n  splits ")
+    assert (
+        f"test 512 examples, {report.distinct['test']} distinct of {report.every_input['test']} inputs in all" in text
+    )
+    assert "between splits  no input in two of them" in text
+    # once per object, then the same report
+    assert interp.check_task(task) is report
+    other = interp.check_task(AddMod())
+    assert "relations" in str(other)
+    assert "inputs may recur" in str(interp.check_task(Dyck(n_types=1, max_depth=2, length=4)))

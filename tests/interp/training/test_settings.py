@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +31,24 @@ def test_the_learning_rate_rises_stays_and_falls():
     assert np.diff(rates[60:]) == pytest.approx([-0.05] * 39)
     flat = TrainSettings(steps=10, learning_rate=2.0, warmup_steps=0, decay_share=0.0)
     assert [flat.learning_rate_at(step) for step in range(10)] == [2.0] * 10
+
+
+def test_steps_that_a_curriculum_overrides_are_refused():
+    staged = TrainSettings(curriculum=((2, 80), (3, 270)))
+    assert staged.steps == 350
+    words = "steps is 3000, but the stages of the curriculum have 350 steps, which count. Omit steps, or"
+    with pytest.raises(ValueError, match=words):
+        TrainSettings(curriculum=((2, 80), (3, 270)), steps=3000)
+    with pytest.raises(ValueError, match=words):
+        replace(staged, steps=3000)
+    with pytest.raises(ValueError, match="steps is 3000, but"):
+        TrainSettings.from_dict(staged.to_dict() | {"steps": 3000})
+    # steps that follow from stages change with them, also after JSON
+    assert replace(staged, curriculum=((2, 9),)).steps == 9
+    assert replace(staged, curriculum=()).steps == 350
+    assert TrainSettings.from_dict(json.loads(json.dumps(staged.to_dict()))) == staged
+    assert TrainSettings(curriculum=((2, 5),), steps=5).steps == 5
+    assert json.dumps(staged.to_dict()["steps"]) == "350"
 
 
 @pytest.mark.parametrize(
