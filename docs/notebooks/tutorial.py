@@ -15,8 +15,8 @@
 # # Tutorial: your task in ten minutes
 #
 # You write a task, train a small transformer on it, read its activations with probes, and let the audit decide what
-# each attention head does. Everything runs on a laptop without a GPU. You need the package (`pip install .` in its folder)
-# and a notebook,# or a file that you run with Python.
+# each attention head does. Everything runs on a laptop without a GPU. You need the package (`pip install .` in its
+# folder) and a notebook, or a file that you run with Python.
 #
 # ## A task, a model, probes and an audit: 25 lines
 #

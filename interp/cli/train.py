@@ -94,9 +94,9 @@ def _train_command(name: str) -> Any:
         # each panel reads its options
         task = _make_task(task_class, task_options.values_with_preset(values))
         config = _make_config(task, family, model_options, model_options.values(values))
-        recipe, given = recipe_for(task), training_options.values(values)
-        _check_effective(recipe, given, config, training_options)
-        settings = _make_settings(recipe, {**training_options.preset, **given})
+        recipe, command_line = recipe_for(task), training_options.values(values)
+        _check_effective(recipe, command_line, config, training_options)
+        settings = _make_settings(recipe, {**training_options.preset, **command_line})
         return _train(task, config, settings, out, seed=seed, fresh=fresh, device=device)
 
     # replace **values by the options
@@ -178,30 +178,31 @@ def _make_config(task: Any, family: str | None, options: Options, values: dict[s
     return config_for(task, family, **width)
 
 
-def _check_effective(recipe: Any, given: dict[str, Any], config: Any, options: Options) -> None:
-    """Check that every option of training that was given has an effect.
+def _check_effective(recipe: Any, command_line: dict[str, Any], config: Any, options: Options) -> None:
+    """Check that every option of training on the command line has an effect.
 
     Raises:
         ValueError: an option that another one, the recipe or the model overrides.
     """
-    stages = given.get("curriculum", "auto")
+    stages = command_line.get("curriculum", "auto")
     has_curriculum = bool(recipe.curriculum) if stages == "auto" else bool(_stages(stages))
-    if "steps" in given and has_curriculum:
+    if "steps" in command_line and has_curriculum:
         source = "the recipe of this task has" if stages == "auto" else "--curriculum has"
         curriculum = recipe.curriculum if stages == "auto" else _stages(stages)
         text = ",".join(f"{length}:{steps}" for length, steps in curriculum)
+        total = sum(steps for _, steps in curriculum)
         raise ValueError(
-            f"--steps is {given['steps']}, but {source} the stages {text}, whose {sum(n for _, n in curriculum)} steps "
-            f"count. Add --curriculum none, which trains at one length, or give stages with more steps."
+            f"--steps is {command_line['steps']}, but {source} the stages {text}, whose {total} steps count. Add "
+            f"--curriculum none, which trains at one length, or give stages with more steps."
         )
-    if "batch_size" in given and "tokens_per_step" in given:
+    if "batch_size" in command_line and "tokens_per_step" in command_line:
         raise ValueError("--batch-size and --tokens-per-step exclude each other; give one of them.")
     # what each of these options belongs to
     needed = {"current_share": ("a curriculum", has_curriculum)}
     for name in ("qk_identity", "vo_identity"):
         needed[f"{name}_rate"] = (f"--{name.replace('_', '-')}", bool(getattr(config, name, False)))
     for name, (cause, is_present) in needed.items():
-        if name in given and not is_present:
+        if name in command_line and not is_present:
             raise ValueError(f"{options.flag(name)} has no effect without {cause}; omit it.")
 
 
@@ -214,7 +215,7 @@ def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
         # the steps of the recipe are for its curriculum, or for none
         if recipe.curriculum or settings["curriculum"]:
             settings.setdefault("steps", type(recipe).steps)
-    # tokens per step that were given count, not the recipe's examples per step
+    # tokens per step on the command line count, not the recipe's examples per step
     if "tokens_per_step" in settings:
         settings.setdefault("batch_size", None)
     if "snapshots" in settings:

@@ -70,7 +70,8 @@ def test_without_the_compiler_a_study_leaves_out_the_claims_that_need_it(monkeyp
     missing = {claim.id: claim.missing_input for claim in APPROXIMATIONS.claims if claim.missing_input}
     assert set(missing) == {"order", "patching.compiled"}
     assert missing["order"] == (
-        'It compiles programs. tracr is not installed, which this needs. Next, in the folder of unmyopic: pip install ".[tracr]"'
+        "It compiles programs. tracr is not installed, which this needs. Next, in the folder of unmyopic: "
+        'pip install ".[tracr]"'
     )
 
 

@@ -186,7 +186,7 @@ def test_studies_and_claims_as_json(interp):
 
 
 def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
-    run = SimpleNamespace(history=(), seconds=1.0, final_accuracy=[float("nan"), 1.0])
+    run = SimpleNamespace(history=(), seconds=1.0, final_accuracy=[float("nan"), 1.0], at_chance=())
     monkeypatch.setattr("interp.training.train.train", lambda *arguments, **options: run)
     trained = json.loads(interp(*TRAIN, "--out", "r", "--json").stdout)["result"]
     assert list(trained["accuracy"].values()) == [None, 1.0]
