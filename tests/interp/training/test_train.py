@@ -228,7 +228,7 @@ def test_without_a_depth_range_every_layer_is_applied(tiny, monkeypatch):
             {},
             "association is 'mimic', but this model has hard-coded heads",
         ),
-        ({}, {"curriculum": ((3, 5),)}, "curriculum has the length 3; the lengths of this task go from 1 to 2"),
+        ({}, {"curriculum": ((3, 5),), "steps": 5}, "curriculum has the length 3; the lengths of this task go"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(tiny, tmp_path, sizes, settings, words):
