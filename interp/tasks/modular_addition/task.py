@@ -136,4 +136,4 @@ class ModularAddition(Task):
 
     def recipe(self) -> dict[str, Any]:
         """Weight decay, without which a model only memorises the training pairs."""
-        return {"steps": 400, "batch_size": 256, "learning_rate": 1e-2, "weight_decay": 1.0}
+        return {"steps": 800, "batch_size": 256, "learning_rate": 1e-2, "weight_decay": 1.0}
