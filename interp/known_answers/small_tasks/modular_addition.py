@@ -114,9 +114,11 @@ def _empty_sums(task: ModularAddition, generator: torch.Generator, *, n_heads: i
     model.embed.weight[:, tokens] = torch.eye(task.d_vocab).double()
     position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx).double()
     model.unembed.weight[:, stream["answer"]] = torch.eye(task.p).double()
+    # idle heads read numbers only, so that they are uniform at the equals sign; a random row of three keys could look
+    # like both numbers
     for head in range(n_heads, n_heads + n_idle):
         block = model.block(0)
-        write_idle_head(block, head, reads=tokens, writes=stream["scrap"], generator=generator, strength=0.5)
+        write_idle_head(block, head, reads=stream["number"], writes=stream["scrap"], generator=generator, strength=0.5)
     return model
 
 
