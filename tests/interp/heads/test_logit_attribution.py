@@ -78,7 +78,7 @@ def test_equal_to_transformer_lens_on_the_same_weights(kind, expected):
     np.testing.assert_allclose(result.contribution.value.sum(0), result.logit_difference.value, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "native", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["gpt2", "native", "llama"])
 def test_equal_to_transformer_lens_on_bridges(kind):
     bridge = bridge_of(kind, d_vocab=TASK.d_vocab)
     result = interp.logit_attribution(bridge, TASK, n=N)
@@ -129,8 +129,9 @@ def test_what_is_added_to_all_logits_changes_nothing():
 
 
 @torch.no_grad()
-def written_out(model, task, n):
-    """Contributions by dense matrices: every head's whole output, one token at a time."""
+def written_out(model, task, n, answer_of_all=None):
+    """Contributions by dense matrices: every head's whole output, one token at a time; of one answer for all, or of
+    each sequence's own."""
     batch = sequences(task, n)
     _logits, cache = model.run_with_cache(batch.tokens)
     totals = []
@@ -138,7 +139,7 @@ def written_out(model, task, n):
         for target, place in enumerate(batch.target_positions[row].tolist()):
             if not batch.present[row, target]:
                 continue
-            answer = int(batch.labels[row, target])
+            answer = int(batch.labels[row, target]) if answer_of_all is None else answer_of_all
             others = [other for other in range(task.d_vocab_out) if other != answer]
             direction = model.W_U[:, answer] - model.W_U[:, others].mean(1)
             stream = cache["resid_post", model.cfg.n_layers - 1][row, place]
@@ -177,6 +178,15 @@ def test_equal_to_matrices_written_out(kind):
     expected = written_out(model, TASK, 12).T
     np.testing.assert_allclose(result.contribution.value[:-1], expected, atol=1e-5)
     assert result.remainder.max() < 1e-5
+
+
+def test_the_control_is_the_mean_over_the_answers_of_all_sequences():
+    result = interp.logit_attribution(OURS, TASK, n=13)
+    labels = sequences(TASK, 13).labels
+    shares = [(labels == answer).double().mean(0).numpy() for answer in range(TASK.d_vocab_out)]
+    expected = sum(share * written_out(OURS, TASK, 13, answer).T for answer, share in enumerate(shares))
+    assert np.abs(expected).max() > 0.01  # an odd number of answers of two kinds is not balanced
+    np.testing.assert_allclose(result.control[:-1], expected, atol=1e-5)
 
 
 def test_targets_that_some_sequences_lack():
