@@ -117,7 +117,7 @@ class LogitAttributionResult(Result):
             lines.append(f"{n_omitted} parts that add less")
         total = "".join(f"{self.logit_difference[index].text(2):>22}" for index in range(len(self.targets)))
         lines.append(f"{'logit difference':<{width}}{total}")
-        sequences = f"{self.n} sequences{repeats_text(self.n, self.contribution.n)}, 95 % intervals"
+        sequences = f"{self.n} sequences{repeats_text(self.n, int(np.max(self.contribution.n)))}, 95 % intervals"
         if self.contribution.exact:
             sequences = all_inputs_text(self.n)
         lines.append(

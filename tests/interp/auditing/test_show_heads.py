@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from few_inputs import Balanced, model_of_balanced
 
 import interp
 from hooks import Transformer
+from interp.auditing.records import HeadVerdict
 from interp.auditing.sentences import verdict_summary, what_heads_do
 from interp.auditing.show import INTERVENTIONS_IN_WORDS
 from interp.view.attention import Finding, canvas_page
@@ -63,11 +63,13 @@ def test_the_verdicts_in_one_sentence(found):
 
 
 def record(layer, head, verdict, label="association", partners=()):
-    """A stand-in for the record of a head."""
-    readable = label != "unclassified"
-    return SimpleNamespace(
-        layer=layer, head=head, place=(layer, head), verdict=verdict, label=label, partners=partners, readable=readable
-    )
+    """The record of a head, without costs."""
+    kind = "association" if label in ("unclassified", "uniform") else label
+    scores = {"score": 1.0, "score_low": 1.0, "score_high": 1.0, "value_weighted": 1.0, "moved": 1.0, "p_label": 0.0}
+    return HeadVerdict(
+        layer=layer, head=head, verdict=verdict, reason="", partners=partners, label=label, kind=kind,
+        needed={}, costs={}, **scores,
+    )  # fmt: skip
 
 
 def test_the_whole_model_in_a_sentence():

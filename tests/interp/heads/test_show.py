@@ -32,7 +32,7 @@ def test_two_inputs_are_shown_beside_each_other(tiny):
     assert page.examples[0].tokens[index] == f"{words[index]}/{other_words[index]}"
 
 
-def test_inputs_that_cannot_be_compared(tiny):
+def test_inputs_that_cannot_be_compared(tiny, as_a_user):
     model = Transformer(interp.config_for(tiny, n_layers=1, n_heads=2, d_model=16), seed=0).eval()
     batch = tiny.sample(2, generator=torch.Generator().manual_seed(0), split="test")
     with pytest.raises(ValueError, match=r"tokens of shape \(2, .*\) and \(1, .*\); inputs that are compared"):
