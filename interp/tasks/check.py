@@ -133,7 +133,7 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> TaskCheck:
         _check_batch(task, batch, f"sample(split={split!r})")
     _check_generator(task, batches[first_split], first_split)
     _check_splits(task, batches)
-    listed_split = next(split for split in reversed(SPLITS) if split in batches)
+    listed_split = [split for split in SPLITS if split in batches][-1]
     n_inputs = _check_every_input(task, batches[listed_split], listed_split)
     # relations and logits of a whole batch could take gigabytes
     n_scored = min(16, max(1, MOST_LOGITS // (task.n_ctx * task.d_vocab_out)))
@@ -260,7 +260,7 @@ def _check_generator(task: Task, batch: Batch, split: Split) -> None:
             raise fault(task, "sample", f"gives other {name} for the same seed", expected)
 
 
-def _check_splits(task: Task, batches: Mapping[str, Batch]) -> None:
+def _check_splits(task: Task, batches: Mapping[Split, Batch]) -> None:
     if not task.disjoint_splits:
         return
     # the first split in which each input occurs
