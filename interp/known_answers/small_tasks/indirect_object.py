@@ -2,8 +2,9 @@
 
 `by_name`: one head finds the repeated name, and one moves the other name to the answer. `by_place`: a duplicate-token
 head finds where the repeated name was first, an S-inhibition head brings that place to the end, and a name mover avoids
-it, as in Wang et al. 2022 (arXiv:2211.00593). Each function takes a generator, which determines the number of names,
-gains and idle heads.
+it, as in Wang et al. 2022 (arXiv:2211.00593). Scores are divided as in trained models, so that the patterns of
+untrained heads, with which labels are compared, are not sharp. Each function takes a generator, which determines the
+number of names, gains and idle heads.
 """
 
 import torch
@@ -132,7 +133,6 @@ def _empty_names(
         block="no_norm",
         activation="relu",
         attention="causal",
-        attn_scale=1.0,
     )
     model = empty_model(cfg)
     embedding = model.embed.weight
@@ -142,10 +142,12 @@ def _empty_names(
     embedding[-n_words:, stream["word"]] = torch.randn(n_words, SCRAP, generator=generator, dtype=torch.float64)
     position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx).double()
     model.unembed.weight[:, stream["answer"]] = torch.eye(task.n_names).double()
-    tokens = slice(stream["name"].start, stream["word"].stop)
+    # idle heads read names only, so that they are uniform at the end; a random row could look like a kind
     for block in model.stored_blocks:
         for head in range(n_heads, n_heads + n_idle):
-            write_idle_head(block, head, reads=tokens, writes=stream["scrap"], generator=generator, strength=0.5)
+            write_idle_head(
+                block, head, reads=stream["name"], writes=stream["scrap"], generator=generator, strength=0.5
+            )
     return model
 
 
@@ -162,9 +164,10 @@ def _prefer_late_names(block: Block, task: IndirectObject, head: int, *, step: f
     rows = head_rows(block, head)
     query, key = block.attention.q, block.attention.k.weight[rows]
     # names by far; of all tokens the later ones
-    bias_of(query)[rows][-2] = 2 * step * task.n_ctx
+    scale = block.attention.scale
+    bias_of(query)[rows][-2] = 2 * step * scale * task.n_ctx
     key[-2, stream["name"]] = 1
-    bias_of(query)[rows][-1] = step
+    bias_of(query)[rows][-1] = step * scale
     key[-1, stream["position"]] = torch.arange(task.n_ctx).double()
 
 
@@ -175,7 +178,7 @@ def _avoid_subject(block: Block, task: IndirectObject, head: int) -> None:
     rows = head_rows(block, head)
     _prefer_late_names(block, task, head, step=RECENCY)
     names = torch.eye(task.n_names).double()
-    block.attention.q.weight[rows][: task.n_names, stream["subject"]] = -INHIBITION * names
+    block.attention.q.weight[rows][: task.n_names, stream["subject"]] = -INHIBITION * block.attention.scale * names
     block.attention.k.weight[rows][: task.n_names, stream["name"]] = names
 
 
@@ -186,14 +189,15 @@ def _attend_to_first_mention(block: Block, task: IndirectObject, head: int) -> N
     rows = head_rows(block, head)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     names = torch.eye(task.n_names).double()
-    query[: task.n_names, stream["name"]] = SHARP * names
+    sharp = SHARP * block.attention.scale
+    query[: task.n_names, stream["name"]] = sharp * names
     key[: task.n_names, stream["name"]] = names
     # the query's own position is no match
     places = slice(task.n_names, task.n_names + task.n_ctx)
-    query[places, stream["position"]] = -4 * SHARP * torch.eye(task.n_ctx).double()
+    query[places, stream["position"]] = -4 * sharp * torch.eye(task.n_ctx).double()
     key[places, stream["position"]] = torch.eye(task.n_ctx).double()
     # [BOS] scores half as much as a match
-    bias_of(block.attention.q)[rows][-1] = SHARP / 2
+    bias_of(block.attention.q)[rows][-1] = sharp / 2
     key[-1, stream["bos"]] = 1
 
 
@@ -214,11 +218,11 @@ def _avoid_place(block: Block, task: IndirectObject, head: int) -> None:
     stream = name_registers(task)
     rows = head_rows(block, head)
     query, key = block.attention.q, block.attention.k.weight[rows]
-    bias_of(query)[rows][-2] = SHARP
+    bias_of(query)[rows][-2] = SHARP * block.attention.scale
     key[-2, stream["name"]] = 1
     # names that have a first place elsewhere; that of all others is [BOS]
     key[-2, stream["first place"]] = -4
     key[-2, stream["first place"].start] = 0
     places = torch.eye(task.n_ctx).double()
-    block.attention.q.weight[rows][: task.n_ctx, stream["avoided place"]] = -INHIBITION * places
+    block.attention.q.weight[rows][: task.n_ctx, stream["avoided place"]] = -INHIBITION * block.attention.scale * places
     block.attention.k.weight[rows][: task.n_ctx, stream["position"]] = places
