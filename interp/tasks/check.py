@@ -133,7 +133,7 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> TaskCheck:
         _check_batch(task, batch, f"sample(split={split!r})")
     _check_generator(task, batches[first_split], first_split)
     _check_splits(task, batches)
-    listed_split = [split for split in SPLITS if split in batches][-1]
+    listed_split: Split = checked_splits[-1]
     n_inputs = _check_every_input(task, batches[listed_split], listed_split)
     # relations and logits of a whole batch could take gigabytes
     n_scored = min(16, max(1, MOST_LOGITS // (task.n_ctx * task.d_vocab_out)))
