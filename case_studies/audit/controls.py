@@ -78,7 +78,7 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
 
 def audited(answer: KnownAnswer, *, seed: int) -> AuditResult:
     """The audit of a known answer."""
-    return audit(answer.model, answer.task, n="enough", limit=MOST_SEQUENCES["standard"], seed=seed)
+    return audit(answer.model, answer.task, n="enough", limit=MOST_SEQUENCES["standard"], seconds=None, seed=seed)
 
 
 def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:

@@ -58,12 +58,16 @@ def numbers(*columns: str, digits: str = ".4f") -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{column}:Q", format=digits) for column in columns]
 
 
-def chart_of(table: pd.DataFrame) -> alt.Chart:
+def chart_of(table: Any) -> alt.Chart:
     """A chart of a table of any length: Altair refuses tables of more than 5,000 rows.
 
     The values stand in the chart, so every encoding names its type: "accuracy:Q".
+
+    Args:
+        table: A `pandas.DataFrame`; its type checkers do not see that a selection of rows is one too.
     """
-    return alt.Chart(alt.InlineData(**to_values(table)))
+    values: Any = to_values(table)
+    return alt.Chart(alt.InlineData(**values))
 
 
 def curves(
