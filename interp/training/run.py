@@ -136,7 +136,7 @@ class TrainingRun:
         names = []
         for name, accuracy in zip(self.manifest["outcomes"], self.final_accuracy, strict=False):
             # An outcome without answers has no accuracy
-            if np.isfinite(accuracy) and proportion_interval(round(accuracy * n), n)[0] <= chance:
+            if np.isfinite(accuracy) and proportion_interval(np.array(round(accuracy * n)), n)[0] <= chance:
                 names.append(name)
         return tuple(names)
 

@@ -77,7 +77,8 @@ class ReadTests:
             values = [self.values.get(f"blocks.{layer}.{site}") for site in ("hook_resid_pre", "hook_attn_out")]
             mlp_out = self.values.get(f"blocks.{layer}.hook_mlp_out")
             written = [value for value in (*values, mlp_out) if value is not None]
-            if not self.tolerance.equal(self.values.get(f"blocks.{layer}.hook_resid_post"), sum(written)):
+            total = torch.stack(written).sum(0) if written else None
+            if not self.tolerance.equal(self.values.get(f"blocks.{layer}.hook_resid_post"), total):
                 parts = "attention and MLP" if mlp_out is not None else "attention (no MLP output could be read)"
                 reason = f"the output of layer {layer} is not the sum of its input and the outputs of its {parts}"
                 return Cell("missing", reason=reason)

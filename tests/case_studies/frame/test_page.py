@@ -129,8 +129,8 @@ def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, monkey
     assert faults(browser, pages[0]) == []
 
 
-def test_the_heading_is_that_of_the_stored_results(page):
-    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", page[: page.index("</header>")]))
+def test_the_foot_is_that_of_the_stored_results(page):
+    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", page[page.index("<footer>") :]))
     assert facts["task"] == "lego"
     assert facts["model"] == "3 trained models in 2 groups"
     assert facts["seed"].startswith("0 ")

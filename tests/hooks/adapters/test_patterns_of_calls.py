@@ -100,7 +100,7 @@ def test_logits_and_edits_equal_those_of_ours(kind):
         {"attn_mask": torch.arange(6)[:, None] > torch.arange(6)},  # the first query sees no key
         {"enable_gqa": True},
     ],
-    ids=str,
+    ids=["plain", "causal", "scaled", "masked", "biased", "strictly causal", "grouped"],
 )
 def test_dot_product_is_that_of_torch(options):
     attention = LinearAttention(plain_model(transformer(TASK)).layers[0], "attn", 2, "layers.0")

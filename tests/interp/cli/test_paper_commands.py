@@ -54,7 +54,7 @@ def test_runs_on_different_tasks_are_refused(folder, capsys):
     assert error.startswith(f"{folder / 'lego'} is a run on LEGO")
 
 
-def test_balance(folder, capsys):
+def test_balance(folder, capsys, as_a_user):
     page = folder / "balance.html"
     code, values = call(capsys, "balance", folder / "dyck0", "--pairing", "released", "--page", page)
     assert code == 0, values

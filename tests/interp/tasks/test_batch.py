@@ -28,7 +28,7 @@ def test_shuffled_labels_move_every_answer_and_leave_the_inputs(name, generator)
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_loss_is_of_all_logits_and_the_score_of_those_at_targets(name, generator):
+def test_the_loss_is_of_all_logits_and_the_score_of_those_at_targets(name, generator, as_a_user):
     task = TASKS[name]
     batch = task.sample(6, generator=generator)
     logits = torch.randn(*batch.tokens.shape, task.d_vocab_out, generator=generator)
