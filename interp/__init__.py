@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from hooks.adapters.bridge.verbs import REGISTERED
+from hooks.adapters.verbs import REGISTERED
 
 REGISTERED["interp"] = "interp.core.verbs:obstacles_of"  # shown where the capabilities of a wrapped model are printed
 

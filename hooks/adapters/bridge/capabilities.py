@@ -15,8 +15,8 @@ from hooks.adapters.bridge.editing import EditTests
 from hooks.adapters.bridge.reading import ReadTests, hugging_face_config
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
 from hooks.adapters.bridge.untrained import no_untrained
-from hooks.adapters.bridge.verbs import verb_obstacles
 from hooks.adapters.bridge.weights import attention_scale, head_width
+from hooks.adapters.verbs import verb_obstacles
 from hooks.state import evaluation_mode
 
 Use = Literal["read", "edit"]
