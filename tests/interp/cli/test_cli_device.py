@@ -14,7 +14,7 @@ def test_commands_pass_the_device_on(tmp_path, monkeypatch):
 
     def train(*arguments, device, **options):
         devices.append(device)
-        return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[])
+        return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[], at_chance=())
 
     methods = dict.fromkeys(("choose", "listing", "draw", "check", "bundle", "plan"))
     study = SimpleNamespace(title="Toy", run=run, **methods)

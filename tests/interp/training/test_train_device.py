@@ -80,7 +80,9 @@ def new_model(task, sizes, seed=0):
 )
 def test_training_on_a_device_gives_the_same_model_on_the_cpu(case, pretended):
     task, sizes, more = CASES[case]
-    settings = TrainSettings(**{**SHORT, **({} if "curriculum" not in more else {"steps": 1}), **more})
+    # a curriculum has its own steps
+    shared = {name: value for name, value in SHORT.items() if not ("curriculum" in more and name == "steps")}
+    settings = TrainSettings(**{**shared, **more})
     here = interp.train(new_model(task, sizes), task, settings)
     there = interp.train(new_model(task, sizes), task, settings, device=pretended)
     if "fused" in case:  # which of several kernels torch takes for that is the device's affair
