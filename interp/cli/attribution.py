@@ -1,17 +1,16 @@
 """`interp attribution`: direct logit attribution on a trained model."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from interp.cli.output import Json, Output, RunFolder, Seed
+from interp.cli.output import Json, Output, RunFolder, Saved, Seed, saved_output
 
 
 def attribution(
     run: RunFolder,
     n: Annotated[int, typer.Option(help="Number of held-out sequences.")] = 1000,
-    out: Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")] = None,
+    out: Saved = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> Output:
@@ -21,6 +20,4 @@ def attribution(
 
     trained = TrainingRun.load(run)
     result = logit_attribution(trained.model, trained.task, n=n, seed=seed)
-    if out is not None:
-        result.save(out)
-    return Output(text=str(result), values=result.to_dict())
+    return saved_output(result, out)

@@ -30,6 +30,7 @@ UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectory
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")]
 Page = Annotated[Path | None, typer.Option(help="Also write an HTML page here.")]
+Saved = Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the folder has a trained model.")]
 Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1. Default: the CPU.")]
@@ -67,6 +68,13 @@ def output_of(results: Mapping[str, Any], page: Path | None) -> Output:
     if page is None:
         return Output(text=text, values=values)
     return Output(text=f"{text}\npage: {page}", values={**values, "page": str(page)})
+
+
+def saved_output(result: Any, out: Path | None) -> Output:
+    """The output of a command that has one result, which is also saved as JSON if there is a path."""
+    if out is not None:
+        result.save(out)
+    return Output(text=str(result), values=result.to_dict())
 
 
 class Stopped(Exception):

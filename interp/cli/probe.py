@@ -1,11 +1,10 @@
 """`interp probe`: linear probes on a trained model."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from interp.cli.output import Json, Output, RunFolder, Seed
+from interp.cli.output import Json, Output, RunFolder, Saved, Seed, saved_output
 
 
 def probe(
@@ -17,7 +16,7 @@ def probe(
     verify: Annotated[
         bool, typer.Option("--verify", help="Also intervene on the directions that the probes found.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")] = None,
+    out: Saved = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> Output:
@@ -29,6 +28,4 @@ def probe(
     if label is None and verify:
         label = trained.task.answer_label
     result = probe_model(trained.model, trained.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
-    if out is not None:
-        result.save(out)
-    return Output(text=str(result), values=result.to_dict())
+    return saved_output(result, out)

@@ -1,11 +1,10 @@
 """Direct logit attribution: planted parts, TransformerLens's numbers, every kind of model, and its errors."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 import torch
 from bridges import bridge_of
+from coin_flips import CoinFlips
 from foreign_tasks import Echo
 from own_models import MAPS, own_model, plain_model, torch_encoder, transformer
 from scipy import stats
@@ -199,20 +198,8 @@ def test_targets_that_some_sequences_lack():
     np.testing.assert_allclose(result.contribution.value[:-1], written_out(model, task, 16).T, atol=1e-5)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoinFlips(Lego):
-    """LEGO sentences with answers that depend on nothing, of which nine in ten are the first."""
-
-    first: float = 0.5
-
-    def sample(self, n, *, generator, split="train"):
-        batch = super().sample(n, generator=generator, split=split)
-        flips = torch.rand(batch.labels.shape, generator=generator) > self.first
-        return replace(batch, labels=flips.long())
-
-
 def test_answers_that_depend_on_nothing_get_nothing():
-    task = CoinFlips(n_vars=3, sentence_format="compact")
+    task = CoinFlips(n_vars=3, sentence_format="compact", first=0.5)
     result = interp.logit_attribution(OURS, task, n=400)
     excludes_zero = (result.contribution.low > 0) | (result.contribution.high < 0)
     # Parts share their sequences: one independent test for each target is what is certain

@@ -1,11 +1,10 @@
 """The logit lens: TransformerLens's logits, a known answer, every kind of model, and its errors."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 import torch
 from bridges import bridge_of
+from coin_flips import CoinFlips
 from foreign_tasks import Echo
 from own_models import MAPS, own_model, plain_model, torch_encoder, transformer
 from scipy import stats
@@ -85,20 +84,8 @@ def test_the_last_layer_has_the_accuracy_of_the_model():
     np.testing.assert_allclose(lens.accuracy[-1].value, (logits.argmax(-1) == batch.labels).double().mean(0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoinFlips(Lego):
-    """LEGO sentences with answers that depend on nothing, of which eight in ten are the first."""
-
-    first: float = 0.8
-
-    def sample(self, n, *, generator, split="train"):
-        batch = super().sample(n, generator=generator, split=split)
-        flips = torch.rand(batch.labels.shape, generator=generator) > self.first
-        return replace(batch, labels=flips.long())
-
-
 def test_answers_that_depend_on_nothing_score_as_the_control():
-    task = CoinFlips(n_vars=3, sentence_format="compact")
+    task = CoinFlips(n_vars=3, sentence_format="compact", first=0.8)
     lens = interp.logit_lens(OURS, task, n=400)
     inside = (lens.accuracy.low <= lens.control) & (lens.control <= lens.accuracy.high)
     # Layers share their sequences: one independent test for each target is what is certain
@@ -106,7 +93,7 @@ def test_answers_that_depend_on_nothing_score_as_the_control():
 
 
 def test_the_control_is_the_accuracy_on_every_pair():
-    task = CoinFlips(n_vars=2, sentence_format="compact")
+    task = CoinFlips(n_vars=2, sentence_format="compact", first=0.8)
     model = transformer(task)
     lens = interp.logit_lens(model, task, n=40)
     batch = sequences(task, 40)
