@@ -17,7 +17,7 @@ import torch
 import interp
 from benchmarks.timing import BenchmarkResult, elapsed, ratio, seconds
 from hooks import make_model
-from interp.cli.demo_run import demo_specs
+from interp.cli.demo_run import demo_spec
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
 
@@ -60,6 +60,6 @@ def timed(save: Callable[..., None], times: list[float]) -> Callable[..., None]:
 
 def trained(folder: Path, snapshots: int) -> TrainingRun:
     """The demo's model."""
-    spec = next(iter(demo_specs(0).values()))
+    spec = demo_spec(0)
     settings = replace(spec.settings, snapshots=snapshots or None)
     return interp.train(make_model(spec.config, seed=0), spec.task, settings, folder=folder)

@@ -17,7 +17,7 @@ import torch
 
 import interp
 from benchmarks.timing import BenchmarkResult, elapsed, ratio, seconds
-from interp.cli.demo_run import demo_specs
+from interp.cli.demo_run import demo_spec
 from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
@@ -40,7 +40,7 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 def grid(n: int, steps: int = 20) -> Sweep:
     """LEGO models of width 64 with 6 layers."""
     task = Lego(n_vars=4, sentence_format="compact")
-    spec = demo_specs(0)["model"]
+    spec = demo_spec(0)
     settings = replace(spec.settings, curriculum=(), steps=steps, association="none", eval_every=steps)
     config = interp.config_for(task, "lego", n_layers=6, d_model=64)
     return Sweep(ModelSpec(task=task, config=config, settings=settings, seed=0), {"seed": range(n)})

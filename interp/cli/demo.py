@@ -9,7 +9,7 @@ from interp.cli.output import Fresh, Json, Output, Seed
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the models and the report.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the model and the report.")] = Path("runs/demo"),
     seed: Seed = 0,
     fresh: Fresh = False,
     quick: Annotated[
@@ -17,18 +17,18 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> Output:
-    """Train a model to follow chains of reasoning, probe and audit it, and write a report."""
+    """Train a model to follow chains of reasoning; audit and probe it; write a page that begins with two heads."""
     from interp.cli.demo_run import SHIPPED, run_demo, run_quick_demo
 
     if quick and fresh:
         raise ValueError("--quick trains nothing; omit --fresh.")
     if quick:
         page = run_quick_demo(out, seed=seed)
-        models = {"model": SHIPPED}
+        model = SHIPPED
     else:
         page = run_demo(out, seed=seed, fresh=fresh)
-        models = {"model": out / "model", "control": out / "control"}
+        model = out / "model"
     # where everything is
     results = {name: out / f"{name}.json" for name in ("probes", "heads", "audit")}
-    files = {"page": page, **models, **results}
+    files = {"page": page, "model": model, **results}
     return Output(text=f"report: {page}", values={name: str(path) for name, path in files.items()})

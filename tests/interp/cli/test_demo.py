@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -8,7 +7,7 @@ import pytest
 import interp
 from interp.auditing.result import AuditResult
 from interp.cli import demo_run
-from interp.cli.demo_run import SHIPPED, TASK, demo_specs, run_demo
+from interp.cli.demo_run import SHIPPED, TASK, TITLE, demo_spec, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
 from interp.sweeps.parallel import train_to_disk
@@ -20,39 +19,45 @@ SEEDS = (0, 1, 2)
 
 @pytest.fixture(scope="session")
 def demo_runs(tmp_path_factory):
-    """The demo's model from each seed, and seed 0's control: four trainings, two at a time."""
+    """The demo's model from each seed: three trainings, two at a time."""
     folder = tmp_path_factory.mktemp("demo")
-    specs = {folder / str(seed) / "model": demo_specs(seed)["model"] for seed in SEEDS}
-    specs[folder / "0" / "control"] = demo_specs(0)["control"]
-    train_to_disk(specs)
-    runs = {f"model {seed}": TrainingRun.load(folder / str(seed) / "model") for seed in SEEDS}
-    return folder, runs | {"control": TrainingRun.load(folder / "0" / "control")}
+    train_to_disk({folder / str(seed) / "model": demo_spec(seed) for seed in SEEDS})
+    return folder, {seed: TrainingRun.load(folder / str(seed) / "model") for seed in SEEDS}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_variable_is_learned(demo_runs, seed):
-    result = interp.evaluate(demo_runs[1][f"model {seed}"].model, TASK, n=10_000)
+    result = interp.evaluate(demo_runs[1][seed].model, TASK, n=10_000)
     assert result.n == 10_000
     assert (result.accuracy >= 0.99).all(), result
 
 
 @pytest.mark.long
-def test_the_page_shows_model_and_control(demo_runs, capsys):
-    folder, runs = demo_runs
-    page = run_demo(Path(folder / "0"), seed=0)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_verdict_is_open(demo_runs, seed):
+    """The audit has every held-out sentence, so that its losses are exact."""
+    audited = interp.audit(demo_runs[1][seed].model, TASK, n="all")
+    assert "undecided" not in {head.verdict for head in audited.heads}
+    assert audited.heads[0].costs["mean"].exact
+
+
+@pytest.mark.long
+def test_the_page_begins_with_two_heads_that_look_alike(demo_runs, capsys):
+    page = run_demo(demo_runs[0] / "0", seed=0)
     text = page.read_text()
-    assert "no association bias" in text
-    assert "after mimicking" in text
-    control = interp.evaluate(runs["control"].model, TASK, n=demo_run.N_TEST)
-    assert f"{control.accuracy[2]:.4f}" in text
+    first_screen = text[: text.index("What each head does</h2>")]
+    assert f"<h1>{TITLE}</h1>" in first_screen
+    assert "W_Q was copied into W_K" in first_screen
+    assert "look alike" in first_screen
     printed = capsys.readouterr().out
+    assert printed.index(f"{TITLE}. Heads ") < printed.index("12 heads:")
     assert printed.count("\n") < 40  # one screen
 
 
 @pytest.mark.long
 def test_probes_percolate_and_the_output_follows(demo_runs):
-    probes = interp.probe(demo_runs[1]["model 0"].model, TASK, verify=True)
+    probes = interp.probe(demo_runs[1][0].model, TASK, verify=True)
     assert (probes.accuracy.low[-1] > 0.98).all()  # every value is readable in the end
     assert (probes.accuracy.high[0] < 0.6).all()  # none in the embedding
     first_readable = (probes.accuracy > 0.9).argmax(0)
@@ -62,12 +67,12 @@ def test_probes_percolate_and_the_output_follows(demo_runs):
     assert probes.causal["weights"].max() < 0.05  # docs/probing.md reports this of the demo model
 
 
-def test_the_control_differs_in_the_bias_alone():
-    specs = demo_specs(0)
-    settings = specs["model"].settings
-    assert settings.association == "mimic"
-    assert dataclasses.replace(settings, association="none") == specs["control"].settings
-    assert specs["model"].config == specs["control"].config
+def test_the_shipped_model_is_seed_0_of_the_demo():
+    run, spec = TrainingRun.load(SHIPPED), demo_spec(0)
+    assert run.manifest["seed"] == spec.seed
+    assert run.task == spec.task
+    assert run.model.cfg == spec.config
+    assert run.manifest["settings"] == json.loads(json.dumps(spec.settings.to_dict()))
 
 
 def test_the_shipped_model_is_what_its_manifest_says(tmp_path):
@@ -127,4 +132,3 @@ def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys
     printed = capsys.readouterr().out
     assert audited.summary() in printed
     assert "interp train lego" in printed
-    assert "without the association bias" not in printed

@@ -163,7 +163,6 @@ def test_what_a_command_prints_goes_to_stderr(interp, monkeypatch):
         "result": {
             "page": "runs/demo/report.html",
             "model": "runs/demo/model",
-            "control": "runs/demo/control",
             "probes": "runs/demo/probes.json",
             "heads": "runs/demo/heads.json",
             "audit": "runs/demo/audit.json",
