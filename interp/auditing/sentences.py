@@ -185,11 +185,13 @@ def verdict_summary(verdicts: Sequence[str]) -> str:
 def what_heads_do(heads: Sequence[HeadVerdict]) -> str:
     """The whole model in a sentence: which heads do what, which share work, and which do nothing that counts.
 
-    Heads of one layer, verdict and label are one group; if there are too many groups, heads of any layer are. It says
-    what verdicts say and no more.
+    Faithful heads of one layer and label are one group, and hidden heads of any layer; if there are too many groups,
+    all heads of one verdict and label are. It says what verdicts say and no more.
     """
     working = [head for head in heads if head.verdict in ("faithful", "hidden")]
-    clauses = _clauses_of_groups(_groups(working, by_layer=True))
+    faithful = [head for head in working if head.verdict == "faithful"]
+    hidden = [head for head in working if head.verdict == "hidden"]
+    clauses = _clauses_of_groups([*_groups(faithful, by_layer=True), *_groups(hidden, by_layer=False)])
     clauses += [_sharing_clause(group) for group in _sharing_groups(heads)]
     if len(clauses) > MOST_CLAUSES:
         redundant = [head for head in heads if head.verdict == "redundant"]

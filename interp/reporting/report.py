@@ -11,6 +11,7 @@ from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
 from interp.auditing.result import AuditResult
+from interp.auditing.sentences import verdict_summary
 from interp.comparison.variation import VariationResult
 from interp.core.page_identity import page_identity
 from interp.core.progress import Count, counted
@@ -92,7 +93,7 @@ def report_run(
 ) -> tuple[Path, dict[str, EvaluationResult]]:
     """Write a page about a training run or any model: accuracies, an example, results, learning curves and provenance.
 
-    The lead begins with the summaries of the audits in `results`; pages of `interp.auditing.show_heads` are the first
+    The lead has the verdicts of the audits in `results`; pages of `interp.auditing.show_heads` are the first
     sections. Without a training run, the page has no learning curves and no settings of training.
 
     Args:
@@ -176,25 +177,28 @@ def _contrast_section(subject: Subject, task: Task, audit: AuditResult) -> Secti
         return None
     heads = [contrast.faithful.place, contrast.misleading.place]
     patterns = show_attention(subject.model, task, heads=heads, seed=subject.seed)
-    return sections.contrast_section(contrast, patterns, counted=audit.counted_with_intervals())
+    return sections.contrast_section(
+        contrast, patterns, counted=audit.counted_with_intervals(), target_names=task.target_names
+    )
 
 
 def _lead(subject: Subject, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> str:
-    """Summaries of the audits, then a sentence on the model, on its lowest accuracy, and on what was installed."""
+    """What the model is, its lowest accuracy, what its start installed, and how many heads have each verdict."""
     # The lowest accuracy; that of a target without answers is NaN
     lowest = int(np.nanargmin(evaluation.accuracy.value))
     accuracy, target = evaluation.accuracy.value[lowest], evaluation.targets[lowest]
-    sentences = [result.summary() for result in results if isinstance(result, AuditResult)]
+    audits = [result for result in results if isinstance(result, AuditResult)]
+    verdicts = [verdict_summary([head.verdict for head in audit.heads]) for audit in audits]
     if subject.run is None:
-        sentences.append(f"The model is a {subject.kind}, on {task.title}.")
+        model = f"The model is a {subject.kind}, on {task.title}."
         installed = "How it was trained, and what that installed, is not known here."
     else:
-        sentences.append(f"A {subject.kind} was trained on {task.title} with seed {subject.seed}.")
+        model = f"A {subject.kind} was trained on {task.title} with seed {subject.seed}."
         installed = sections.INSTALLED[subject.run.manifest["settings"]["association"]]
-    sentences.append(
+    lowest_accuracy = (
         f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
-    return " ".join([*sentences, installed])
+    return " ".join([model, lowest_accuracy, installed, *verdicts])
 
 
 def _section(result: Any) -> Section:

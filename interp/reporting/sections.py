@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interp.auditing.contrast import Contrast
 from interp.auditing.result import AuditResult
-from interp.auditing.sentences import name_of
+from interp.auditing.sentences import name_of, what_heads_do
 from interp.comparison.variation import VariationResult
 from interp.core.environment import environment
 from interp.core.inputs import all_inputs_text
@@ -89,13 +89,14 @@ def curves_section(runs: dict[str, TrainingRun]) -> Section:
     )
 
 
-def contrast_section(contrast: Contrast, patterns: AttentionPage, *, counted: str) -> Section:
+def contrast_section(contrast: Contrast, patterns: AttentionPage, *, counted: str, target_names: str = "") -> Section:
     """Two heads that look alike side by side, and what the model loses without each.
 
     Args:
         contrast: The two heads.
         patterns: Their patterns on a sentence.
         counted: The sequences behind the losses, in words.
+        target_names: What the names of targets mean.
     """
     heads = (contrast.faithful, contrast.misleading)
     captions = ("needed", "not needed")
@@ -105,10 +106,13 @@ def contrast_section(contrast: Contrast, patterns: AttentionPage, *, counted: st
         figures += Markup("<div>{}<p><b>Head {} is {}: {}.</b><br>Without it, accuracy falls by {}.</p></div>").format(
             chart_figure(patterns.plot(name)), name, caption, head.verdict, loss
         )
+    text = (
+        f"{contrast.sentence()} The maps show both on the same sentence: rows are queries, columns are keys, and dark "
+        f"cells have large weights. Losses are of {counted}. {target_names}"
+    )
     return Section(
-        title="A pattern is not a mechanism",
-        text=f"{contrast.sentence()} The maps show both on the same sentence: rows are queries, columns are keys, and "
-        f"dark cells have large weights. Losses are of {counted}.",
+        title="Two heads that look alike",
+        text=text.strip(),
         html=Markup('<div class="pair">{}</div>').format(figures),
     )
 
@@ -324,6 +328,7 @@ def audit_section(result: AuditResult) -> Section:
     # one threshold per outcome; equal ones are printed once
     thresholds = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
     text = (
+        f"{what_heads_do(result.heads)}\n\n"
         "A pattern shows where a head attends, not what it does. Faithful: the head is needed, and acts through its "
         "pattern. Misleading: it has a clear pattern, but is not needed or acts through something else. Hidden: it is "
         "needed, but has no clear pattern. Idle: neither. Redundant: not needed alone, but needed together with its "

@@ -150,7 +150,8 @@ def test_the_report_begins_with_the_heads(found, trained, tiny, tmp_path):
     assert titles[0] == "What each head does"
     assert titles.count("What each head does") == 1
     lead = re.search(r'<p class="lead">(.*?)</p>', html, re.DOTALL)[1]
-    assert lead.startswith(audited.summary())
+    assert lead.endswith(verdict_summary([head.verdict for head in audited.heads]))
+    assert f"<p>{what_heads_do(audited.heads)}</p>" in html
 
 
 def test_verdicts_are_text_on_the_page(found):

@@ -9,6 +9,7 @@ from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 import hooks
 import interp
+from interp.auditing.sentences import verdict_summary
 from interp.auditing.show import show_heads
 from interp.heads.classify import HeadPatterns
 from interp.reporting.sections import heads_section
@@ -74,7 +75,7 @@ def test_pages_of_heads_and_a_control_are_as_for_a_run(tmp_path):
     html = path.read_text()
     assert titles(html)[:2] == ["What each head does", "Accuracy per target"]
     assert list(accuracies) == ["model", "control"]
-    assert audited.summary().split(";")[0] in html
+    assert verdict_summary([head.verdict for head in audited.heads]) in html
     # next to a training run as the control, each says how it was trained
     run = interp.train(hooks.Transformer(OURS.cfg), TASK, interp.TrainSettings(steps=1, batch_size=4, n_eval=8))
     path, _ = interp.report_run(model, TASK, tmp_path / "page.html", control=run, n_test=16)
