@@ -9,6 +9,11 @@ from .lego import chain_loop as chain_loop
 from .lego import nearest_clause as nearest_clause
 from .lego import sign_count as sign_count
 from .result import ImplementsResult as ImplementsResult
+from .small_tasks import key_lookup as key_lookup
+from .small_tasks import modular_sum as modular_sum
+from .small_tasks import other_by_name as other_by_name
+from .small_tasks import other_by_place as other_by_place
+from .small_tasks import pair_order as pair_order
 from .template import equality as equality
 from .template import first_symbol as first_symbol
 from .template import majority_symbol as majority_symbol

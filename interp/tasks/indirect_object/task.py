@@ -1,6 +1,6 @@
 """The indirect-object task: two names, one of them again, and the other one is the answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar
@@ -249,14 +249,17 @@ class IndirectObject(Task):
     def counterparts(
         self, batch: IndirectObjectBatch, *, generator: torch.Generator, split: Split = "test"
     ) -> IndirectObjectBatch:
-        """The same sentences, of which half have the other name repeated."""
-        subject = batch.names.gather(1, batch.repeated[:, None])
+        """The same sentences with their names in either order, of which either is repeated.
+
+        So which name is repeated and which place is repeated vary apart.
+        """
+        first = torch.randint(2, (len(batch), 1), generator=generator)
+        names = batch.names.gather(1, torch.cat([first, 1 - first], 1))
         repeated = torch.randint(2, batch.repeated.shape, generator=generator)
-        new_subject = batch.names.gather(1, repeated[:, None])
-        # only the third name changes, and with it the answer
-        tokens = batch.tokens.scatter(1, batch.name_positions[:, 2:], new_subject)
-        labels = torch.where(new_subject == subject, batch.labels, subject)
-        return IndirectObjectBatch(**(vars(batch) | {"tokens": tokens, "labels": labels, "repeated": repeated}))
+        again = names.gather(1, repeated[:, None])
+        tokens = batch.tokens.scatter(1, batch.name_positions, torch.cat([names, again], 1))
+        labels = names.gather(1, 1 - repeated[:, None])
+        return replace(batch, tokens=tokens, labels=labels, names=names, repeated=repeated)
 
     def relations(self, batch: IndirectObjectBatch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.
