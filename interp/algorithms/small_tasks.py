@@ -79,8 +79,8 @@ def other_by_name(task: Task) -> Algorithm:
 
     def answers(batch: IndirectObjectBatch, repeated: Int[Tensor, " batch"]) -> Int[Tensor, "batch target"]:
         is_repeated = batch.names == repeated[:, None]
-        other = batch.names.gather(1, is_repeated.int().argmin(1, keepdim=True))
-        return torch.where(is_repeated.any(1, keepdim=True), other, NO_ANSWER)
+        answer = batch.names.gather(1, is_repeated.int().argmin(1, keepdim=True))
+        return torch.where(is_repeated.any(1, keepdim=True), answer, NO_ANSWER)
 
     return Algorithm(
         name="other by name", variables=(Variable(name="repeated name", compute=repeated_name),), answers=answers
