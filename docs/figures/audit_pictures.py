@@ -20,14 +20,12 @@ from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.known_answers import known_answer
 from interp.tasks.splits import sample_split
-from interp.view.verdicts import VERDICT_COLOURS
+from interp.view.verdicts import DARK_VERDICTS, VERDICT_COLOURS
 
 FOLDER = Path(__file__).parent.parent / "images" / "audit"
 INK, SOFT, PAPER, LINE = "#1c2330", "#4d5868", "#ffffff", "#d9dfe6"
 ATTENTION = (11, 110, 138)
 """Colour of an attention of 1."""
-DARK = {"faithful", "misleading", "hidden"}
-"""Verdicts whose colour has white text."""
 WIDTH = 760
 REPLACED = {
     "mean": "output: its mean",
@@ -86,7 +84,7 @@ def chip(x: float, y: float, verdict: str) -> str:
     """A verdict on its colour."""
     colour = VERDICT_COLOURS[verdict]
     return rectangle(x, y, 86, 24, rx=4, fill=colour, stroke=SOFT, stroke_width=0.5) + text(
-        x + 43, y + 16.5, verdict, anchor="middle", font_weight=600, fill="#fff" if verdict in DARK else INK
+        x + 43, y + 16.5, verdict, anchor="middle", font_weight=600, fill="#fff" if verdict in DARK_VERDICTS else INK
     )
 
 

@@ -6,7 +6,18 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from interp.view.charts import GREY, HEIGHT, WIDTH, chart_of, colour_by, numbers
+from interp.view.charts import (
+    GREY,
+    HEIGHT,
+    THOUSANDS,
+    WIDTH,
+    chart_of,
+    colour_by,
+    label_angle,
+    label_gap,
+    numbers,
+    title_lines,
+)
 
 FRAME = "snapshot"
 MOST_LINES = 12
@@ -17,7 +28,7 @@ def step_axis(last: int, column: str = "step") -> alt.X:
     """The axis of steps up to the last one: linear up to 1, then logarithmic, so that 0 has a place."""
     ticks = [0, *(10**power for power in range(1 + int(np.log10(max(1, last)))))]
     scale = alt.Scale(type="symlog", constant=1, domain=[0, last], nice=False)
-    return alt.X(f"{column}:Q", title="step", scale=scale, axis=alt.Axis(values=ticks, format="~s"))
+    return alt.X(f"{column}:Q", title="step", scale=scale, axis=alt.Axis(values=ticks, labelExpr=THOUSANDS))
 
 
 def label_text(by: Sequence[str], values: Sequence[Any]) -> str:
@@ -54,7 +65,7 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
     )
     chart = alt.layer(*layers, curves).properties(width=2 * WIDTH, height=HEIGHT)
     if table["seed"].nunique() == 1:
-        return chart.properties(title=title)
+        return chart.properties(title=title_lines(title, 2 * WIDTH))
     by_seed = alt.Facet("seed:N", header=alt.Header(labelExpr="'seed ' + datum.value"))
     return chart.facet(facet=by_seed, columns=2, title=title)
 
@@ -82,13 +93,13 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
     scale = alt.Scale(scheme="viridis", domain=[low, high if high > low else low + 1])
     height = max(60, 26 * len(rows))
     width = max(160, 34 * len(columns))
-    short_names = max(map(len, map(str, columns))) < 5
+    angle = label_angle(columns, width / len(columns))
     map_ = (
         chart_of(cells)
         .mark_rect()
         .encode(
-            alt.X(f"{x}:N", sort=columns, axis=alt.Axis(labelAngle=0 if short_names else -90)),
-            alt.Y(f"{y}:N", sort=rows[::-1]),
+            alt.X(f"{x}:N", sort=columns, axis=alt.Axis(labelAngle=angle, labelLimit=0)),
+            alt.Y(f"{y}:N", sort=rows, axis=alt.Axis(labelLimit=0, titlePadding=4 + label_gap(rows))),
             alt.Color(f"{value}:Q", scale=scale),
             tooltip=[f"{y}:N", f"{x}:N", "step:Q", *numbers(value)],
         )
@@ -120,7 +131,9 @@ def onset_chart(onsets: Any, *, last: int, title: str) -> alt.TopLevelMixin:
     table: Any = onsets.assign(reached=np.isfinite(onsets["onset"]))
     table = table.assign(**{name: table[name].clip(0, last) for name in ("onset", "low", "high")})
     sort = table.sort_values("onset")["label"].tolist()
-    base = chart_of(table.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
+    base = chart_of(table.rename(columns={"onset": "step"})).encode(
+        alt.Y("label:N", sort=sort, title=None, axis=alt.Axis(labelLimit=0))
+    )
     tooltip = ["label:N", "step:Q", "low:Q", "high:Q", "never:Q", "n:Q", *numbers("coverage", digits=".1%")]
     across = step_axis(last)
     spread = base.mark_rule().encode(step_axis(last, "low"), alt.X2("high:Q"), tooltip=tooltip)
@@ -128,4 +141,4 @@ def onset_chart(onsets: Any, *, last: int, title: str) -> alt.TopLevelMixin:
     dots = base.mark_point(filled=True, size=50, stroke="#0b6e8a", opacity=1).encode(
         across, color=filled, tooltip=tooltip
     )
-    return alt.layer(spread, dots).properties(width=WIDTH, title=title)
+    return alt.layer(spread, dots).properties(width=WIDTH, title=title_lines(title, WIDTH))

@@ -5,7 +5,8 @@ from itertools import groupby
 
 from markupsafe import Markup, escape
 
-STEP, NODE, TOP = 96, 20, 46
+STEP, NODE, TOP, LETTER = 96, 20, 46, 9
+"""Pixels between nodes at least, radius of a node, height of its centre, and width of a letter."""
 RIGHT, WRONG = "#66a182", "#d1495b"
 
 
@@ -28,7 +29,11 @@ def chain_svg(
 
     Source: the style of LEGO (arXiv:2206.04301) Figure 1.
     """
-    width = STEP * (len(variables) + 1)
+    # nodes so far from each other that their values have room
+    texts = [f"{name} = {value}" for name, value in zip(variables, values, strict=True)]
+    texts += [f"model: {answer}" for answer in answers]
+    step = max(STEP, 2 * NODE + LETTER * max(map(len, [*texts, *operations])))
+    width = step * (len(variables) + 1)
     # the chain in words, for screen readers
     words = [root]
     for index, (name, operation, value) in enumerate(zip(variables, operations, values, strict=True)):
@@ -40,15 +45,15 @@ def chain_svg(
         f'aria-label="Chain: {escape("; ".join(words))}">'
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
-        _node(STEP // 2, root, "#eee", "#555"),
+        _node(step // 2, root, "#eee", "#555"),
     ]
     for index, (name, operation, value) in enumerate(zip(variables, operations, values, strict=True)):
         # an arrow from the node before, the node, and its value
-        x = STEP // 2 + STEP * (index + 1)
+        x = step // 2 + step * (index + 1)
         elements.append(
-            f'<line x1="{x - STEP + NODE + 2}" y1="{TOP}" x2="{x - NODE - 4}" y2="{TOP}" stroke="#555" '
+            f'<line x1="{x - step + NODE + 2}" y1="{TOP}" x2="{x - NODE - 4}" y2="{TOP}" stroke="#555" '
             f'marker-end="url(#tip)"/>'
-            f'<text x="{x - STEP / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
+            f'<text x="{x - step / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
         )
         # the node is coloured by whether the model's answer is correct
         colour = "#fff"

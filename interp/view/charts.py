@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,9 +22,18 @@ _NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\
 """Characters that no SVG may contain, and those above U+FFFF, which Vega cuts in half where it shortens a label."""
 
 WIDTH, HEIGHT = 300, 220
-MAX_LABELLED_CELLS = 400
-LONGEST_LEVEL, MOST_COLUMNS = 6, 16
-"""Characters of a column's label that fit above it; columns of maps that are drawn side by side."""
+MAX_LABELLED_CELLS = 240
+"""Cells of all maps of a chart that have their numbers written in them; more are smaller, without numbers."""
+WIDEST = 900
+"""Pixels of maps that are drawn side by side; more begin a new row."""
+CELL, SMALL_CELL = (40, 26), (18, 16)
+"""Width and height of a cell in which a signed number with two decimals fits, and of one without a number."""
+LETTER, BOLD_LETTER = 6.2, 7.4
+"""Mean width of a letter of a label and of a title, in pixels."""
+THOUSANDS = "format(datum.value, '~s')"
+"""Label of a tick: 500, 1k, 1.5k."""
+FONTS = "Arial, Helvetica, Liberation Sans, Arimo, sans-serif"
+"""Fonts whose letters are as wide as those that charts are laid out with."""
 COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#5b4b8a", "#8d6a4f", "#2e4057", "#9a031e"]
 COLOURS += ["#5fa8d3", "#f28482", "#7a9e3a", "#b79ced"]
 GREY = "#888"
@@ -49,8 +59,27 @@ def colour_by(column: str, names: Mapping[str, str] | Iterable[str], *, title: s
     distinct = list(dict.fromkeys(names))
     colours = list(names.values()) if isinstance(names, Mapping) else palette(len(distinct))
     return alt.Color(f"{column}:N", title=title, scale=alt.Scale(domain=distinct, range=colours), sort=distinct).legend(
-        symbolOpacity=1
+        symbolOpacity=1, labelLimit=0
     )
+
+
+def title_lines(title: str | Sequence[str], width: float) -> str | list[str]:
+    """A title, broken into lines that are not wider than a chart, but at least 50 characters long."""
+    most = max(50, int(width / BOLD_LETTER))
+    paragraphs = [title] if isinstance(title, str) else title
+    lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, most) or [""]]
+    return lines[0] if len(lines) == 1 else lines
+
+
+def label_angle(labels: Iterable[Any], room: float) -> int:
+    """0 if the labels of an axis of categories fit above each other's `room` in pixels, else -90: upwards."""
+    longest = max((len(str(label)) for label in labels), default=0)
+    return -90 if LETTER * longest + 5 > room else 0
+
+
+def label_gap(labels: Iterable[Any]) -> float:
+    """Space beside the longest label, in pixels, for letters that are a fifth wider than those measured."""
+    return 4 + 0.2 * LETTER * max((len(str(label)) for label in labels), default=0)
 
 
 def numbers(*columns: str, digits: str = ".4f") -> list[alt.Tooltip]:
@@ -70,6 +99,13 @@ def chart_of(table: Any) -> alt.Chart:
     return alt.Chart(alt.InlineData(**values))
 
 
+def number_axis(values: Iterable[Any]) -> alt.Axis:
+    """An axis of numbers whose labels keep apart, also from those of the next panel; whole numbers have whole ticks."""
+    are_whole = all(float(value).is_integer() for value in values)
+    options: dict[str, Any] = {"tickMinStep": 1, "labelExpr": THOUSANDS} if are_whole else {}
+    return alt.Axis(labelFlush=True, labelOverlap="greedy", labelSeparation=6, tickCount=6, **options)
+
+
 def curves(
     table: pd.DataFrame,
     *,
@@ -87,11 +123,11 @@ def curves(
         table: Columns x, y, series, `low`, `high`, and panel; and `dashed`, true for the series to draw dashed, if any.
         y: Column of numbers.
         rule: y value of a dashed line, such as chance.
-        panel: Column that splits the chart into panels, three in a row.
+        panel: Column that splits the chart into panels, two in a row.
         domain: Range of the y axis. If None, the range of the data.
     """
     colour = colour_by(series, table[series], title=series)
-    x_axis = alt.X(f"{x}:Q", title=x)
+    x_axis = alt.X(f"{x}:Q", title=x, axis=number_axis(table[x]))
     base = chart_of(table)
     # the interval: a band, or a vertical line if there is one x
     y_scale = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
@@ -111,10 +147,12 @@ def curves(
         layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.datum(rule)))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     if panel is None:
-        return chart.properties(title=title)
+        return chart.properties(title=title_lines(title, WIDTH))
     # panels in the order of the table
     panels = list(dict.fromkeys(table[panel]))
-    return chart.facet(facet=alt.Facet(f"{panel}:N", title=None, sort=panels), columns=3, title=title)
+    columns = min(2, len(panels))
+    facet = alt.Facet(f"{panel}:N", title=None, sort=panels)
+    return chart.facet(facet=facet, columns=columns, title=title_lines(title, columns * WIDTH))
 
 
 def scaling_curves(
@@ -173,7 +211,7 @@ def scaling_curves(
     layers.append(base.mark_rule().encode(x_axis, alt.Y("low:Q", title=y, scale=y_scale), alt.Y2("high:Q"), colour))
     line = base.mark_line(point=alt.OverlayMarkDef(size=34))
     layers.append(line.encode(x_axis, y_axis, colour, tooltip=tooltip))
-    return alt.layer(*layers).properties(title=title, width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers).properties(title=title_lines(title, WIDTH), width=WIDTH, height=HEIGHT)
 
 
 def dots(
@@ -201,7 +239,10 @@ def dots(
     if series is not None:
         by_series["color"] = colour_by(series, table[series])
         by_series["xOffset"] = alt.XOffset(f"{series}:N", sort=list(dict.fromkeys(table[series])))
-    x_axis = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
+    width = max(WIDTH, 18 * len(order))
+    angle = label_angle(order, width / len(order))
+    labels = alt.Axis(labelAngle=angle, labelLimit=0, titlePadding=label_gap(order) if angle else 4)
+    x_axis = alt.X(f"{x}:N", sort=order, title=x, axis=labels)
     scale = alt.Scale(domain=list(domain), type="log" if log_y else alt.Undefined)
     # intervals, points and the rule
     base = chart_of(table)
@@ -215,7 +256,7 @@ def dots(
     layers: list[Any] = [intervals, points]
     if rule is not None:
         layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.YDatum(rule, scale=scale)))
-    return alt.layer(*layers).properties(title=title, width=max(WIDTH, 18 * len(order)), height=HEIGHT)
+    return alt.layer(*layers).properties(title=title_lines(title, width), width=width, height=HEIGHT)
 
 
 def heatmaps(
@@ -229,7 +270,7 @@ def heatmaps(
     domain: tuple[float, float] = (0.0, 1.0),
     y: Sequence[str] | None = None,
 ) -> alt.TopLevelMixin:
-    """Heat maps of one shape on one colour scale, the first row at the bottom; side by side, wide ones in a column.
+    """Heat maps of one shape on one colour scale, the first row at the top; side by side as far as they fit.
 
     Args:
         panels: Name and values of each map.
@@ -238,11 +279,18 @@ def heatmaps(
         domain: Values at the two ends of the colour scale, which diverges from its middle if that is 0.
         y: Labels of the rows; default: their numbers.
     """
-    # columns from the left, rows from the bottom
+    # columns from the left, rows from the top
     columns = list(x)
     rows = np.arange(len(next(iter(panels.values())))) if y is None else np.array(list(y))
-    rows_from_top = rows[::-1].tolist()
-    labels = alt.Axis(labelAngle=-90 if max(map(len, x)) > LONGEST_LEVEL else 0, labelLimit=0)
+    # cells wide enough for their numbers, and maps for their titles
+    has_numbers = sum(values.size for values in panels.values()) <= MAX_LABELLED_CELLS
+    cell_width, cell_height = CELL if has_numbers else SMALL_CELL
+    width = max(90, cell_width * len(x), int(BOLD_LETTER * len(x_title)))
+    height = max(60, cell_height * len(rows), int(BOLD_LETTER * len(y_title)))
+    angle = label_angle(x, width / len(x))
+    # titles apart from labels, also if letters are wider where the chart is read
+    x_labels = alt.Axis(labelAngle=angle, labelLimit=0, titlePadding=4 + label_gap(x) if angle else 10)
+    y_labels = alt.Axis(labelLimit=0, titlePadding=4 + label_gap(rows))
     # one colour scale; text is dark on light cells
     low, high = domain
     diverges = low == -high
@@ -259,17 +307,21 @@ def heatmaps(
         row, column = np.indices(values.shape).reshape(2, -1)
         cells = {x_title: np.array(x)[column], y_title: rows[row], value: values.ravel(), "map": name}
         base = chart_of(pd.DataFrame(cells)).encode(
-            alt.X(f"{x_title}:N", sort=columns, axis=labels), alt.Y(f"{y_title}:O", sort=rows_from_top)
+            alt.X(f"{x_title}:N", sort=columns, axis=x_labels),
+            alt.Y(f"{y_title}:O", sort=rows.tolist(), axis=y_labels),
         )
         # coloured cells, with their values if there are not too many
         layers = [base.mark_rect().encode(colour, tooltip=tooltip)]
-        if values.size <= MAX_LABELLED_CELLS:
+        if has_numbers:
             text = base.mark_text(fontSize=10).encode(alt.Text(f"{value}:Q", format=".2f"), color=ink, tooltip=tooltip)
             layers.append(text)
-        size = {"width": max(90, 34 * len(x)), "height": max(60, 26 * len(values))}
-        charts.append(alt.layer(*layers).properties(title=name, **size))
-    concatenate = alt.vconcat if len(x) > MOST_COLUMNS else alt.hconcat
-    return concatenate(*charts, title=title).resolve_scale(color="shared")
+        lines = title_lines(name, width + 60)
+        charts.append(alt.layer(*layers).properties(title=lines, width=width, height=height))
+    # as many maps in a row as fit
+    labels_width = LETTER * max(len(str(row)) for row in rows) + 70
+    in_a_row = max(1, min(len(charts), int(WIDEST / (width + labels_width))))
+    lines = title_lines(title, in_a_row * (width + labels_width))
+    return alt.concat(*charts, columns=in_a_row, title=lines, spacing=30).resolve_scale(color="shared")
 
 
 def head_maps(
@@ -325,7 +377,9 @@ def pattern_maps(
         )
         .properties(width=side, height=side)
     )
-    return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)
+    columns = min(columns, len(maps), max(1, WIDEST // (side + 60)))
+    lines = title_lines(title, columns * side)
+    return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=lines)
 
 
 _inherited: set[str] = set()
@@ -338,9 +392,12 @@ def chart_svg(chart: Any) -> str:
     """SVG text of a chart, or of its Vega-Lite dict, rendered without a browser."""
     spec = drawable(dict(chart) if isinstance(chart, Mapping) else chart.to_dict())
     # The converter draws in threads, which a forked process does not have: it would wait for them for ever
-    if "vl_convert" in _inherited:
-        return _svg_of_new_process(spec)
+    svg = _svg_of_new_process(spec) if "vl_convert" in _inherited else _svg_of_this_process(spec)
+    # the fonts that it has measured, whatever "sans-serif" is where the chart is read
+    return svg.replace('font-family="sans-serif"', f'font-family="{FONTS}"')
 
+
+def _svg_of_this_process(spec: Any) -> str:
     import vl_convert
 
     return vl_convert.vegalite_to_svg(spec)

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from interp.view.charts import chart_svg
+from interp.view.charts import FONTS, chart_svg
 from interp.view.html import scrolling
 
 DARK = {"#0b6e8a": "#3fa9c9", "#5b4b8a": "#a596dd", "#8d6a4f": "#c79f80", "#2e4057": "#8ba6c6", "#9a031e": "#ef6a80"}
@@ -87,11 +87,13 @@ def image(svg: str) -> Markup:
     # labels of marks become tooltips; what no reader sees is removed
     svg = _LABEL.sub(_tip, svg)
     svg = _INVISIBLE.sub("", _ROLES.sub("", svg))
-    svg = svg.replace(' font-family="sans-serif"', "").replace(' opacity="1"', "").replace(' aria-hidden="true"', "")
+    svg = svg.replace(f' font-family="{FONTS}"', "").replace(' opacity="1"', "").replace(' aria-hidden="true"', "")
     svg = _NUMBERS.sub(_with_two_decimals, svg)
     # shapes and attributes that many marks have are written once
     svg = _with_unique_ids(_shapes_once(_MARKS.sub(_attributes_once, svg)))
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{escape(text)}" font-family="sans-serif" ', 1))
+    # letters that are wider than those it was laid out with may reach over its frame
+    attributes = f'role="img" aria-label="{escape(text)}" font-family="{FONTS}" overflow="visible"'
+    return Markup(svg.replace("<svg ", f"<svg {attributes} ", 1))
 
 
 def _with_two_decimals(attribute: re.Match[str]) -> str:

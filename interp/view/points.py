@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from interp.view.charts import COLOURS, HEIGHT, WIDTH, chart_of, colour_by, numbers
+from interp.view.charts import COLOURS, HEIGHT, WIDTH, chart_of, colour_by, numbers, title_lines
 
 
 def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zero: bool = False) -> alt.TopLevelMixin:
@@ -29,7 +29,7 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
         alt.Y(f"{short[y]}:Q", title=y, scale=scale),
         colour_by(short[series], table[series]),
         tooltip=tooltip,
-    ).properties(title=title, width=WIDTH, height=HEIGHT)
+    ).properties(title=title_lines(title, WIDTH), width=WIDTH, height=HEIGHT)
 
 
 def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title: str) -> alt.TopLevelMixin:
@@ -52,4 +52,4 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
         )
         mean = base.mark_line(strokeWidth=3.5, color="#1c2330").encode(alt.Y(f"mean({y}):Q", title=str(name)))
         charts.append(alt.layer(models, mean).properties(width=170, height=HEIGHT))
-    return alt.hconcat(*charts, title=title).resolve_scale(y="independent")
+    return alt.hconcat(*charts, title=title_lines(title, 230 * len(charts))).resolve_scale(y="independent")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.view.charts import HEIGHT, WIDTH, chart_of, colour_by, numbers, pattern_maps
+from interp.view.charts import HEIGHT, WIDTH, chart_of, colour_by, numbers, pattern_maps, title_lines
 
 FOUND, BOUND = "largest found", "upper bound"
 
@@ -41,7 +41,7 @@ def error_growth(
             colour_by("which", [FOUND, BOUND]),
             tooltip=["layer:N", "which:N", *numbers("error", digits=".3g")],
         )
-        .properties(title=title, width=max(WIDTH, 45 * len(names)), height=HEIGHT)
+        .properties(title=title_lines(title, WIDTH), width=max(WIDTH, 45 * len(names)), height=HEIGHT)
     )
 
 
@@ -57,7 +57,7 @@ def error_quartiles(table: pd.DataFrame, *, x: str, y: str, series: str, title: 
     band = base.mark_area(opacity=0.2).encode(_log_axis(alt.Y, "low", title=y), alt.Y2("high:Q"))
     tooltip = [f"{series}:N", f"{x}:Q", *numbers("low", "median", "high", digits=".2g")]
     line = base.mark_line(point=True).encode(_log_axis(alt.Y, "median", title=y), tooltip=tooltip)
-    return alt.layer(band, line).properties(title=title, width=WIDTH, height=HEIGHT)
+    return alt.layer(band, line).properties(title=title_lines(title, WIDTH), width=WIDTH, height=HEIGHT)
 
 
 def shared_matrix(
@@ -93,7 +93,7 @@ def shared_matrix(
             colour_by("what", differences.keys()),
             tooltip=["matrix:N", "what:N", *numbers("value", digits=".3g")],
         )
-        .properties(title=title, width=WIDTH, height=max(60, 14 * len(names)))
+        .properties(title=title_lines(title, WIDTH), width=WIDTH, height=max(60, 14 * len(names)))
     )
     # right: the singular values, and the patterns
     networks = ["in a", "in b"]

@@ -6,17 +6,19 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from interp.view.charts import chart_of, colour_by, numbers
+from interp.view.charts import chart_of, colour_by, numbers, title_lines
 
 VERDICT_COLOURS = {
     "faithful": "#0b6e8a",
     "misleading": "#d1495b",
     "hidden": "#5b4b8a",
-    "idle": "#b8bcc2",
+    "idle": "#9aa2ad",
     "redundant": "#edae49",
     "marginal": "#7fb2a0",
-    "undecided": "#e4e2dc",
+    "undecided": "#8d6a4f",
 }
+DARK_VERDICTS = ("faithful", "misleading", "hidden", "undecided")
+"""Verdicts whose colour has white text."""
 WIDTH, HEIGHT = 330, 260
 SCORE, COST = "pattern: score on its kind", "effect: accuracy lost when ablated"
 
@@ -40,10 +42,12 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], counted: str
     # axes that contain all intervals
     x_scale = alt.Scale(domain=[min(-0.2, *table["score_low"]), 1.02])
     y_scale = alt.Scale(domain=[min(-0.1, *table["cost_low"]), max(0.6, *table["cost_high"])])
-    x = alt.X("score:Q", scale=x_scale, title=SCORE)
-    y = alt.Y("cost:Q", scale=y_scale)
-    x_low = alt.X("score_low:Q", scale=x_scale, title=SCORE)
-    y_low = alt.Y("cost_low:Q", scale=y_scale, title=COST)
+    # the first label of one axis is apart from that of the other
+    axis = alt.Axis(offset=8, titlePadding=8)
+    x = alt.X("score:Q", scale=x_scale, title=SCORE, axis=axis)
+    y = alt.Y("cost:Q", scale=y_scale, axis=axis)
+    x_low = alt.X("score_low:Q", scale=x_scale, title=SCORE, axis=axis)
+    y_low = alt.Y("cost_low:Q", scale=y_scale, title=COST, axis=axis)
     # a cross of both intervals, and a point
     tooltip = ["finding:N", "kind:N", *numbers("score", "cost", digits=".3f")]
     base = chart_of(table)
@@ -54,19 +58,19 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], counted: str
             x, y, colour, tooltip=tooltip
         ),
     ]
-    scatter = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=f"every head: {counted}")
+    scatter = alt.layer(*layers).properties(
+        width=WIDTH, height=HEIGHT, title=title_lines(f"every head: {counted}", WIDTH)
+    )
     return alt.vconcat(scatter, _verdict_map(base, table, colour, tooltip)).resolve_scale(color="shared")
 
 
 def _verdict_map(base: alt.Chart, table: pd.DataFrame, colour: alt.Color, tooltip: Sequence[Any]) -> Any:
     """A map of layers and heads, coloured by verdict, with the verdict in each cell."""
-    base = base.encode(
-        alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)), alt.Y("layer:O", sort="descending", title="layer")
-    )
+    base = base.encode(alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)), alt.Y("layer:O", title="layer"))
     size = {"width": max(120, 66 * (max(table["head"]) + 1)), "height": max(50, 30 * (max(table["layer"]) + 1))}
     cells = base.mark_rect(stroke="#fff").encode(colour, tooltip=list(tooltip))
     # white text on dark cells
-    dark = alt.FieldOneOfPredicate(field="verdict", oneOf=["faithful", "misleading", "hidden"])
+    dark = alt.FieldOneOfPredicate(field="verdict", oneOf=list(DARK_VERDICTS))
     ink = alt.condition(dark, alt.value("#fff"), alt.value("#222"))
     words = base.mark_text(fontSize=10).encode(alt.Text("verdict:N"), color=ink, tooltip=list(tooltip))
     return alt.layer(cells, words).properties(**size, title="verdicts")

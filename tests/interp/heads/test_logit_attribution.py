@@ -247,12 +247,12 @@ def test_table_chart_and_file(tmp_path):
     loaded = LogitAttributionResult.load(tmp_path / "result.json")
     assert str(loaded) == str(result)
     spec = result.plot().to_dict()
-    assert len(spec["hconcat"]) == 3
-    assert "n = 24" in spec["title"]
+    assert len(spec["concat"]) == 3
+    assert "n = 24" in " ".join(spec["title"])
     # What is in no cell is in the title of a panel, so that the panel adds up
     values = result.contribution.value[:, 0]
     biases = sum(value for part, value in zip(result.parts, values, strict=True) if part.endswith("bias"))
-    title = spec["hconcat"][0]["title"]
+    title = spec["concat"][0]["title"]
     assert title == f"#0: {values.sum():.2f} = {values[0]:+.2f} embedding {biases:+.2f} biases + cells"
 
 
