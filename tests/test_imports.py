@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_nothing_is_loaded_that_is_not_used():
     )
     verbs = "print(interp.evaluate(net, task, n=20)); interp.classify_heads(net, task, n=20)"
     look = "import sys; print('\\nloaded', *[name for name in names if name in sys.modules])"
-    ours = ("altair", "sklearn", "circuitsvis", "vl_convert")
+    ours = ("altair", "sklearn", "circuitsvis", "vl_convert", "transformer_lens.model_bridge")
     bridges = ("hooks.adapters.bridge", "hooks.adapters.huggingface", "hooks.adapters.huggingface.loading")
     code = f"names = {(*RARELY_USED, *ours, *bridges)!r}; "
     code += "; ".join(part for step in ("import hooks, interp", model, verbs) for part in (step, look))
@@ -61,6 +62,20 @@ def test_nothing_is_loaded_that_is_not_used():
     assert not loaded[0] & set(RARELY_USED)
     assert not loaded[1] & {*ours, *bridges}
     assert not loaded[2] & {*ours, "hooks.adapters.huggingface.loading"}
+
+
+def test_a_notebook_without_ipywidgets_shows_no_warning():
+    """As in a kernel, which tqdm knows by these modules."""
+    if find_spec("ipywidgets"):
+        pytest.skip("ipywidgets is installed")
+    kernel = "import sys, IPython; sys.modules['ipykernel'] = sys.modules['ipykernel.zmqshell'] = IPython; "
+    shown = {}
+    for imports in ("import tqdm.auto", "import hooks; import tqdm.auto"):
+        process = subprocess.run([sys.executable, "-c", kernel + imports], capture_output=True, text=True, cwd=ROOT)
+        assert process.returncode == 0
+        shown[imports] = process.stderr
+    assert "IProgress not found" in shown["import tqdm.auto"]
+    assert shown["import hooks; import tqdm.auto"] == ""
 
 
 def test_the_public_list_is_short_and_every_name_is_there():

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
 from hooks.model.layers import take
@@ -263,6 +262,9 @@ class Experiment:
         """What an interchange sets the activations to."""
         if spot.search == "whole":
             return swap_whole
+        # takes a second to import
+        from transformer_lens.tools.analysis.interchange import SubspaceInterchange
+
         if spot.basis is not None:
             return SubspaceInterchange(spot.basis)
         key = hypothesis.name, spot.site, place.name

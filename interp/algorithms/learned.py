@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
 from interp.algorithms.predictions import Prediction
 from interp.core.interchange import Interchange, Place, Rows, Site
@@ -45,6 +44,8 @@ def learned_basis(
     Source: distributed alignment search, Geiger et al. 2024 (arXiv:2303.02536). Differs: few steps, a fixed dimension,
     and a start from the means of the variable's values.
     """
+    from transformer_lens.tools.analysis.interchange import SubspaceInterchange  # takes a second to import
+
     # The answers to aim at: those of each pair, or of another one.
     aimed_at = torch.arange(len(rows)) if order is None else order
     answers = prediction.answers[0][aimed_at]

@@ -6,6 +6,7 @@ Packages that load torch are imported inside commands, which keeps --help fast.
 import sys
 from collections.abc import Callable
 from importlib.metadata import version as version_of
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -30,7 +31,11 @@ app = typer.Typer(name="interp", cls=Commands, no_args_is_help=True, pretty_exce
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed, 2 usage, 3 a check differs, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 usage, 3 a check differs, 130 interrupted, 141 not read."""
+    # each line at once, also into a pipe or a file
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
     raise SystemExit(run_command(app, sys.argv[1:]))
 
 

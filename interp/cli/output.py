@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import select
 import signal
 import sys
 import threading
@@ -20,8 +21,8 @@ from typer.core import TyperGroup
 
 from hooks.extras import MissingExtra
 
-DONE, FAILED, USAGE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes."""
+DONE, FAILED, USAGE, DIFFERS, INTERRUPTED, NOT_READ = 0, 1, 2, 3, 130, 141
+"""Exit codes; the last two are those of shells for SIGINT and SIGPIPE."""
 RESUMED = ("demo", "train", "reproduce", "sweep")
 """Commands that resume what an interrupted one began."""
 UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
@@ -88,9 +89,17 @@ class Commands(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # of the output, which typer makes an exit, or of something else
+            if _is_closed(sys.stdout) or _is_closed(sys.stderr):
+                raise
+            raise RuntimeError(_text(error)) from error
         except KeyboardInterrupt as error:
-            step = "; ".join(getattr(error, "__notes__", ()))
-            message = f"interrupted: {step}" if step else "interrupted"
+            # the last note is that of the whole, and may say what resumes it
+            notes = getattr(error, "__notes__", ()) or ("interrupted",)
+            message = notes[-1].replace("the same call", "the same command")
+            if "the same command" in message:
+                raise Stopped(f"{message}.") from None
             is_resumed = ctx.invoked_subcommand in RESUMED
             advice = "The same command resumes it." if is_resumed else "Nothing was written; run it again."
             raise Stopped(f"{message}. {advice}") from None
@@ -109,6 +118,20 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    try:
+        code = _run_and_print(app, arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # what is still in the buffers goes nowhere, so that Python prints no error at its end
+        with open(os.devnull, "w") as nowhere:
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nowhere.fileno(), stream.fileno())
+        return NOT_READ
+
+
+def _run_and_print(app: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """`run_command`; raises BrokenPipeError if the output is not read to its end, as by `head`."""
     as_json = "--json" in arguments
     # what commands print themselves goes to stderr with --json
     with _sigterm_as_interrupt(), redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -153,6 +176,11 @@ def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Outpu
         return INTERRUPTED, None, "interrupted."
     except Stopped as stopped:
         return INTERRUPTED, None, str(stopped)
+    except SystemExit as error:
+        # rich and typer end the process when its output is not read
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
     except OSError as error:
         code = USAGE if isinstance(error, UNUSABLE) else FAILED
         return code, None, _text(error)
@@ -182,6 +210,16 @@ def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Outpu
     if isinstance(result, Output):
         return result.code, result, ""
     return DONE, None, ""
+
+
+def _is_closed(stream: Any) -> bool:
+    """Whether the process that reads a stream has ended, such as `head`."""
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), select.POLLOUT)
+    except OSError:
+        return False  # not a file, as in a notebook
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _text(error: Exception) -> str:

@@ -76,11 +76,12 @@ class _Bar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyboardInterrupt) and self.counts:
-            error.add_note(f"{self.name} stopped after {self.completed} of {self.total}")
         if self.outer is not self:
             self.outer.bar.remove_task(self.task)
             return
+        # One note says how far the whole was; bars inside it add none
+        if isinstance(error, KeyboardInterrupt) and self.counts:
+            error.add_note(f"interrupted at {self.completed} of {self.total} ({self.name})")
         _outermost.reset(self.set)
         if self.on_terminal:
             self.bar.stop()

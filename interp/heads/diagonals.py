@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformer_lens import TransformerBridge
 
 from hooks import BridgeModel
+from hooks.adapters.bridge.adapter import TransformerBridge
 from hooks.adapters.bridge.weights import attention_scale
 from hooks.checks import checks_types
 from hooks.model.baseline import Baseline

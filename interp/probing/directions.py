@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
 
 from hooks.interventions.ablation_engine import Net
 from interp.core.activations import CHUNK, EXAMPLES_PER_BLOCK, class_means, residuals_at_targets, same_examples
@@ -306,6 +305,9 @@ def edited_activations(
     cell: Directions, base: Float[Tensor, "row d_model"], source: Float[Tensor, "row d_model"], seed: int
 ) -> dict[str, Callable[[], Float[Tensor, "row d_model"]]]:
     """For each of `EDITS`, a function that computes the new activations."""
+    # takes a second to import
+    from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
+
     present = cell.means.isfinite().all(-1)
     basis = span_of_differences(cell.means[present])
     interchange = SubspaceInterchange(basis)

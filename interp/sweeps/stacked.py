@@ -146,18 +146,13 @@ class Stack:
         for trainer in active:
             trainer.start()
         steps = sum(trainer.settings.total_steps - trainer.step for trainer in active)
-        try:
-            with Count(f"training {len(active)} models as one", steps) as count:
-                while active:
-                    for trainer, error in self._train_one_step(active):
-                        active.remove(trainer)
-                        yield trainer, error
-                    for _ in active:
-                        count.advance()
-        except KeyboardInterrupt as error:
-            for trainer in active:
-                error.add_note(trainer.interrupted())
-            raise
+        with Count(f"training {len(active)} models as one", steps) as count:
+            while active:
+                for trainer, error in self._train_one_step(active):
+                    active.remove(trainer)
+                    yield trainer, error
+                for _ in active:
+                    count.advance()
 
     def _train_one_step(self, trainers: Sequence[Trainer]) -> list[tuple[Trainer, Exception | None]]:
         """One step of each trainer; returns those that ended."""

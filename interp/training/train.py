@@ -434,7 +434,7 @@ class Trainer:
 
     def interrupted(self) -> str:
         """How far training is, and what resumes it, for a message."""
-        progress = f"training stopped at step {self.step} of {self.settings.total_steps}"
+        progress = f"interrupted at step {self.step} of {self.settings.total_steps}"
         if self.files is None:
             return f"{progress}; nothing was saved; with folder=, the same call resumes"
         return f"{progress}; the same call resumes from step {self.saved_step}, which is saved in {self.files.path}"

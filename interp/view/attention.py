@@ -112,6 +112,14 @@ class AttentionPage:
         write_text(path, self.html)
         return user_path(path)
 
+    def __repr__(self) -> str:
+        shown = f"heads {', '.join(self.heads[:MOST_MAPS])}{', ...' if len(self.heads) > MOST_MAPS else ''}"
+        lengths = ", ".join(str(len(example.tokens)) for example in self.examples[:MOST_MAPS])
+        return (
+            f"attention page ({self.viewer}): {shown}; sequences of {lengths} tokens; {len(self.html) / 1e6:.1f} MB.\n"
+            f"A notebook shows it as the last line of a cell; .save('attention.html') writes a page that opens offline."
+        )
+
     def _repr_html_(self) -> str:
         style = f"width:100%;height:{self.height}px;border:0"
         return f'<iframe srcdoc="{escape(self.html)}" title="attention patterns" style="{style}"></iframe>'

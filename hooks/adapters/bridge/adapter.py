@@ -1,10 +1,10 @@
 """From a TransformerLens bridge or `HookedRootModule` to a `BridgeModel`: what is accepted, and what is refused."""
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Int
 from torch import Tensor, nn
-from transformer_lens import TransformerBridge
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.capabilities import capabilities_of
@@ -14,6 +14,20 @@ from hooks.checks import check_number
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import check_not_compiled, check_weights_usable
 from hooks.state import check_differentiable, restores_state
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:
+
+    class _BridgeType(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            # before its module is imported there are no bridges
+            module = sys.modules.get("transformer_lens.model_bridge")
+            return module is not None and isinstance(instance, module.TransformerBridge)
+
+    class TransformerBridge(metaclass=_BridgeType):
+        """`isinstance` of TransformerLens's class, whose import takes two seconds of CPU time."""
+
 
 Foreign = TransformerBridge | HookedRootModule
 """Models that `from_bridge` accepts."""

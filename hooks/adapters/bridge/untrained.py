@@ -4,9 +4,7 @@ import copy
 from typing import Any
 
 import torch
-from transformer_lens import TransformerBridge
 from transformer_lens.HookedRootModule import HookedRootModule
-from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 NATIVE = "TransformerLensNative"
 NOT_FROM_CONFIG = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, AssertionError, OSError)
@@ -63,7 +61,9 @@ def _hooked_root_module(model: Any, seed: int) -> Any:
         ) from error
 
 
-def _native(bridge: Any, seed: int) -> TransformerBridge:
+def _native(bridge: Any, seed: int) -> Any:
+    from transformer_lens import TransformerBridge
+
     cfg = copy.deepcopy(bridge.cfg)
     cfg.seed, cfg.init_weights = seed, True
     boot_native: Any = TransformerBridge.boot_native  # pyright: ignore[reportAttributeAccessIssue]
@@ -75,7 +75,10 @@ def _device_and_dtype(bridge: Any) -> dict[str, Any]:
     return {"device": first.device, "dtype": first.dtype}
 
 
-def _hugging_face(bridge: Any) -> TransformerBridge:
+def _hugging_face(bridge: Any) -> Any:
+    # takes a second to import
+    from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
+
     model = bridge.original_model
     config = _hugging_face_config(bridge)
     try:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from interp.cli.output import DIFFERS, DONE, FAILED, INTERRUPTED, UNUSABLE, USAGE
+from interp.cli.output import DIFFERS, DONE, FAILED, INTERRUPTED, NOT_READ, UNUSABLE, USAGE
 from interp.cli.reproduce import STUDY_METHODS
 
 ROOT = Path(__file__).parents[3]
@@ -117,8 +118,10 @@ def test_ctrl_c_in_training_exits_with_130(interp, monkeypatch):
     monkeypatch.setattr("interp.training.train.Trainer._evaluate", interrupt)
     process = interp(*TRAIN, "--out", "r")
     assert process.returncode == 130
-    assert process.stderr.startswith("error: interrupted: training stopped at step ")
-    assert process.stderr.endswith("which is saved in r. The same command resumes it.\n")
+    (line,) = process.stderr.splitlines()
+    assert re.fullmatch(
+        r"error: interrupted at step \d+ of \d+; the same command resumes from step 0, which is saved in r\.", line
+    )
 
 
 def test_ctrl_c_in_an_analysis_says_where_it_stopped(interp, monkeypatch):
@@ -129,7 +132,7 @@ def test_ctrl_c_in_an_analysis_says_where_it_stopped(interp, monkeypatch):
     monkeypatch.setattr("interp.heads.classify.measure", interrupt)
     process = interp("heads", "r")
     assert process.returncode == 130
-    message = "interrupted: classifying heads stopped after 0 of 2. Nothing was written; run it again."
+    message = "interrupted at 0 of 2 (classifying heads). Nothing was written; run it again."
     assert process.stderr == f"error: {message}\n"
 
 
@@ -198,13 +201,14 @@ def test_every_command_has_json(interp, command):
     assert "--json" in interp(*command.split(), "--help").stdout
 
 
-def test_help_and_an_unknown_task_load_no_heavy_package():
+def test_commands_that_need_no_model_load_no_heavy_package():
     code = (
         "import sys\nfrom interp.cli.main import main\n"
-        "for arguments in ('--help', 'train --help', 'reproduce --help', 'train leg', '--version'):\n"
+        "lists = 'tasks', 'tasks --json', 'reproduce', 'reproduce lego --list', 'reproduce lego --list --json'\n"
+        "for arguments in ('--help', 'train --help', 'reproduce --help', 'train leg', '--version', *lists):\n"
         "    sys.argv = ['interp', *arguments.split()]\n    print('== next', flush=True)\n"
         "    try:\n        main()\n    except SystemExit:\n        pass\n"
-        "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy', 'interp.tasks.lego'}\n"
+        "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy', 'interp.tasks.lego.task'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -212,6 +216,48 @@ def test_help_and_an_unknown_task_load_no_heavy_package():
     main_help, train_help, reproduce_help, *_ = process.stdout.split("== next\n")[1:]
     for word, shown in (("demo", main_help), ("template", train_help), ("--only", reproduce_help)):
         assert word in shown
+
+
+@pytest.mark.parametrize("arguments", ["--help", "tasks", "reproduce lego --list --json", "nothing --json"])
+def test_output_that_is_not_read_to_its_end_is_no_error(arguments):
+    """As of `interp tasks | head -1`, but whose reader has ended before the first line."""
+    code = f"import sys\nfrom interp.cli.main import main\nsys.argv = ['interp', *{arguments.split()}]\nmain()"
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        process = subprocess.run([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(write_end)
+    assert process.returncode == NOT_READ
+    is_error = arguments.startswith("nothing")
+    assert process.stderr == (b"error: No such command 'nothing'. See interp --help.\n" if is_error else b"")
+
+
+def test_lines_that_are_not_read_end_a_command(tmp_path):
+    """Lines of rich, and a broken pipe that is not the output's, which is a failure."""
+    code = (
+        "import os, sys, types\nfrom interp.cli.main import main\nfrom interp.core.progress import say\n"
+        "def run_demo(*arguments, **options):\n    {}\n    raise AssertionError\n"
+        "demo_run = types.SimpleNamespace(SHIPPED='', run_demo=run_demo, run_quick_demo=None)\n"
+        "sys.modules['interp.cli.demo_run'] = demo_run\nsys.argv = ['interp', 'demo']\nmain()"
+    )
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "check": False}
+    run_code = [sys.executable, "-c", code.format("say('a line')")]
+    unread = subprocess.run(run_code, stdout=write_end, **options)
+    os.close(write_end)
+    assert (unread.returncode, unread.stderr) == (NOT_READ, b"")
+    run_code = [sys.executable, "-c", code.format("raise BrokenPipeError(32, 'Broken pipe', 'socket')")]
+    elsewhere = subprocess.run(run_code, stdout=subprocess.DEVNULL, **options)
+    assert elsewhere.returncode == FAILED
+    assert elsewhere.stderr.endswith(b"error: RuntimeError: Broken pipe: socket\n")
+
+
+def test_lines_are_written_at_once_into_a_pipe(interp, monkeypatch):
+    monkeypatch.setattr("interp.cli.demo_run.run_demo", lambda folder, **options: folder)
+    interp("demo")
+    assert sys.stdout.line_buffering
 
 
 def test_the_page_on_the_command_line_has_every_command_and_code(interp):
@@ -227,4 +273,5 @@ def test_the_page_on_the_command_line_has_every_command_and_code(interp):
         USAGE,
         DIFFERS,
         INTERRUPTED,
+        NOT_READ,
     ]

@@ -136,7 +136,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(file, interp, monkeypatch):
     monkeypatch.setattr("interp.sweeps.parallel.train", stop)
     process = interp("sweep", file, "--jobs", "1")
     assert process.returncode == 130
-    assert "training models stopped after 0 of 4. The same command resumes it." in process.stderr
+    assert "error: interrupted at 0 of 4 (training models). The same command resumes it." in process.stderr
     assert SweepRuns(grid=read_sweep(file), folder=Path("runs/sweep")).status == ["missing"] * 4
 
 

@@ -132,7 +132,7 @@ def test_an_interrupt_names_where_it_stopped(terminal):
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         work()
-    assert stopped.value.__notes__ == ["models stopped after 0 of 5", "claims stopped after 1 of 3"]
+    assert stopped.value.__notes__ == ["interrupted at 1 of 3 (claims)"]
     with progress.Count("next", 1) as count:
         assert count.on_terminal  # the display before has ended
 
@@ -180,7 +180,7 @@ def test_interrupted_training_names_its_step_and_what_resumes_it(tiny, tmp_path,
     with pytest.raises(KeyboardInterrupt) as error:
         interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     assert error.value.__notes__[-1] == (
-        f"training stopped at step {at} of 19; the same call resumes from step {saved}, which is saved in {tmp_path}"
+        f"interrupted at step {at} of 19; the same call resumes from step {saved}, which is saved in {tmp_path}"
     )
     with pytest.raises(KeyboardInterrupt) as error:
         interp.train(new_model(tiny), tiny, SHORT)

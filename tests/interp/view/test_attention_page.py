@@ -160,6 +160,17 @@ def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
     assert list(packed) == np.rint(255 * np.sqrt(thinned(example.patterns, 2))).ravel().tolist()
 
 
+def test_a_page_is_printed_in_two_lines_and_shown_in_a_notebook():
+    _, page = page_of(14)
+    for text in (repr(page), str(page)):
+        what, how = text.splitlines()
+        assert what.startswith("attention page (canvas): heads 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...; ")
+        assert what.endswith(f"; sequences of 6 tokens; {len(page.html) / 1e6:.1f} MB.")
+        assert ".save('attention.html')" in how
+    assert "heads 0, 1;" in repr(page_of(2)[1])
+    assert page._repr_html_().startswith("<iframe srcdoc=")
+
+
 def test_the_size_of_a_page_is_bounded(monkeypatch):
     """Also if nothing can be compressed; the largest page is then 15 MB."""
     assert 4 / 3 * MOST_WEIGHTS < 15e6
