@@ -7,16 +7,18 @@ Every model and measurement is stored when it is finished, so an interrupted stu
     <folder>/<study>/<size>/claims.json         every claim with its verdict
     <folder>/<study>/<size>/details.json.xz     charts, tables and settings, as data
     <folder>/<study>/<size>/report.html         the same as a page
+    <folder>/<study>/<size>/claims/<claim>.html a page for each claim
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from case_studies.frame.claims import NAME, Claim
 from case_studies.frame.evidence import Size
+from case_studies.frame.finding import Finding
 from case_studies.frame.page import write_study_page
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.running import MODELS, Run
@@ -45,7 +47,11 @@ class Study:
     """Its name in `interp reproduce`."""
     title: str
     lead: str
-    """Introduction of the page, a few sentences."""
+    """What the study is about, a few sentences."""
+    findings: Sequence[Finding] = ()
+    """What was found, the most important sentences first; those that are true of the results are shown."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Words of the study with their meanings."""
     claims: Sequence[Claim]
     groups: Callable[[Size], Mapping[str, Sequence[ModelSpec]]] = lambda size: {}
     """The models to train at a size, by group; `Claim.needs` names groups. A model may be in several groups."""
@@ -66,6 +72,12 @@ class Study:
         duplicates = [name for name in ids if ids.count(name) > 1]
         if duplicates:
             raise ValueError(f"two claims of the study {self.name} are called {duplicates[0]!r}; rename one.")
+        for finding in self.findings:
+            unknown = [name for name in finding.claims if name not in ids]
+            if unknown:
+                raise ValueError(
+                    f"a finding of the study {self.name} is about the claim {unknown[0]!r}, which it lacks."
+                )
 
     def choose(self, only: Sequence[str]) -> tuple[Claim, ...]:
         """The claims with these ids or prefixes of ids; all if `only` is empty.
@@ -150,7 +162,7 @@ class Study:
             study=self.name, title=self.title, size=size, claims=claims, manifest=manifest, only=ids, page=page
         )
         write_results(result, run.folder)
-        write_study_page(result, lead=self.lead)
+        self._write_page(result)
         if errors:
             claim_id, error = next(iter(errors.items()))
             raise RuntimeError(
@@ -184,8 +196,11 @@ class Study:
         """
         stored, size_folder = self.stored(size=size, folder=folder)
         result = stored.result(self, size_folder)
-        write_study_page(result, lead=self.lead)
+        self._write_page(result)
         return result
+
+    def _write_page(self, result: StudyResult) -> None:
+        write_study_page(result, lead=self.lead, findings=self.findings, words=self.words)
 
     def _choose_for_run(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
         """The chosen claims, after a check of the options of a run."""

@@ -71,7 +71,7 @@ nb_ipywidgets_js = {}  # would come from a CDN
 nb_mime_priority_overrides = [("html", "image/svg+xml", 0)]  # charts as SVG: no JavaScript
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
-myst_url_schemes = {"http": None, "https": None, "mailto": None, "study": "studies/{{path}}.html"}
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "study": "studies/{{path}}/report.html"}
 suppress_warnings = ["misc.highlighting_failure"]
 
 autodoc_typehints = "signature"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from case_studies.approximations.claims import claims
+from case_studies.approximations.findings import FINDINGS, WORDS
 from case_studies.frame.evidence import Size
 from case_studies.frame.packs import Packs
 from case_studies.recipes.audited_models import AUDITED_GROUPS, DYCK, TEMPLATE
@@ -31,6 +32,8 @@ def study(folder: Path | None = None) -> Study:
             "on models whose heads are known by construction, on compiled programs, and on trained models. Removing "
             "heads one at a time is itself an approximation: it misses redundant heads."
         ),
+        findings=FINDINGS,
+        words=WORDS,
         claims=claims(OwnPrograms() if folder is None else Packs(folder)),
         groups=groups,
         shipped=Path(__file__).parent / "results",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from case_studies.audit import controls, trained
+from case_studies.audit.findings import FINDINGS, WORDS
 from case_studies.recipes.audited_models import groups
 from case_studies.study import Study
 
@@ -16,6 +17,8 @@ STUDY = Study(
         "but does not act through it, and hidden if it is needed and not readable. The audit itself is first tested "
         "on hand-written models with a known algorithm, and on models that have learned nothing."
     ),
+    findings=FINDINGS,
+    words=WORDS,
     claims=(*controls.CLAIMS, *trained.CLAIMS),
     groups=groups,
     shipped=Path(__file__).parent / "results",

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from case_studies.compiled import found, graphs, heads, values
+from case_studies.compiled.findings import FINDINGS, WORDS
 from case_studies.frame.packs import Packs
 from case_studies.recipes.own_programs import OwnPrograms
 from case_studies.study import Study
@@ -24,6 +25,8 @@ def study(folder: Path | None = None) -> Study:
             "count of the tokens of sequences of one length is always the same, needed under zero and harmless under "
             "the mean."
         ),
+        findings=FINDINGS,
+        words=WORDS,
         claims=[
             replace(claim, packs=packs)
             for claim in (*heads.claims(packs), *found.claims(packs), *values.claims(packs), *graphs.claims(packs))

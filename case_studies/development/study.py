@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from case_studies.development import order, roles, shortcut
+from case_studies.development.findings import FINDINGS, WORDS
 from case_studies.development.models import groups
 from case_studies.study import Study
 
@@ -14,6 +15,8 @@ STUDY = Study(
         "comes first, does a shortcut come before the chain, and do roles change once the task is learned? Each claim "
         "says when its rule was fixed."
     ),
+    findings=FINDINGS,
+    words=WORDS,
     claims=(*order.CLAIMS, *shortcut.CLAIMS, *roles.CLAIMS),
     groups=groups,
     shipped=Path(__file__).parent / "results",

@@ -21,6 +21,7 @@ from case_studies.dyck import (
     three_layers,
     variation,
 )
+from case_studies.dyck.findings import FINDINGS, WORDS
 from case_studies.dyck.further_models import further_groups
 from case_studies.dyck.models import groups
 from case_studies.frame.evidence import Size
@@ -42,6 +43,8 @@ STUDY = Study(
         "and training towards balance improves generalisation to longer words. Each claim has a rule, what had "
         "been seen when the rule was fixed, and its result."
     ),
+    findings=FINDINGS,
+    words=WORDS,
     claims=(
         *learning.CLAIMS,
         *last_layers.CLAIMS,

@@ -1,253 +1,216 @@
-"""The HTML page of a study: a table of claims and verdicts, a section per claim, and provenance.
+"""The HTML pages of a study: what was found, a picture and a table of all claims; and a page for each claim.
 
 Position and type do not depend on the verdict.
 """
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from case_studies.frame.claim_page import (
+    commit_text,
+    criterion_html,
+    plain_value,
+    unbroken,
+    verdict_html,
+    write_claim_page,
+)
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
+from case_studies.frame.finding import Finding, claim_page, finding_in_words
+from case_studies.frame.picture import LEGEND, picture
+from case_studies.frame.plain_words import plain_words
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
-from interp.core.environment import source_line
 from interp.core.page_identity import quantity
-from interp.tasks.registry import task_class_of
 from interp.view.html import PageIdentity, scrolling
 from interp.view.page import Section, write_page
 
-_MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "○", BY_CONSTRUCTION: "≡", NOT_MEASURED: "–"}
-_LONG_LIST = 12
-ARM = "An arm is a group of models trained with the same settings and different seeds."
+PUBLISHED, OWN = "Statements of papers", "Statements of our own"
+VERDICTS = {
+    "reproduced": "the whole 95 % interval is on the side of the threshold that the statement predicts",
+    "not reproduced": "the whole interval is on the other side",
+    "inconclusive": "the threshold is inside the interval, or too few models learned the task: undecided",
+    BY_CONSTRUCTION: "true of hand-written weights or by arithmetic; it can only fail if the code is wrong",
+    NOT_MEASURED: "there is no number of today's models and code at this size",
+}
+"""What each verdict means."""
 
 
-def write_study_page(result: StudyResult, *, lead: str) -> Path:
-    """Write a study's results as one HTML file that opens offline.
+def write_study_page(
+    result: StudyResult, *, lead: str, findings: Sequence[Finding] = (), words: Mapping[str, str] | None = None
+) -> Path:
+    """Write a study's results as an HTML page, and a page for each claim in the folder `claims` next to it.
+
+    All of them open offline. Pages of claims that the study no longer has are removed.
 
     Args:
         result: The study's result; `result.page` is the path of the file.
         lead: What the study is about, in a few sentences.
+        findings: What was found, in sentences that are shown if they are true of the result.
+        words: Words of the study with their meanings.
     """
-    explanations = _explanations(result)
-    sections = [_summary(result, explanations.get("claims", ""))]
-    for claim in result.claims:
-        sections.append(_claim_section(claim, result, explanations.get(claim.claim.id, "")))
-    sections.append(_provenance(result))
-    return write_page(result.page, title=result.title, lead=lead, sections=sections, identity=_identity(result))
+    # A page for each claim
+    pages = {write_claim_page(result, index) for index in range(len(result.claims))}
+    for page in (result.page.parent / "claims").glob("*.html"):
+        if page not in pages:
+            page.unlink()
+    # The page of the study
+    sections = [
+        _in_short(result, words or {}),
+        _pictures(result),
+        _tables(result),
+        _details(result, lead),
+    ]
+    identity = _identity(result)
+    finding = finding_in_words(result, findings)
+    return write_page(result.page, title=result.title, lead=finding, sections=sections, identity=identity)
 
 
 def _identity(result: StudyResult) -> PageIdentity:
-    """The heading of the page, from stored results only: the same results give the same page."""
-    settings = _settings_by_group(result)
+    """The foot of the page, from stored results only: the same results give the same page."""
+    settings = {name: group for claim in result.claims for name, group in claim.settings.items()}
     tasks = {str(group["task"].get("task", "")) for group in settings.values() if "task" in group}
     # Claims may have been measured at several commits; each is named once
     sources = [claim.provenance.get("source") or {} for claim in result.claims if claim.provenance]
-    commits = dict.fromkeys(map(_commit, sources))
+    commits = dict.fromkeys(map(commit_text, sources))
     models = quantity(result.manifest["models"]["used"], "trained model")
     return PageIdentity(
         task=", ".join(sorted(tasks - {""})),
         model=f"{models} in {quantity(len(settings), 'group')}" if settings else "none",
-        seed=f"{result.manifest['seed']} (measurements; models: below each claim)",
+        seed=f"{result.manifest['seed']} (measurements; models: on the page of each claim)",
         command=f"interp reproduce {result.study} --size {result.size}",
         commit=", ".join(commit for commit in commits if commit),
         date=result.manifest["time"],
     )
 
 
-def _settings_by_group(result: StudyResult) -> dict[str, Mapping[str, Any]]:
-    """The settings of every group of models that a claim reads."""
-    return {name: settings for claim in result.claims for name, settings in claim.settings.items()}
+def _in_short(result: StudyResult, words: Mapping[str, str]) -> Section:
+    """Whether it can be trusted, what comes next, how it is run, and what its words mean."""
+    answers = [
+        ("can I trust it?", _trust(result)),
+        ("what next?", _open_questions(result)),
+        ("how to run it", _commands(result)),
+    ]
+    labels = set(result.verdicts.values())
+    definitions = {**words, **{label: meaning for label, meaning in VERDICTS.items() if label in labels}}
+    columns = Markup("").join(map(_definition_list, (answers, list(definitions.items()))))
+    html = Markup('<div class="finding in-short">{}</div>').format(columns)
+    return Section(title="In short", html=html, anchor="in-short")
 
 
-def _explanations(result: StudyResult) -> dict[str, str]:
-    """Explanations of words, by the claim that uses them first; key `claims` for the table of claims."""
-    # The texts of the page, in its order
-    statements = [f"{claim.claim.statement} {claim.claim.quantity} {claim.sample}" for claim in result.claims]
-    texts = {"claims": " ".join(statements)}
-    for claim in result.claims:
-        m = claim.measurement
-        texts[claim.claim.id] = json.dumps([m.tables, m.charts], default=str) if m else ""
-    # Explain each word where it is first used
-    explanations: dict[str, list[str]] = {}
-    for pattern, explanation in [(r"\barms?\b", ARM), *_target_names(result)]:
-        place = next((place for place, text in texts.items() if re.search(pattern, text)), None)
-        if place is not None:
-            explanations.setdefault(place, []).append(explanation)
-    return {place: " ".join(sentences) for place, sentences in explanations.items()}
+def _definition_list(rows: Sequence[tuple[str, str]]) -> Markup:
+    """A list of terms, each with its text."""
+    items = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*row) for row in rows)
+    return Markup("<dl>{}</dl>").format(items)
 
 
-def _target_names(result: StudyResult) -> list[tuple[str, str]]:
-    """Pattern and explanation of the targets' names, of every task of the study that has one."""
-    tasks = [group.get("task", {}).get("task") for group in _settings_by_group(result).values()]
-    names = []
-    for task in dict.fromkeys(map(str, tasks)):
-        try:
-            explanation = task_class_of(task).target_names
-        except ValueError:  # not installed here
-            continue
-        if explanation:
-            first_name = re.escape(explanation.split()[0].rstrip(",."))
-            names.append((re.sub(r"\d+", r"\\d+", first_name), explanation))
-    return names
+def _trust(result: StudyResult) -> str:
+    """How numbers are judged, when thresholds were set, and how many claims pass by chance."""
+    n_claims = len(result.claims)
+    n_after = sum(claim.claim.preregistration.when == "after a result" for claim in result.claims)
+    fixed = f"{n_claims - n_after} of {n_claims} thresholds were set before a result of their statement was known"
+    if n_after:
+        fixed += "; for the others, the page of the statement says what was known"
+    return f"A number counts only if its whole 95 % interval is past the threshold. {fixed}. {result.chance_text}"
 
 
-def _summary(result: StudyResult, explanation: str) -> Section:
-    """The tables of claims: published statements, then our own."""
-    published_results = [claim for claim in result.claims if not claim.claim.is_ours]
-    own_results = [claim for claim in result.claims if claim.claim.is_ours]
-    tables = []
-    if published_results:
-        tables.append(("Published statements", _claims_table(published_results, "what the paper says")))
-    if own_results:
-        tables.append(("Statements of ours", _claims_table(own_results, "what we say")))
-    text = (
-        f"{quantity(len(result.claims), 'claim')} at size {result.size}. {result.tally}. Rules were fixed: "
-        f"{result.preregistrations}. {result.chance_text} {explanation}"
+def _open_questions(result: StudyResult) -> Markup:
+    """How many claims are undecided or not measured, with what would decide them in the table."""
+    labels = list(result.verdicts.values())
+    n_open, n_missing = labels.count("inconclusive"), labels.count(NOT_MEASURED)
+    texts = []
+    if n_open:
+        texts.append(f"{quantity(n_open, 'statement')} undecided")
+    if n_missing:
+        texts.append(f"{quantity(n_missing, 'statement')} without a number")
+    if not texts:
+        return Markup("Nothing: every statement has been decided.")
+    return Markup('{}: the <a href="#verdicts">table of verdicts</a> says what would decide each.').format(
+        " and ".join(texts)
     )
-    return Section(title="Claims and verdicts", text=text.strip(), tables=tables, anchor="claims", short="claims")
 
 
-def _claims_table(results: Sequence[ClaimResult], statement_title: str) -> list[list[str]]:
+def _commands(result: StudyResult) -> Markup:
+    """The commands that make, check and repeat the results, and what they cost."""
+    minutes = result.manifest["seconds"] / 60
+    cost = f"about {minutes / 60:.0f} hours" if minutes >= 120 else f"about {max(1, minutes):.0f} minutes"
+    command = f"interp reproduce {result.study}"
+    return Markup(
+        "<code>{0} --size {1}</code> trains and measures everything ({2} of computing time), <code>{0} --size {1} "
+        "--only ID</code> one statement, <code>{0} --check</code> measures again and compares; no network is needed."
+    ).format(command, result.size, cost)
+
+
+def _by_origin(result: StudyResult) -> list[tuple[str, list[ClaimResult]]]:
+    """The claims of papers and our own, each with a title; without those that the study does not have."""
+    published_claims = [claim for claim in result.claims if not claim.claim.is_ours]
+    own_claims = [claim for claim in result.claims if claim.claim.is_ours]
+    return [(title, claims) for title, claims in ((PUBLISHED, published_claims), (OWN, own_claims)) if claims]
+
+
+def _pictures(result: StudyResult) -> Section:
+    """Every measured claim relative to its threshold."""
+    figures = Markup("\n").join(picture(title, claims) for title, claims in _by_origin(result))
+    missing = sum(claim.measurement is None for claim in result.claims)
+    text = LEGEND
+    if missing:
+        text += (
+            f" {quantity(missing, 'statement')} without a number {'is' if missing == 1 else 'are'} in the table only."
+        )
+    return Section(
+        title="Every number against its threshold", text=text, html=figures, anchor="picture", short="Picture"
+    )
+
+
+def _tables(result: StudyResult) -> Section:
+    """The tables of claims: published statements, then our own."""
+    tables = [(title, _claims_table(claims)) for title, claims in _by_origin(result)]
+    return Section(title="Verdicts", tables=tables, anchor="verdicts")
+
+
+def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
     """Rows of claims; without a column for the paper's numbers if no paper printed one."""
-    rows = [["claim", "verdict", statement_title, "paper", _unbroken("measured [95 %]"), "n"]]
+    rows = [["statement", "verdict", unbroken("measured [95 %]"), "n", "paper"]]
     for claim in results:
-        paper = Markup('<span class="paper-cell">{}</span>').format(claim.claim.paper) if claim.claim.paper else "–"
-        quantity_line = Markup('<span class="quantity">{}</span>').format(claim.claim.quantity)
+        statement = Markup('<span class="statement-cell"><a href="{}">{}</a></span>').format(
+            claim_page(claim.claim.id), plain_words(claim.claim.statement)
+        )
+        quantity_line = Markup('<span class="quantity">{}</span>').format(plain_words(claim.claim.quantity))
+        remedy = plain_words(to_decide(claim)) if not claim.criterion else ""
+        remedy_line = Markup('<br><span class="criterion">to decide it: {}</span>').format(remedy) if remedy else ""
         rows.append(
             [
-                Markup('<a href="#claim-{}">{}</a>').format(claim.claim.id, claim.claim.id),
-                _verdict(claim.label) + _criterion(claim),
-                Markup('<span class="statement-cell">{}</span>').format(claim.claim.statement),
-                paper,
-                Markup("{}<br>{}").format(_unbroken(claim.number), quantity_line),
-                claim.sample,
+                statement,
+                verdict_html(claim.label) + criterion_html(claim) + remedy_line,
+                Markup("{}<br>{}").format(unbroken(claim.number), quantity_line),
+                plain_words(claim.sample),
+                Markup('<span class="paper-cell">{}</span>').format(claim.claim.paper) if claim.claim.paper else "–",
             ]
         )
     if all(claim.claim.paper is None for claim in results):
-        for row in rows:
-            del row[3]
+        rows = [row[:-1] for row in rows]
     return rows
 
 
-def _unbroken(text: str) -> Markup:
-    """A text without line breaks."""
-    return Markup('<span class="whole">{}</span>').format(text)
-
-
-def _verdict(label: str) -> Markup:
-    """The verdict in words with a mark; the same HTML element for every verdict."""
-    return Markup('<span class="verdict" data-verdict="{}">{} {}</span>').format(label, _MARKS[label], label)
-
-
-def _criterion(result: ClaimResult) -> Markup:
-    """The conditions that decided a verdict, where the number next to it does not show them."""
-    return Markup('<br><span class="criterion">{}</span>').format(result.criterion) if result.criterion else Markup("")
-
-
-def _claim_section(result: ClaimResult, study: StudyResult, explanation: str) -> Section:
-    """The section of a claim: verdict and facts, charts, tables, command, and settings of its models."""
-    claim, m = result.claim, result.measurement
-    # Tables of the measurement, and its further figures as one more
-    tables = [*m.tables] if m else []
-    if m and m.numbers:
-        rows = [(_words(name), _text(value)) for name, value in m.numbers.items()]
-        tables.append(("Numbers", [("what", "value"), *rows]))
-    command = f"interp reproduce {study.study} --size {study.size} --only {claim.id}"
-    foot = Markup('<p class="command">Made by <code>{}</code></p>\n').format(command) if m else Markup("")
-    facts = _facts(result)
-    if explanation:
-        facts += Markup("<p>{}</p>\n").format(explanation)
-    return Section(
-        title=claim.id,
-        html=facts,
-        charts=m.charts if m else (),
-        tables=tables,
-        foot=foot + _settings(result),
-        anchor=f"claim-{claim.id}",
-        under=True,
-    )
-
-
-def _facts(result: ClaimResult) -> Markup:
-    """Statement, verdict, number, and what a reader needs to judge them."""
-    claim, m = result.claim, result.measurement
-    measured = f"{claim.quantity} {result.number}, n = {result.sample}".strip() if m else "no number"
-    facts = [
-        ("Source", claim.source),
-        ("The paper's number", claim.paper or "none printed"),
-        ("Rule", claim.rule_text),
-        ("Rule fixed", claim.preregistration.text),
-    ]
-    if result.provenance:
-        facts.append(("Measured", _measured(result)))
-    if result.note:
-        facts.append(("About this run" if m else "Why", result.note))
-    remedy = to_decide(result)
-    if remedy:
-        facts.append(("What would decide it", f"{remedy[0].upper()}{remedy[1:]}."))
-    # Statement, then a box: verdict, number and what decided it, and the facts as a list
-    rows = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(name, text) for name, text in facts)
-    number = Markup("{}{}").format(measured, _criterion(result))
-    return Markup(
-        '<p class="statement">{}</p>\n<div class="finding"><p>{}<span class="measured">{}</span></p><dl>{}</dl></div>\n'
-    ).format(claim.statement, _verdict(result.label), number, rows)
-
-
-def _measured(result: ClaimResult) -> str:
-    """When a claim was measured, with which source, on which packs, and at what cost."""
-    provenance = result.provenance or {}
-    cost = result.cost or {}
-    source = provenance.get("source") or {}
-    facts = [str(provenance["time"])[:10]]
-    commit = _commit(source)
-    if commit:
-        facts.append(f"commit {commit}" if source.get("commit") else commit)
-    if provenance.get("packs"):
-        # Packs, or other files from outside
-        word = result.claim.packs.word if result.claim.packs else "packs"
-        facts.append(f"{word} {provenance['packs']}")
-    if cost.get("cpu_seconds") is not None:
-        facts.append(f"{cost['cpu_seconds']:.1f} CPU seconds")
-    elif cost.get("seconds") is not None:
-        facts.append(f"{cost['seconds']:.1f} s")
-    if cost.get("peak_mb"):
-        facts.append(f"peak memory {cost['peak_mb']:.0f} MB")
-    return ", ".join(facts)
-
-
-def _commit(source: Mapping[str, Any]) -> str:
-    """The commit of a measurement; of a version without a commit, that in which its results are stored."""
-    stored = f", stored in commit {source['stored_in'][:10]}" if source.get("stored_in") else ""
-    return source_line(source) + stored
-
-
-def _settings(result: ClaimResult) -> Markup:
-    """Collapsed details: task, model and training settings of every group that the claim reads."""
-    if not result.settings:
-        return Markup("")
-    rows = [
-        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(group, _words(name), _text(values))
-        for group, settings in result.settings.items()
-        for name, values in settings.items()
-    ]
+def _details(result: StudyResult, lead: str) -> Section:
+    """Collapsed details: when rules were fixed, counts of verdicts, and the provenance of the whole study."""
+    text = f"{result.tally}. Rules were fixed: {result.preregistrations}."
+    rows = Markup("").join(Markup("<tr><td>{}</td><td>{}</td></tr>").format(*row) for row in _provenance(result))
     table = Markup(
-        '<table><thead><tr><th scope="col">group</th><th scope="col">what</th><th scope="col">value</th></tr></thead>'
-        "<tbody>{}</tbody></table>"
-    ).format(Markup("").join(rows))
-    return Markup("<details><summary>Settings of its models</summary>{}</details>\n").format(
-        scrolling(table, label=f"Settings of {result.claim.id}")
+        '<table><thead><tr><th scope="col">what</th><th scope="col">value</th></tr></thead><tbody>{}</tbody></table>'
+    ).format(rows)
+    html = Markup("<details><summary>Counts, models and machines</summary><p>{}</p>{}</details>").format(
+        text, scrolling(table, label="Provenance")
     )
+    return Section(title="About the study", text=lead, html=html, anchor="provenance", short="About the study")
 
 
-def _provenance(result: StudyResult) -> Section:
-    """The table of provenance of the whole study."""
+def _provenance(result: StudyResult) -> list[tuple[str, str]]:
+    """The rows of the table of provenance of the whole study."""
     manifest = result.manifest
     rows = [
-        ("what", "value"),
         ("study, size, seed", f"{result.study}, {result.size}, {manifest['seed']}"),
         ("models used by the claims", _models(manifest["models"])),
         ("claims measured in the last run", str(manifest["measured_now"])),
@@ -258,10 +221,12 @@ def _provenance(result: StudyResult) -> Section:
     rows += [("threads", str(manifest["threads"])), ("written", manifest["time"])]
     # Claims that were measured on another machine than the last run
     hardware = {claim.claim.id: claim.provenance["hardware"] for claim in result.claims if claim.provenance}
-    elsewhere = [f"{name} ({_text(machine)})" for name, machine in hardware.items() if machine != manifest["hardware"]]
+    elsewhere = [
+        f"{name} ({plain_value(machine)})" for name, machine in hardware.items() if machine != manifest["hardware"]
+    ]
     if elsewhere:
         rows.append(("measured on other hardware", ", ".join(elsewhere)))
-    return Section(title="Provenance", table=rows, anchor="provenance", short="provenance")
+    return rows
 
 
 def _models(models: Mapping[str, Any]) -> str:
@@ -272,23 +237,3 @@ def _models(models: Mapping[str, Any]) -> str:
     if models["other_versions"]:
         text += f"; {models['other_versions']} with package versions other than those below"
     return text
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _text(value: Any) -> str:
-    """A plain value as text; values that vary within a group are listed, long lists are cut."""
-    if isinstance(value, Mapping) and set(value) == {"varies"}:
-        return f"one of {', '.join(map(_text, value['varies']))}"
-    if isinstance(value, Mapping):
-        return "; ".join(f"{_words(name)} {_text(entry)}" for name, entry in value.items())
-    if isinstance(value, list | tuple):
-        entries = ", ".join(map(_text, value[:_LONG_LIST])) or "none"
-        return f"{entries} … ({len(value)} in all)" if len(value) > _LONG_LIST else entries
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "none" if value is None or value == "" else str(value)

@@ -143,14 +143,16 @@ class StudyResult:
     @property
     def chance_text(self) -> str:
         """`by_chance` in words."""
+        n_judged = sum(bool(result.verdict) and not result.claim.by_construction for result in self.claims)
+        n_added = sum(bool(result.claim.preregistration.looks) for result in self.claims if result.verdict)
+        limit = "at most " if n_added else ""
         text = (
-            f"Intervals are 95 %: if every true value were at its bar, {self.by_chance:.1f} claims would be reproduced"
+            f"If every true value were exactly at its threshold, {limit}{self.by_chance:.1f} of {n_judged} statements "
+            "would still be reproduced by chance"
         )
-        looked_at = sum(bool(result.claim.preregistration.looks) for result in self.claims if result.verdict)
-        if not looked_at:
-            return f"{text} by chance."
-        added = f"{looked_at} of them got more models, seeds or inputs after a look at their number"
-        return f"{text} by chance at most; {added}, and each look counts as another chance."
+        if not n_added:
+            return f"{text}."
+        return f"{text}. That counts the looks at {n_added} of them before more models, seeds or inputs were added."
 
     @property
     def preregistrations(self) -> str:

@@ -5,6 +5,7 @@ inconclusive. `Value` and `Number` are for numbers without sampling error, `Cond
 combine rules.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,14 @@ class Rule(ABC):
         """The bars that the interval is compared with; none for rules about exact numbers."""
         return tuple(bar for rule in self.combined for bar in rule.bars)
 
+    @property
+    def passing_range(self) -> tuple[float, float]:
+        """Least and largest measured value that the rule accepts; infinite where it has no threshold."""
+        ranges = [rule.passing_range for rule in self.combined]
+        least = max((least for least, _ in ranges), default=-math.inf)
+        most = min((most for _, most in ranges), default=math.inf)
+        return least, most
+
 
 COMPARISONS: Mapping[str, Callable[[Measurement, float], bool]] = {
     "above": lambda m, bar: m.low > bar,
@@ -96,6 +105,10 @@ class _OneBar(Rule):
     @property
     def bars(self) -> tuple[float, ...]:
         return (self.bar,)
+
+    @property
+    def passing_range(self) -> tuple[float, float]:
+        return (self.bar, math.inf) if "above" in self.reproduced_if else (-math.inf, self.bar)
 
 
 class Above(_OneBar):
@@ -142,6 +155,10 @@ class Between(Rule):
     def bars(self) -> tuple[float, ...]:
         return (self.least, self.most)
 
+    @property
+    def passing_range(self) -> tuple[float, float]:
+        return self.least, self.most
+
 
 class Within(Between):
     """`Between` minus and plus a margin."""
@@ -164,6 +181,10 @@ class Equal(Rule):
 
     def verdict(self, m: Measurement) -> ClaimVerdict:
         return _decide(m.low == self.expected == m.high, not m.low <= self.expected <= m.high)
+
+    @property
+    def passing_range(self) -> tuple[float, float]:
+        return float(self.expected), float(self.expected)
 
 
 class _WithoutInterval(Rule):
@@ -215,6 +236,10 @@ class Value(_WithoutInterval):
 
     def number(self, m: Measurement) -> float:
         return m.value
+
+    @property
+    def passing_range(self) -> tuple[float, float]:
+        return self.rule.passing_range
 
 
 @dataclass(frozen=True)
@@ -318,6 +343,10 @@ class TwoSided(Rule):
     @property
     def chance(self) -> float:
         return self.confirmation.chance
+
+    @property
+    def passing_range(self) -> tuple[float, float]:
+        return self.confirmation.passing_range
 
     def passes(self, subject: str = INTERVAL) -> str:
         return self.confirmation.passes()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from case_studies.language import diagonals, finetuning, perplexity
+from case_studies.language.findings import FINDINGS, WORDS
 from case_studies.language.models import groups
 from case_studies.study import Study
 
@@ -15,6 +16,8 @@ STUDY = Study(
         "strings. Here a small GPT-2 is pretrained on the sources of Python's standard library, plain and with both "
         "scalars, on the same budget."
     ),
+    findings=FINDINGS,
+    words=WORDS,
     claims=(*perplexity.CLAIMS, *diagonals.CLAIMS, *finetuning.CLAIMS),
     groups=groups,
     shipped=Path(__file__).parent / "results",

@@ -19,6 +19,7 @@ from case_studies.lego import (
     shortcut,
     starts,
 )
+from case_studies.lego.findings import FINDINGS, WORDS
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
 from case_studies.study import Study
@@ -39,6 +40,8 @@ STUDY = Study(
         "this, and that much of attention can be hard-coded instead of learned. Each of these claims is measured on "
         "small models and judged by a rule."
     ),
+    findings=FINDINGS,
+    words=WORDS,
     claims=(
         *generalisation.CLAIMS,
         *one_length.CLAIMS,

@@ -25,6 +25,7 @@ from case_studies.template import (
     sweeps,
     template_sets,
 )
+from case_studies.template.findings import FINDINGS, WORDS
 from case_studies.template.models import groups as trained_groups
 from interp.sweeps.spec import ModelSpec
 
@@ -48,6 +49,8 @@ STUDY = Study(
         "scalar per head saves samples. Each claim says when its rule was fixed, and has its result on models that a "
         "small machine can train. Theorems are numbered as in version 1 of the paper."
     ),
+    findings=FINDINGS,
+    words=WORDS,
     claims=(
         *efficiency.CLAIMS,
         *paper_size.CLAIMS,

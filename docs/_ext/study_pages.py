@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 
 
 def draw_pages(app: Sphinx, config: object) -> None:
-    """Write `_build/studies/studies/STUDY.html`, those whose results or code changed only."""
+    """Write `_build/studies/studies/STUDY/report.html` and pages of claims, if results or code have changed."""
     root = Path(app.srcdir).parent
     out = Path(app.srcdir) / "_build/studies/studies"
     out.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def draw_pages(app: Sphinx, config: object) -> None:
     missing = []
     for study in STUDIES:
         made = [*sources, *(root / "case_studies" / study / "results").glob("*.*")]
-        page = out / f"{study}.html"
+        page = out / study / "report.html"
         if not page.exists() or page.stat().st_mtime < max(path.stat().st_mtime for path in made):
             missing.append(study)
     with tempfile.TemporaryDirectory() as folder:
@@ -34,7 +34,8 @@ def draw_pages(app: Sphinx, config: object) -> None:
                 if process.wait():
                     raise RuntimeError(f"interp reproduce {study} --page failed; run it to see why.")
                 (page,) = Path(folder, study).rglob("report.html")
-                shutil.copy(page, out / f"{study}.html")
+                shutil.rmtree(out / study, ignore_errors=True)
+                shutil.copytree(page.parent, out / study)
 
 
 def _command(study: str, folder: str) -> list[str]:

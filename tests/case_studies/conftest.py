@@ -36,6 +36,7 @@ def read_run(folder, result, **counts):
         content=content,
         groups={name: settings[digest] for name, digest in digests.items()},
         page=(folder / "report.html").read_text(),
+        claim_pages={path.stem: path.read_text() for path in (folder / "claims").iterdir()},
         **counts,
     )
 

@@ -199,7 +199,7 @@ class Page:
         self.browser.send("Target.closeTarget", targetId=self.target)
 
 
-RESULT = "main table, main .chart, main .sentence, main iframe, main canvas"
+RESULT = "main table, main .forest, main .chart, main .sentence, main iframe, main canvas"
 
 
 def faults(browser, path, *, ready="true", without=()):

@@ -416,7 +416,7 @@ def test_the_study_on_a_few_models(few, tmp_path):
     assert found["attention.known"].measurement.value == pytest.approx(
         agreement.auroc(scores.known_scores("quick", 0), MASS).value
     )
-    assert "redundancy" in result.page.read_text()
+    assert "Attribution patching misses redundant heads." in result.page.read_text()
 
 
 def test_without_packs_only_their_claims_are_left_out(few, tmp_path, capsys):

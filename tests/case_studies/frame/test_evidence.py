@@ -158,7 +158,7 @@ def test_settings_describe_the_source(reproduce):
     run = reproduce(study(tuned(0, symbols=symbols), tuned(1, symbols=symbols)))
     said = run.groups["tuned"]["pretrained"]
     assert said == {"by": f"model {SOURCE.key} (task lego, seed 7)", "symbols": {"+": "-", "-": "+"}}
-    assert f"model {SOURCE.key} (task lego, seed 7)" in run.page
+    assert f"model {SOURCE.key} (task lego, seed 7)" in "".join(run.claim_pages.values())
     mixed = settings_of(
         [tuned(0), tuned(0, "some/name"), ModelSpec(task=TASK, config=TUNED, settings=SETTINGS, seed=0)]
     )

@@ -95,7 +95,8 @@ def test_the_stored_number_is_shown_with_its_packs_or_none(shipped, folder, tmp_
     result = toy_study(folder if has_packs else None, shipped).draw(folder=tmp_path / "out")
     (claim,) = result.claims
     assert (claim.label, claim.measurement.value, claim.note) == ("reproduced", 0.5, "")
-    assert f", packs {Packs(folder).digest}, " in result.page.read_text()
+    page = (result.page.parent / f"claims/{claim.claim.id}.html").read_text()
+    assert f", files of models {Packs(folder).digest}, " in page
 
 
 def test_the_stored_number_is_not_shown_for_other_packs(shipped, others, tmp_path):
@@ -174,6 +175,7 @@ def test_numbers_on_weights_are_stored_and_shown_with_them(tmp_path):
         return replace(STUDY, claims=[claim], groups=lambda size: {}, shipped=shipped)
 
     page = study(clone).run(folder=tmp_path / "runs", n_jobs=1).page
-    assert f", weights {WeightFiles(clone, names=NAMES).digest}, " in page.read_text()
+    of_claim = (page.parent / f"claims/{PASSING.id}.html").read_text()
+    assert f", weights {WeightFiles(clone, names=NAMES).digest}, " in of_claim
     (claim,) = study(other, page.parent).draw(folder=tmp_path / "out").claims
     assert claim.note == "Measured earlier (0.5, n = 2 packs) on other weights."

@@ -1,4 +1,4 @@
-"""The page lists claims first; position and type of a claim do not depend on its verdict."""
+"""The page begins with what was found; position and type of a claim do not depend on its verdict."""
 
 import importlib
 import re
@@ -11,11 +11,14 @@ import toys
 from browser import faults
 from toys import FAILING, PASSING, STUDY
 
+from case_studies.frame.claim_page import _measured, commit_text
 from case_studies.frame.evidence import SIZES
+from case_studies.frame.finding import Finding
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.page import _measured
+from case_studies.frame.picture import line_of
+from case_studies.frame.plain_words import plain_chart, plain_words
 from case_studies.frame.results import ClaimResult
-from case_studies.frame.rules import Above, AllOf, AtMost, Number
+from case_studies.frame.rules import Above, AllOf, AtMost, Between, Equal, Number, Value
 from case_studies.papers.table import STUDIES
 from interp.view.page import Section, write_page
 
@@ -54,45 +57,155 @@ class Verdicts(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    result = replace(STUDY, claims=CLAIMS).run(folder=tmp_path_factory.mktemp("page"), n_jobs=1)
-    return result.page.read_text()
+def folder(tmp_path_factory):
+    """The folder of the pages of a run with claims of every verdict."""
+    return replace(STUDY, claims=CLAIMS).run(folder=tmp_path_factory.mktemp("page"), n_jobs=1).page.parent
 
 
-def test_undecided_claims_say_what_would_decide_them(page):
+@pytest.fixture(scope="module")
+def page(folder):
+    return (folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def claim_pages(folder):
+    return {path.stem: path.read_text() for path in (folder / "claims").iterdir()}
+
+
+def section_of(page, name):
+    start = page.index(f'<section id="{name}">')
+    return page[start : page.index("</section>", start)]
+
+
+def test_undecided_claims_say_what_would_decide_them(page, claim_pages):
     said = {}
-    for section in page.split('<section id="claim-')[1:]:
-        found = re.findall(r"<dt>What would decide it</dt><dd>(.*?)</dd>", section)
-        said |= {section[: section.index('"')]: one for one in found}
+    for name, text in claim_pages.items():
+        for words in re.findall(r"<dt>What would decide it</dt><dd>(.*?)</dd>", text):
+            said[name] = words
     assert said == {
         "table-4.large": "A run at size paper.",
-        "figure-1.unclear": "Hardly more draws: the value is at the bar.",
+        "figure-1.unclear": "Hardly more draws: the value is at the threshold.",
     }
+    for words in said.values():
+        assert f"to decide it: {words[0].lower()}{words[1:-1]}" in section_of(page, "verdicts")
 
 
-def test_the_table_comes_first_with_every_verdict(page):
-    first = page.index("<section")
-    table = page[first : page.index("</section>", first)]
-    assert '<section id="claims">' in table
+def test_the_page_begins_with_findings_then_the_picture_then_the_table(page):
+    assert re.findall(r'<section id="([^"]*)">', page) == ["in-short", "picture", "verdicts", "provenance"]
+    table = section_of(page, "verdicts")
     verdicts = re.findall(r'data-verdict="([^"]*)"', table)
     assert verdicts == ["reproduced", "not reproduced", "reproduced", "not measured", "inconclusive"]
-    assert "0.25 [0.20, 0.30]" in table
-    assert "10 draws" in table
-    assert "0.97" in table
-    assert (
-        "5 claims at size quick. 5 published statements: 2 reproduced, 1 not reproduced, 1 inconclusive, 1 not measured"
-        in table
+    assert re.findall(r"<th scope=\"col\">(.*?)</th>", table)[1] == "verdict"
+    for words in ("0.25 [0.20, 0.30]", "10 draws", "0.97"):
+        assert words in table
+    lead = re.search(r'<p class="lead">(.*?)</p>', page)[1]
+    assert "5 published statements: 2 reproduced, 1 not reproduced, 1 inconclusive, 1 not measured." in lead
+    first = page[: page.index('<section id="picture">')]
+    assert "Rules were fixed" not in first
+    assert "commit" not in first[first.index("<h1>") :]
+
+
+def test_the_reader_is_told_whether_to_trust_it_what_is_next_and_how_to_run_it(page):
+    short = section_of(page, "in-short")
+    assert "5 of 5 thresholds were set before a result of their statement was known" in short
+    assert "1 statement undecided and 1 statement without a number" in short
+    assert "<code>interp reproduce toy --size quick</code>" in short
+    for verdict in ("reproduced", "not reproduced", "inconclusive", "not measured"):
+        assert f"<dt>{verdict}</dt>" in short
+    assert "<dt>by construction</dt>" not in short  # no claim has this verdict
+
+
+def test_the_picture_has_every_number_with_a_link_to_its_page(page, folder):
+    picture = section_of(page, "picture")
+    links = re.findall(r'<a href="(claims/[^"]*)"', picture)
+    assert links == [f"claims/{claim.id}.html" for claim in CLAIMS if claim.id != "table-4.large"]
+    assert all((folder / link).is_file() for link in links)
+    assert "1 statement without a number is in the table only" in picture
+    labels = re.findall(r'<li data-label="([^"]*)"', picture)
+    assert labels == ["reproduced", "not reproduced", "reproduced", "inconclusive"]
+
+
+M = Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws")
+
+
+@pytest.mark.parametrize(
+    ("rule", "places"),
+    [
+        (Above(0.1), (84.5, 73, 96, 100)),  # 0.15, 0.1 and 0.2 above it, of at most 0.2
+        (AtMost(0.1), (15.5, 4, 27, 100)),  # the same, on the other side
+        (Above(0.25), (50, 4, 96, 100)),
+        (Between(0.0, 0.3), (73, 50, 96, 100)),  # the nearer threshold is the upper one
+        (Between(0.2, 0.26), (57.6667, 19.3333, 96, 96)),  # of both thresholds the nearer is in the middle
+        (Value(AtMost(0.5)), (88.3333, 80.6667, 96, 100)),
+        (AllOf(Above(0.1), Number("error", AtMost(0.02))), (84.5, 73, 96, 100)),
+    ],
+)
+def test_places_in_the_picture(rule, places):
+    line = line_of(M, rule.passing_range)
+    assert (line.value, line.low, line.high, line.end) == pytest.approx(places, abs=0.01)
+
+
+def test_places_of_numbers_without_threshold_and_of_unbounded_intervals():
+    assert line_of(M, Number("error", AtMost(0.02)).passing_range) is None
+    unbounded = replace(M, high=float("inf"))
+    line = line_of(unbounded, Above(0.1).passing_range)
+    assert (line.value, line.low, line.high) == pytest.approx((96, 80.667, 96), abs=0.01)
+    exact = Measurement(value=1, low=1, high=1, n=1, unit="proof", exact=True)
+    line = line_of(exact, Value(Equal(1)).passing_range)
+    assert (line.value, line.low, line.high) == (50, 50, 50)
+    line = line_of(replace(exact, value=0.9, low=0.8, high=0.95), Value(Equal(1)).passing_range)
+    assert line.value < line.high < 50
+
+
+FOUND = Finding(text="It is right in {figure-1.some} of <all> draws.", reproduced=("figure-1.some",))
+
+
+def test_findings_are_shown_while_their_verdicts_are_those_of_the_results(reproduce):
+    wrong = Finding(text="It is always right.", reproduced=("figure-1.all",))
+    unmeasured = Finding(text="A large one is right: {table-4.large}.")
+    study = replace(STUDY, findings=[wrong, unmeasured, FOUND], words={"draw": "a <random> number"})
+    run = reproduce(study)
+    lead = re.search(r'<p class="lead">(.*?)</p>', run.page)[1]
+    number = '<a class="whole" href="claims/figure-1.some.html">0.25 [0.20, 0.30]</a>'
+    assert lead.startswith(f'<span class="found">It is right in {number} of &lt;all&gt; draws.</span> ')
+    assert "always" not in lead
+    assert "large" not in lead
+    assert "<dt>draw</dt><dd>a &lt;random&gt; number</dd>" in run.page
+
+
+def test_at_most_three_findings_are_shown(reproduce):
+    many = [replace(FOUND, text=f"Sentence {index}.") for index in range(5)]
+    lead = re.search(r'<p class="lead">(.*?)</p>', reproduce(replace(STUDY, findings=many)).page)[1]
+    assert re.findall(r"Sentence (\d)", lead) == ["0", "1", "2"]
+
+
+def test_findings_about_unknown_claims_are_refused():
+    with pytest.raises(ValueError, match=r"a finding of the study toy is about the claim 'figure-7', which it lacks"):
+        replace(STUDY, findings=[Finding(text="It is {figure-7}.")])
+
+
+def test_words_of_stored_texts_are_replaced():
+    assert plain_words("n = 5 seeds an arm; the bar of both arms") == (
+        "n = 5 seeds in each condition; the threshold of both conditions"
     )
-    sections = re.findall(r'<section id="([^"]*)">', page)
-    assert sections == ["claims", *(f"claim-{claim.id}" for claim in CLAIMS), "provenance"]
+    assert plain_words("a barrier, alarms and charts") == "a barrier, alarms and charts"
+    chart = {"mark": {"type": "bar"}, "title": ["above the bar"], "width": 3}
+    assert plain_chart(chart) == {"mark": {"type": "bar"}, "title": ["above the threshold"], "width": 3}
 
 
-def test_every_verdict_has_the_same_elements_and_style(page):
+def test_pages_of_claims_that_are_gone_are_removed(reproduce, tmp_path):
+    assert set(reproduce().claim_pages) == {claim.id for claim in toys.CLAIMS}
+    assert set(reproduce(replace(STUDY, claims=[PASSING])).claim_pages) == {PASSING.id}
+
+
+def test_every_verdict_has_the_same_elements_and_style(page, claim_pages):
     parsed = Verdicts(page)
-    by_place = [parsed.found[: len(CLAIMS)], parsed.found[len(CLAIMS) :]]
-    assert all(len(found) == len(CLAIMS) for found in by_place)
-    for found in by_place:
-        assert {verdict for verdict, _ in found} == {"reproduced", "not reproduced", "inconclusive", "not measured"}
+    n_measured = len(CLAIMS) - 1
+    places = [parsed.found[:n_measured], parsed.found[n_measured:]]  # the picture, and the table
+    places.append([Verdicts(text).found[0] for text in claim_pages.values()])
+    assert list(map(len, places)) == [n_measured, len(CLAIMS), len(CLAIMS)]
+    for found in places:
+        assert {verdict for verdict, _ in found} >= {"reproduced", "not reproduced", "inconclusive"}
         assert len({around for _, around in found}) == 1  # the same elements, classes and styles around each
     assert parsed.text == {
         "reproduced": {"✓ reproduced"}, "not reproduced": {"✗ not reproduced"}, "inconclusive": {"○ inconclusive"},
@@ -136,58 +249,62 @@ def test_the_foot_is_that_of_the_stored_results(page):
     assert facts["seed"].startswith("0 ")
     assert facts["command"] == "interp reproduce toy --size quick"
     assert facts["commit"]
-    assert facts["date"] in page[page.index('<section id="provenance">') :]
+    assert facts["date"] in section_of(page, "provenance")
 
 
 def test_when_with_which_source_and_at_what_cost_a_claim_was_measured():
     made = {"time": "2026-01-02T03:04:05", "source": {"commit": "0123456789abcdef", "stored_in": "fedcba98765432"}}
     cost = {"cpu_seconds": 2.04, "seconds": 9.0, "peak_mb": 300}
     shown = _measured(ClaimResult(claim=PASSING, provenance=made, cost=cost))
-    assert shown.startswith("2026-01-02, commit 0123456789")
-    assert shown.endswith(", stored in commit fedcba9876, 2.0 CPU seconds, peak memory 300 MB")
+    assert shown == "2026-01-02, 2.0 CPU seconds, peak memory 300 MB"
+    assert commit_text(made["source"]) == "0123456789, stored in commit fedcba9876"
     earlier = ClaimResult(claim=PASSING, provenance={"time": "2026-01-02"}, cost={"seconds": 9.0})
     assert _measured(earlier) == "2026-01-02, 9.0 s"
 
 
-def test_words_are_explained_where_they_first_appear(reproduce):
+def test_words_are_explained_on_the_pages_that_use_them(reproduce):
     def arms(evidence):
         table = ("Arms", [("arm", "#0"), ("few", 1.0)])
         return Measurement(value=0.5, low=0.4, high=0.6, n=2, unit="seeds", tables=[table])
 
-    first, second = (replace(FAILING, id=f"figure-9.{name}", measure=arms) for name in ("a", "b"))
-    page = reproduce(replace(STUDY, claims=(PASSING, first, second))).page
-    sections = dict(re.findall(r'<section id="([^"]*)">(.*?)</section>', page, re.DOTALL))
-    for words in ("An arm is a group of models", "are the variables of a chain in order"):
-        assert [name for name, text in sections.items() if words in text] == ["claim-figure-9.a"]
+    study = replace(STUDY, claims=(PASSING, replace(FAILING, id="figure-9.a", measure=arms)))
+    pages = reproduce(study).claim_pages
+    for words in ("A condition is a group of models", "are the variables of a chain in order"):
+        assert [name for name, text in pages.items() if words in text] == ["figure-9.a"]
 
 
-def test_each_claim_shows_verdict_source_and_rule(page):
+def test_each_claim_shows_verdict_source_and_rule(claim_pages):
+    assert set(claim_pages) == {claim.id for claim in CLAIMS}
     for claim in CLAIMS:
-        start = page.index(f'<section id="claim-{claim.id}">')
-        section = page[start : page.index("</section>", start)]
-        place = [section.index(words) for words in ("data-verdict", claim.source, "Rule")]
+        page = claim_pages[claim.id]
+        place = [page.index(words) for words in ("data-verdict", claim.source, "How it is judged")]
         assert place == sorted(place)
-        assert claim.rule_text in section
-        assert (claim.paper or "none printed") in section
-    failing = page[page.index(f'<section id="claim-{FAILING.id}">') : page.index('<section id="claim-table-3.drawn">')]
+        assert claim.rule_text in page
+        assert (claim.paper or "none printed") in page
+        assert '<a href="../report.html">' in page
     for words in ("n = 2 seeds", "Hardly trained.", "<h3>Accuracy of &lt;every&gt; seed</h3>", "per seed", "<svg"):
-        assert words in failing
-    assert "<summary>Settings of its models" in failing
-    assert "It takes a GPU." in page
+        assert words in claim_pages[FAILING.id]
+    assert "<summary>Settings of its models" in claim_pages[FAILING.id]
+    assert "It takes a GPU." in claim_pages["table-4.large"]
 
 
-def test_text_is_escaped_and_links_have_targets(page):
+def test_text_is_escaped_and_links_have_targets(folder, page):
     assert "<title>Toys &amp; &lt;others&gt;</title>" in page
     assert "It is sometimes &lt;right&gt;." in page
-    parsed = Verdicts(page)
-    assert parsed.around == []  # every element that opens closes
-    assert len(parsed.ids) == len(set(parsed.ids))
-    assert {link.removeprefix("#") for link in parsed.links} <= set(parsed.ids)
-    assert all(link.startswith("#") for link in parsed.links)  # nothing to fetch
+    for path in (folder / "report.html", *(folder / "claims").iterdir()):
+        parsed = Verdicts(path.read_text())
+        assert parsed.around == []  # every element that opens closes
+        assert len(parsed.ids) == len(set(parsed.ids))
+        for link in parsed.links:  # nothing to fetch
+            if link.startswith("#"):
+                assert link[1:] in parsed.ids
+            else:
+                assert (path.parent / link).resolve().is_relative_to(folder)
+                assert (path.parent / link).is_file()
 
 
 def test_provenance_lists_versions_and_models(page):
-    part = page[page.index('<section id="provenance">') :]
+    part = section_of(page, "provenance")
     for words in (
         "toy, quick, 0",
         "torch",
@@ -200,23 +317,25 @@ def test_provenance_lists_versions_and_models(page):
 
 
 def test_claims_without_a_measurement_keep_their_place(reproduce):
-    page = reproduce(only=["figure-1.all"]).page
-    assert [verdict for verdict, _ in Verdicts(page).found[: len(toys.CLAIMS)]] == [
+    run = reproduce(only=["figure-1.all"])
+    assert [verdict for verdict, _ in Verdicts(run.page).found[1:]] == [
         "not measured", "not reproduced", "not measured", "not measured",
     ]  # fmt: skip
-    assert "Not measured yet at this size, seed and code." in page
+    assert "Not measured yet at this size, seed and code." in run.claim_pages["figure-1.some"]
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_page_shows_its_size(reproduce, size):
     study = toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])
-    assert f"1 claim at size {size}. 1 published statement: 1 reproduced" in reproduce(study, size=size).page
+    page = reproduce(study, size=size).page
+    assert "1 published statement: 1 reproduced." in page
+    assert f"interp reproduce one --size {size}</code>" in page
 
 
 def test_no_script_without_charts(reproduce, page):
-    bare = reproduce(toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])).page
-    assert "<script" not in bare
-    assert "<details" not in bare  # no models, no settings
+    bare = reproduce(toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING]))
+    assert "<script" not in bare.page + bare.claim_pages[PASSING.id]
+    assert "<details" not in bare.claim_pages[PASSING.id]  # no models, no settings
     assert "<svg" in page
 
 
@@ -242,9 +361,8 @@ def test_a_failing_condition_is_named_next_to_the_verdict(reproduce):
     hidden = replace(PASSING, id="figure-1.hidden", rule=rule, measure=with_an_error)
     made = reproduce(replace(STUDY, claims=(PASSING, hidden)))
     words = "fails: “error” is at or below 0.02 (it is 0.0249)"
-    table, section = made.page.split('<section id="claim-figure-1.some">')
-    assert (words in table, words in section) == (True, True)
-    assert made.page.count(words) == 2
+    assert made.page.count(words) == 1
+    assert made.claim_pages["figure-1.hidden"].count(words) == 1
     lines = str(made.result).splitlines()
     (row,) = [index for index, line in enumerate(lines) if line.startswith("figure-1.hidden")]
     assert lines[row + 1] == f"    {words}"
@@ -252,10 +370,3 @@ def test_a_failing_condition_is_named_next_to_the_verdict(reproduce):
 
 def with_an_error(evidence):
     return Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws", numbers={"error": 0.0249})
-
-
-def test_a_chart_of_two_claims_is_drawn_once(reproduce):
-    study = replace(STUDY, claims=[FAILING, replace(FAILING, id="figure-1.again")])
-    page = reproduce(study).page
-    assert page.count("<svg ") == 1
-    assert 'The chart of <a href="#claim-figure-1.all">claim-figure-1.all</a>.' in page

@@ -3,6 +3,7 @@
 import json
 import lzma
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -37,15 +38,18 @@ def shipped(finished, tmp_path):
     """The toy study with the results of a run as the shipped ones, and the page of that run."""
     folder = (tmp_path / "toy/quick").rename(tmp_path / "shipped")
     (folder / "report.html").unlink()
-    return replace(STUDY, shipped=folder), finished.page
+    shutil.rmtree(folder / "claims")
+    return replace(STUDY, shipped=folder), finished
 
 
 def test_the_page_is_drawn_from_the_shipped_results_without_models(shipped, tmp_path, trained):
-    study, page = shipped
+    study, finished = shipped
     (tmp_path / "models").rename(tmp_path / "elsewhere")
     drawn = study.draw(folder=tmp_path / "out")
     assert drawn.page == tmp_path / "out/toy/quick/report.html"
-    assert drawn.page.read_text() == page
+    assert drawn.page.read_text() == finished.page
+    pages = {path.stem: path.read_text() for path in (drawn.page.parent / "claims").iterdir()}
+    assert pages == finished.claim_pages
     assert (trained, toys.MEASURED) == ([], [])
     assert not (drawn.page.parent / "claims.json").exists()
 
@@ -171,11 +175,12 @@ def test_unbounded_intervals_and_new_claims(shipped, tmp_path):
 
 
 def test_each_figure_names_the_command_that_makes_it(shipped, tmp_path):
-    page = shipped[0].draw(folder=tmp_path).page.read_text()
+    folder = shipped[0].draw(folder=tmp_path).page.parent / "claims"
     for name in ("figure-1.some", "figure-1.all"):
-        assert f"Made by <code>interp reproduce toy --size quick --only {name}</code>" in page
-    assert "--only table-4.large" not in page  # nothing is measured
-    assert "CPU seconds, peak memory" in page
+        page = (folder / f"{name}.html").read_text()
+        assert f"<dt>command</dt><dd>interp reproduce toy --size quick --only {name}</dd>" in page
+        assert "CPU seconds, peak memory" in page
+    assert "CPU seconds" not in (folder / "table-4.large.html").read_text()  # nothing is measured
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, mo
         measurement = said[f"diagonals.{name}.gpt2"].measurement
         assert (measurement.value, measurement.n, measurement.numbers["heads"]) == (0, 3, 6)
     page = result.page.read_text()
-    assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
+    assert page.count('class="verdict"') >= len(STUDY.claims)
 
 
 @pytest.mark.long
@@ -179,4 +179,4 @@ def test_the_quick_study_from_the_command_line(tmp_path):
     assert all(claim["verdict"] in ("reproduced", "not reproduced", "inconclusive") for claim in said.values())
     numbers = said["perplexity.gpt2"]["numbers"]
     assert numbers[f"perplexity, {PLAIN}"] < 150  # 512 tokens, so guessing evenly has 512
-    assert (tmp_path / "language/quick/report.html").stat().st_size > 50_000
+    assert sum(path.stat().st_size for path in (tmp_path / "language/quick").rglob("*.html")) > 50_000

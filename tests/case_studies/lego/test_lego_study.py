@@ -436,7 +436,7 @@ def test_the_whole_study_runs_on_untrained_models(tiny, tmp_path):
     for name in ("beyond.loop", "depth.stochastic", "percolation.linear", "shortcut.parity", "start.pretrained"):
         assert said[name].verdict != "reproduced", name
     assert said["solved.untied"].verdict == "not reproduced"
-    assert result.page.read_text().count('class="verdict"') >= 2 * len(STUDY.claims)
+    assert result.page.read_text().count('class="verdict"') >= len(STUDY.claims)
 
 
 @pytest.mark.long
@@ -450,4 +450,4 @@ def test_quick_claims_from_the_command_line(tmp_path):
     assert said["start.mimic"]["measured"] > 0.1
     assert said["beyond.loop"]["verdict"] == "not measured"
     assert said["shortcut.parity"]["verdict"] == "not measured"
-    assert (tmp_path / "lego/quick/report.html").stat().st_size > 50_000
+    assert sum(path.stat().st_size for path in (tmp_path / "lego/quick").rglob("*.html")) > 50_000

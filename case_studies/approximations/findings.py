@@ -1,0 +1,30 @@
+"""What the study found, and the words that it uses."""
+
+from case_studies.frame.finding import Finding
+
+FINDINGS = (
+    Finding(
+        text="Fast approximations find needed heads less well than they should: attribution patching distinguishes "
+        "needed from idle heads with an AUROC of {patching.known} on hand-written models, and {patching.trained} "
+        "on trained ones, below the threshold of 0.9.",
+        not_reproduced=("patching.known", "patching.trained"),
+    ),
+    Finding(
+        text="They are wrong in known ways: of heads that cancel each other, attribution patching calls a share of "
+        "{cancellation.patching} needed.",
+        reproduced=("cancellation.patching",),
+    ),
+    Finding(
+        text="Large attention weights are no sign of use: of readable heads that are not needed, a share of "
+        "{pattern.attention} counts as important by its attention.",
+        reproduced=("pattern.attention",),
+    ),
+)
+WORDS = {
+    "needed": "the answers get worse if the head is removed; idle: they do not",
+    "attribution patching": "a linear estimate, by one gradient, of what replacing the output of a head would do",
+    "AUROC": "chance that a needed head gets a higher score than an idle one: one half is guessing, 1 is perfect",
+    "attention mass": "how much attention a head gives to single tokens, without looking at what it does",
+    "redundant": "heads that replace each other, so that removing one alone changes nothing",
+    "hand-written models": "models with known answers: it is known for every head whether it is needed",
+}
