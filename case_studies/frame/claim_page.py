@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from case_studies.frame.finding import claim_page
+from case_studies.frame.measurement import Measurement
 from case_studies.frame.picture import MARKS
 from case_studies.frame.plain_words import plain_chart, plain_words
 from case_studies.frame.results import ClaimResult, StudyResult
@@ -34,13 +35,7 @@ def write_claim_page(study: StudyResult, index: int) -> Path:
     """
     result = study.claims[index]
     claim, m = result.claim, result.measurement
-    # Tables of the measurement, and its further figures as one more
-    tables = (
-        [(plain_words(title), [list(map(plain_words, row)) for row in rows]) for title, rows in m.tables] if m else []
-    )
-    if m and m.numbers:
-        rows = [(plain_words(_words(name)), plain_value(value)) for name, value in m.numbers.items()]
-        tables.append(("Further numbers", [("what", "value"), *rows]))
+    tables = _tables(m) if m else []
     charts = [plain_chart(chart) for chart in m.charts] if m else []
     explanation = _explanation(result, json.dumps([tables, charts], default=str))
     sections = [Section(title="Verdict", html=_facts(result) + explanation, anchor="verdict")]
@@ -64,6 +59,17 @@ def write_claim_page(study: StudyResult, index: int) -> Path:
             date=(result.provenance or study.manifest)["time"],
         ),
     )
+
+
+def _tables(m: Measurement) -> list[tuple[str, list[list[str]]]]:
+    """Title and rows of each table of a measurement, and of one more with its further numbers."""
+    tables = [
+        (plain_words(title), [[plain_words(str(cell)) for cell in row] for row in rows]) for title, rows in m.tables
+    ]
+    if m.numbers:
+        numbers = [[plain_words(_words(name)), plain_value(value)] for name, value in m.numbers.items()]
+        tables.append(("Further numbers", [["what", "value"], *numbers]))
+    return tables
 
 
 def _neighbours(study: StudyResult, index: int) -> Markup:

@@ -31,9 +31,11 @@ class Finding:
     @property
     def verdicts(self) -> dict[str, ClaimVerdict]:
         """The verdict that each claim must have, by its id."""
-        verdicts: dict[str, ClaimVerdict] = dict.fromkeys(self.reproduced, "reproduced")
+        verdicts: dict[str, ClaimVerdict] = {}
+        verdicts |= dict.fromkeys(self.reproduced, "reproduced")
         verdicts |= dict.fromkeys(self.not_reproduced, "not reproduced")
-        return verdicts | dict.fromkeys(self.inconclusive, "inconclusive")
+        verdicts |= dict.fromkeys(self.inconclusive, "inconclusive")
+        return verdicts
 
     @property
     def claims(self) -> tuple[str, ...]:
