@@ -11,10 +11,10 @@ from markupsafe import Markup
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.picture import MARKS
-from case_studies.frame.plain_words import plain_chart, plain_words
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
 from interp.core.environment import source_line
+from interp.core.plain_words import plain_chart, plain_words
 from interp.tasks.registry import task_class_of
 from interp.view.html import PageIdentity, scrolling
 from interp.view.page import Section, write_page

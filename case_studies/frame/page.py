@@ -20,10 +20,10 @@ from case_studies.frame.claim_page import (
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
 from case_studies.frame.finding import Finding, claim_page, finding_in_words
 from case_studies.frame.picture import LEGEND, picture
-from case_studies.frame.plain_words import plain_words
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
 from interp.core.page_identity import quantity
+from interp.core.plain_words import plain_words
 from interp.view.html import PageIdentity, scrolling
 from interp.view.page import Section, write_page
 

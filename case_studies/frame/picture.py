@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.plain_words import plain_words
 from case_studies.frame.results import ClaimResult
+from interp.core.plain_words import plain_words
 
 MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "○", "by construction": "≡", "not measured": "–"}
 """What is written before each verdict."""

@@ -64,9 +64,9 @@ def to_decide(result: ClaimResult) -> str:
 def _more_units(m: Measurement, units: float) -> str:
     """The number of units in words."""
     if not units:
-        return f"not more {m.unit}: no bar is in the interval"
+        return f"not more {m.unit}: no threshold is in the interval"
     if m.n == 1:
         return f"more than one of its {m.unit}, for an interval at all"
     if units > FAR * m.n:
-        return f"hardly more {m.unit}: the value is at the bar"
+        return f"hardly more {m.unit}: the value is at the threshold"
     return f"about {max(math.ceil(units), m.n + 1)} {m.unit} in place of {m.n}, if value and spread stay the same"

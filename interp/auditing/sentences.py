@@ -293,7 +293,7 @@ def _sequences_to_decide(head: HeadVerdict) -> str:
     if head.costs["mean"].exact:
         return ""
     if head.n_to_decide is None:
-        return "; many more sequences would not decide it"
+        return "; more sequences would hardly decide it"
     return f"; about {head.n_to_decide:,} sequences would decide it"
 
 

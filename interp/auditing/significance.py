@@ -241,8 +241,8 @@ def sequences_needed(factor: float, alpha: float, threshold: float) -> int:
 def corrections(n_heads: int, n_labelled: int, n_sets: int) -> dict[str, float]:
     """Factor by which the p values of each intervention are multiplied, so that the level is that of a whole audit.
 
-    Of an intervention on a head or set, either "it costs more than the threshold" or "it does not" is false, so that
-    each has one true hypothesis to reject by mistake, not two (the partitioning principle, Finner & Strassburger 2002):
+    "It costs more than the threshold" and "it costs less" are tested with the same correction: only one of the two can
+    be true, so that only one of them can be rejected in error (the partitioning principle, Finner & Strassburger 2002).
     Bonferroni over interventions, with a share of the level for each question.
     """
     # Of the interventions on all heads, the mean answers a question of its own

@@ -11,6 +11,7 @@ from typing import Any
 
 from hooks.checks import chosen_by_prefix
 from hooks.files import FAULTS, read_json
+from interp.core.plain_words import plain_words
 
 FIELDS = ("id", "source", "statement", "paper", "sizes", "sizes_reason", "rule", "fixed", "verdict")
 """What `--list --json` prints of a claim."""
@@ -54,7 +55,7 @@ def claims_text(listing: Mapping[str, Any], only: Sequence[str]) -> str:
         lines += [_wrapped("    rule: ", claim["rule"]), _wrapped("    fixed ", claim["fixed"])]
         if len(claim["sizes"]) < N_SIZES:
             lines.append(_wrapped("    sizes: ", f"{', '.join(claim['sizes']) or 'none'} ({claim['sizes_reason']})"))
-    return "\n".join(lines)
+    return plain_words("\n".join(lines))
 
 
 def claims_values(listing: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:

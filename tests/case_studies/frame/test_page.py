@@ -16,10 +16,10 @@ from case_studies.frame.evidence import SIZES
 from case_studies.frame.finding import Finding
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.picture import line_of
-from case_studies.frame.plain_words import plain_chart, plain_words
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import Above, AllOf, AtMost, Between, Equal, Number, Value
 from case_studies.papers.table import STUDIES
+from interp.core.plain_words import plain_chart, plain_words
 from interp.view.page import Section, write_page
 
 EXAMPLE = Path(__file__).parents[3] / "examples/unmyopic-published"
@@ -188,7 +188,9 @@ def test_words_of_stored_texts_are_replaced():
     assert plain_words("n = 5 seeds an arm; the bar of both arms") == (
         "n = 5 seeds in each condition; the threshold of both conditions"
     )
-    assert plain_words("a barrier, alarms and charts") == "a barrier, alarms and charts"
+    for unchanged in ("a barrier, alarms and charts", "give --packs FOLDER"):
+        assert plain_words(unchanged) == unchanged
+    assert plain_words("on other packs") == "on other files of models"
     chart = {"mark": {"type": "bar"}, "title": ["above the bar"], "width": 3}
     assert plain_chart(chart) == {"mark": {"type": "bar"}, "title": ["above the threshold"], "width": 3}
 

@@ -97,7 +97,7 @@ def test_one_more_unit_is_the_least():
 
 def test_a_value_at_the_bar_is_hardly_decided():
     at = measured(0.5, 0.0, 1.0, 8)
-    assert remedy(at, Above(0.5)) == "hardly more seeds: the value is at the bar"
+    assert remedy(at, Above(0.5)) == "hardly more seeds: the value is at the threshold"
     near = measured(0.0, -1.0, 1.0, 4)
     assert remedy(near, Above(1.01 / math.sqrt(FAR))).startswith("about 393 seeds")
     assert remedy(near, Above(0.99 / math.sqrt(FAR))).startswith("hardly more seeds")
@@ -132,7 +132,7 @@ def test_a_condition_within_a_condition():
 def test_an_open_condition_is_not_decided_by_units():
     rule = TwoSided(AtMost(0.25), Number("all above", Equal(True)))
     m = measured(0.5, 0.4, 0.6, **{"all above": False})
-    assert remedy(m, rule) == "not more seeds: no bar is in the interval"
+    assert remedy(m, rule) == "not more seeds: no threshold is in the interval"
 
 
 def test_what_else_is_needed_is_added_while_a_claim_is_undecided():

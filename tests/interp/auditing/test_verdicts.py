@@ -955,7 +955,7 @@ def test_an_undecided_head_says_how_many_sequences_would_decide_it():
     told = sentence_about("too close", verdict="undecided", n_to_decide=1234)
     assert told.endswith("the 0.08 that counts is undecided; about 1,234 sequences would decide it.")
     told = sentence_about("too close", verdict="undecided")
-    assert told.endswith("; many more sequences would not decide it.")
+    assert told.endswith("; more sequences would hardly decide it.")
     assert "sequences" not in sentence_about("nothing to lose", verdict="undecided")
 
 

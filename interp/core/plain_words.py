@@ -1,7 +1,7 @@
-"""Words of stored texts that readers do not know, in plain English.
+"""Plain words in place of those of stored results of studies.
 
 Titles, units and notes of measurements are stored with them, and are part of the code that a stored number depends on:
-they are replaced where they are shown, until a claim is measured again.
+their words are replaced where they are shown, until a claim is measured again.
 """
 
 import re
@@ -15,7 +15,7 @@ WORDS = (
     (r"\bArm(s?)\b", r"Condition\1"),
     (r"\bbar(s?)\b", r"threshold\1"),
     (r"\bBar(s?)\b", r"Threshold\1"),
-    (r"\bpack(s?)\b", r"file\1 of models"),
+    (r"(?<![-.])\bpack(s?)\b", r"file\1 of models"),  # not the option --packs
 )
 """Patterns of words, and what is shown in their place."""
 
