@@ -17,6 +17,7 @@ from hooks.interventions.replacements import Replacement
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.heads import check_heads
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -24,7 +25,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import REMOVALS, check_heads, check_method, replacements, replacements_on_all
+from interp.heads.ablation_methods import REMOVALS, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 

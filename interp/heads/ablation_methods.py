@@ -5,8 +5,6 @@ are those of these inputs, and `resample` and `random_rows` have one replacement
 (`interp.core.inputs`), over which their effect is averaged.
 """
 
-import operator
-import reprlib
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Head, Net, every_head, head_output_point
+from hooks.interventions.ablation_engine import Net, head_output_point
 from hooks.interventions.replacements import Mean, Pattern, Replacement, Resample, Zero
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
@@ -34,34 +32,6 @@ N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
 """The replacement for some rows of the batch."""
-
-
-def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
-    """The heads that a user names, as (layer, head).
-
-    Args:
-        name: Name of the argument, and of the set within it if it has several.
-        heads: The argument.
-        model: Model with the heads.
-
-    Raises:
-        ValueError: something else than pairs of integers, no head, one twice, or one that does not exist.
-    """
-    argument = reprlib.repr(heads)
-    last_head = (model.cfg.n_layers - 1, model.cfg.n_heads - 1)
-    example = f"it must be a list of (layer, head), such as {[(0, 0), last_head]}"
-    try:
-        pairs = [(operator.index(layer), operator.index(head)) for layer, head in heads]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {argument}; {example}.") from error
-    if not pairs or len(set(pairs)) < len(pairs):
-        raise ValueError(f"{name} is {argument}; give at least one head, each only once.")
-    if missing := [head for head in pairs if head not in every_head(model)]:
-        raise ValueError(
-            f"{name} has head {missing[0]}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
-            f"{model.cfg.n_heads - 1}."
-        )
-    return pairs
 
 
 def check_method(method: str, task: Task) -> None:

@@ -11,10 +11,10 @@ from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import evaluation_mode, restores_state
 from interp.core.activations import patterns_on
+from interp.core.heads import check_heads
 from interp.core.page_identity import page_identity
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import check_heads
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task

@@ -12,8 +12,9 @@ import interp
 from hooks import Transformer, TransformerConfig
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
+from interp.core.heads import check_heads
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import METHODS, N_REFERENCE, check_heads, normalised
+from interp.heads.ablation_methods import METHODS, N_REFERENCE, normalised
 from interp.heads.kinds import relations_of
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets

@@ -1,0 +1,35 @@
+"""Heads that a user names."""
+
+import operator
+import reprlib
+from typing import Any
+
+from hooks.interventions.ablation_engine import Head, Net, every_head
+
+
+def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
+    """The heads that a user names, as (layer, head).
+
+    Args:
+        name: Name of the argument, and of the set within it if it has several.
+        heads: The argument.
+        model: Model with the heads.
+
+    Raises:
+        ValueError: something else than pairs of integers, no head, one twice, or one that does not exist.
+    """
+    argument = reprlib.repr(heads)
+    last_head = (model.cfg.n_layers - 1, model.cfg.n_heads - 1)
+    example = f"it must be a list of (layer, head), such as {[(0, 0), last_head]}"
+    try:
+        pairs = [(operator.index(layer), operator.index(head)) for layer, head in heads]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is {argument}; {example}.") from error
+    if not pairs or len(set(pairs)) < len(pairs):
+        raise ValueError(f"{name} is {argument}; give at least one head, each only once.")
+    if missing := [head for head in pairs if head not in every_head(model)]:
+        raise ValueError(
+            f"{name} has head {missing[0]}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
+            f"{model.cfg.n_heads - 1}."
+        )
+    return pairs
