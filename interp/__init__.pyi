@@ -37,6 +37,7 @@ from .theory.pruning.curve import pruning_curve as pruning_curve
 from .theory.pruning.shared_matrix import indistinguishable as indistinguishable
 from .sweeps.sweep import sweep as sweep
 from .training.configs import config_for as config_for
+from .training.load import load as load
 from .training.pretrained import pretrained as pretrained
 from .training.settings import TrainSettings as TrainSettings
 from .training.train import train as train

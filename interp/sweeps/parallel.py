@@ -133,7 +133,7 @@ def initial_model(spec: ModelSpec, models: Path) -> Model:
         source = models / source.key
         RunFolder(source).is_trained(expected)  # raises an error if it is another model
     try:
-        model = pretrained(spec.task, source, symbols=dict(spec.symbols), seed=spec.seed)
+        model = pretrained(spec.task, source, symbols=dict(spec.symbols), fresh_heads=spec.fresh_heads, seed=spec.seed)
     except OSError as error:
         raise ValueError(f"the pretrained model cannot be loaded: {error}") from error
     if model.cfg != spec.config:

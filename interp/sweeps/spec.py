@@ -8,6 +8,7 @@ from hooks.model.architectures import Config
 from hooks.typed import check_field_types
 from interp.core.content_key import content_key
 from interp.tasks.base import Task
+from interp.training.packaged import weights_identity
 from interp.training.settings import TrainSettings
 
 
@@ -16,7 +17,7 @@ class ModelSpec:
     """A model to train: everything that determines its weights.
 
     Raises:
-        ValueError: a field of another type, or symbols without a pretrained model.
+        ValueError: a field of another type, or symbols or fresh heads without a pretrained model.
     """
 
     task: Task
@@ -24,8 +25,10 @@ class ModelSpec:
     settings: TrainSettings
     seed: int
     pretrained: "ModelSpec | str | None" = None
-    """The pretrained model: a spec, which is trained first, or a folder or hub name as in `interp.pretrained`.
-    If None, the weights are initialised."""
+    """The pretrained model: a spec, which is trained first, or a name or folder as in `interp.pretrained`; a name of
+    packaged weights has their hash in the key. If None, the weights are initialised."""
+    fresh_heads: tuple[tuple[int, int], ...] = ()
+    """With `pretrained`: heads, (layer, head), that are initialised instead."""
     symbols: tuple[tuple[str, str], ...] = ()
     """With `pretrained`: pairs of a task token and the pretrained vocabulary's token that represents it."""
 
@@ -33,10 +36,12 @@ class ModelSpec:
         check_field_types(self)
         if self.symbols and self.pretrained is None:
             raise ValueError("symbols are tokens of a pretrained model; give pretrained, or omit symbols.")
+        if self.fresh_heads and self.pretrained is None:
+            raise ValueError("fresh_heads are heads of a pretrained model; give pretrained, or omit fresh_heads.")
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """Plain values, as in a run's manifest; `pretrained` and `symbols` only if set."""
+        """Plain values, as in a run's manifest; `pretrained`, `symbols` and `fresh_heads` only if set."""
         described: dict[str, Any] = {
             "task": self.task.describe(),
             "config": self.config.to_dict(),
@@ -50,9 +55,12 @@ class ModelSpec:
         """The part of the description that is about the pretrained model; empty without one."""
         described: dict[str, Any] = {}
         if self.pretrained is not None:
-            described["pretrained"] = self.pretrained.key if isinstance(self.pretrained, ModelSpec) else self.pretrained
+            source = self.pretrained
+            described["pretrained"] = source.key if isinstance(source, ModelSpec) else weights_identity(source)
         if self.symbols:
             described["symbols"] = dict(self.symbols)
+        if self.fresh_heads:
+            described["fresh_heads"] = [list(head) for head in self.fresh_heads]
         return described
 
     @cached_property

@@ -33,6 +33,7 @@ class Manifest:
     initial_weights: str
     pretrained: str | None = None
     symbols: dict[str, str] | None = None
+    fresh_heads: tuple[tuple[int, int], ...] | None = None
     versions: dict[str, str]
     hardware: dict[str, str | int | None]
     threads: Annotated[int, POSITIVE_COUNT]
@@ -75,7 +76,7 @@ def check_manifest_fields(values: Mapping[str, Any]) -> None:
 
 IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
 """Manifest fields that must agree for a run to be resumed."""
-ORIGIN = ("pretrained", "symbols")
+ORIGIN = ("pretrained", "symbols", "fresh_heads")
 """Further such fields, which only manifests of models with a pretrained one have."""
 
 
@@ -89,7 +90,7 @@ def manifest_of(
         task: The task.
         settings: Training settings.
         seed: Seed of the training.
-        origin: `pretrained` and `symbols` of the model's specification, where they are set.
+        origin: `pretrained`, `symbols` and `fresh_heads` of the model's specification, where they are set.
 
     Raises:
         ValueError: an inconsistent task, or a model or settings that do not fit it.

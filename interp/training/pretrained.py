@@ -1,11 +1,12 @@
 """Models for a task that start from pretrained weights, with one embedding row per task token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import find_tokenizer
@@ -13,15 +14,24 @@ from hooks.checks import checks_types
 from hooks.files import user_path
 from hooks.model.architectures import Config
 from hooks.model.baseline import Baseline, BaselineConfig
+from hooks.model.layers import Linear
+from interp.core.heads import check_heads
 from interp.tasks import task_from
 from interp.tasks.base import Task
 from interp.training.folder import RunFolder
+from interp.training.packaged import PACKAGED, packaged_folder
 from interp.training.token_rows import markers_of, rows_of
 
 
 @checks_types
 def pretrained(
-    task: Task, source: Any, *, symbols: Mapping[str, str] | None = None, tokenizer: Any = None, seed: int = 0
+    task: Task,
+    source: Any,
+    *,
+    symbols: Mapping[str, str] | None = None,
+    tokenizer: Any = None,
+    fresh_heads: Sequence[tuple[int, int]] = (),
+    seed: int = 0,
 ) -> TransformerStack:
     """Build a model for a task from the weights of a pretrained model.
 
@@ -31,12 +41,15 @@ def pretrained(
 
     Args:
         task: The task to learn.
-        source: A `hooks.Transformer` or `Encoder`; the folder of a training run; the folder of a Hugging Face GPT-2,
-            BERT or ALBERT, its name on the hub, or such a model in memory. Only a name needs network access.
+        source: A `hooks.Transformer` or `Encoder`; the folder of a training run; `minilm`, whose weights are in the
+            extra `pretrained`; the folder of a Hugging Face GPT-2, BERT or ALBERT, its name on the hub, or such a model
+            in memory. Only a name on the hub needs network access.
         symbols: Replacements, from task token to vocabulary token: `{"=": "is"}`.
         tokenizer: Tokenizer of the pretrained model: a task's vocab, a `tokenizers.Tokenizer`, or a fast tokenizer of
             transformers. Default: the source's tokenizer; for a run, the vocab of its task.
-        seed: Seed of the read-out.
+        fresh_heads: Heads, (layer, head), that are initialised instead, to see what they contribute. With tied layers,
+            a head is the same one in all of them.
+        seed: Seed of the read-out and of fresh heads.
 
     Returns:
         A new model in evaluation mode with the source's precision and device; an `Encoder` (with a linear head and no
@@ -45,8 +58,8 @@ def pretrained(
 
     Raises:
         ValueError: an object that is no model, a model without attention, an unfinished run, a source without a
-            tokenizer or with an unreadable one, or an error of `pretrained_config` or
-            `interp.training.token_rows.rows_of`.
+            tokenizer or with an unreadable one, a fresh head that the model does not have, or an error of
+            `pretrained_config` or `interp.training.token_rows.rows_of`.
         FileNotFoundError, ConnectionError: as `hooks.from_huggingface`.
 
     Example:
@@ -73,6 +86,10 @@ def pretrained(
     # A new model with these rows, the first positions, and all other weights but the read-out's
     embedding = source_model.W_E
     model: TransformerStack = make_model(cfg, seed=seed).to(dtype=embedding.dtype, device=embedding.device)
+    if fresh_heads:
+        check_heads("fresh_heads", fresh_heads, model)
+    fresh_weights = [_head_weights(model, head) for head in fresh_heads]
+    fresh_values = [[weight.clone() for weight in weights] for weights in fresh_weights]
     source_weights = source_model.state_dict()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -82,8 +99,25 @@ def pretrained(
                 tensor.copy_(source_weights[name][: cfg.n_ctx])
             elif not name.startswith("unembed."):
                 tensor.copy_(source_weights[name])
+        for weights, values in zip(fresh_weights, fresh_values, strict=True):
+            for weight, value in zip(weights, values, strict=True):
+                weight.copy_(value)
     model.tokenizer = task.vocab  # type: ignore[assignment]
     return model.eval()
+
+
+def _head_weights(model: TransformerStack, head: tuple[int, int]) -> list[Tensor]:
+    """Views of the weights and biases of a head's queries, keys and values, and of its output weights."""
+    layer, index = head
+    attention = model.block(layer).attention
+    maps = [attention.v, *([attention.q, attention.k] if attention.learned else [])]
+    width = attention.v.weight.shape[0] // attention.n_heads
+    rows = slice(index * width, (index + 1) * width)
+    weights = [map_.weight.detach()[rows] for map_ in maps]
+    weights += [map_.bias.detach()[rows] for map_ in maps if map_.bias is not None]
+    if isinstance(attention.o, Linear):
+        weights.append(attention.o.weight.detach()[:, rows])
+    return weights
 
 
 def pretrained_config(task: Task, cfg: Config) -> Any:
@@ -136,6 +170,8 @@ def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Any, Any]:
             f"model, or a hub name."
         )
     # A folder of a training run or of a Hugging Face model, or a name on the hub
+    if source in PACKAGED:
+        source = packaged_folder(str(source))
     path = user_path(source)
     files = RunFolder(path)
     if files.manifest_path.exists():

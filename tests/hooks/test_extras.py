@@ -65,4 +65,4 @@ main()"""
 def test_extras_are_complete_and_tests_get_all_of_them():
     extras = PROJECT["optional-dependencies"]
     (all_of,) = [one for one in extras["dev"] if one.startswith("unmyopic[")]
-    assert set(all_of.removeprefix("unmyopic[").removesuffix("]").split(",")) == set(extras) - {"dev"}
+    assert set(all_of.removeprefix("unmyopic[").removesuffix("]").split(",")) == set(extras) - {"dev", "pretrained"}
