@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -15,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no network access
 
 project = "unmyopic"
 author = "The unmyopic authors"
-release = version = "0.1.0"
+release = version = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 copyright = "the unmyopic authors, MIT licence"
 
 extensions = [
@@ -25,13 +26,15 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
     "sphinx_design",
+    "accessible",
     "api_pages",
     "check_links",
     "docstrings",
     "outside_links",
     "study_pages",
 ]
-exclude_patterns = ["_build", "_ext", "figures", "conf.py", "**/.ipynb_checkpoints"]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_ext", "_templates", "figures", "conf.py", "**/.ipynb_checkpoints"]
 default_role = "code"  # docstrings use single backticks for code
 language = "en"
 
@@ -84,7 +87,8 @@ napoleon_use_rtype = False
 napoleon_custom_sections = [("Source", "notes_style"), ("Differs", "notes_style")]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
-add_module_names = False
+autodoc_inherit_docstrings = False  # a method without words of its own is described in the base class
+toc_object_entries_show_parents = "hide"
 autosummary_generate = False
 
 html_theme = "pydata_sphinx_theme"
@@ -93,17 +97,22 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_extra_path = ["_build/studies"]
 html_show_sourcelink = False
+html_scaled_image_link = False
 html_copy_source = False
 html_use_index = True
+html_last_updated_fmt = "%d %B %Y"
+# One sidebar, so that the page is as wide as code of 100 characters
+html_sidebars = {"**": ["headings", "pages"], "index": [], "genindex": [], "search": []}
 html_theme_options = {
-    "logo": {"text": "unmyopic"},
+    "logo": {"text": f"unmyopic {release}"},
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
     "show_toc_level": 2,
     "navigation_with_keys": True,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": [],
     "footer_start": ["copyright"],
-    "footer_end": [],
+    "footer_end": ["version"],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }

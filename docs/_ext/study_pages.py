@@ -1,16 +1,29 @@
 """The page of every study, drawn from its shipped results: `interp reproduce STUDY --page`."""
 
 import shutil
-import subprocess
-import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import warm_start
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations", "development")
 LOG = logging.getLogger(__name__)
+
+
+def start(app: Sphinx, config: object) -> None:
+    """Start the process that draws pages and runs notebooks; it ends with the build."""
+    folder = Path(tempfile.mkdtemp())
+    process = warm_start.start(folder)
+
+    def end(app: Sphinx, exception: Exception | None) -> None:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    app.connect("build-finished", end)
 
 
 def draw_pages(app: Sphinx, config: object) -> None:
@@ -25,33 +38,22 @@ def draw_pages(app: Sphinx, config: object) -> None:
         page = out / study / "report.html"
         if not page.exists() or page.stat().st_mtime < max(path.stat().st_mtime for path in made):
             missing.append(study)
-    with tempfile.TemporaryDirectory() as folder:
-        for first in range(0, len(missing), 2):  # two at a time, for two cores
-            pair = missing[first : first + 2]
-            LOG.info("drawing the pages of the studies: %s", ", ".join(pair))
-            running = [subprocess.Popen(_command(study, folder), stdout=subprocess.DEVNULL) for study in pair]
-            for study, process in zip(pair, running, strict=True):
-                if process.wait():
-                    raise RuntimeError(f"interp reproduce {study} --page failed; run it to see why.")
-                (page,) = Path(folder, study).rglob("report.html")
-                shutil.rmtree(out / study, ignore_errors=True)
-                shutil.copytree(page.parent, out / study)
-
-
-def _command(study: str, folder: str) -> list[str]:
-    return [
-        sys.executable,
-        "-c",
-        "from interp.cli.main import main; main()",
-        "reproduce",
-        study,
-        "--page",
-        "--out",
-        folder,
-    ]
+    if not missing:
+        return
+    LOG.info("drawing the pages of the studies: %s", ", ".join(missing))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:  # two at a time, for two cores
+        options = ("--page", "--out", folder)
+        codes = pool.map(lambda study: warm_start.run("interp.cli.main:main", "reproduce", study, *options), missing)
+        for study, code in zip(missing, codes, strict=True):
+            if code:
+                raise RuntimeError(f"interp reproduce {study} --page failed; run it to see why.")
+            (page,) = Path(folder, study).rglob("report.html")
+            shutil.rmtree(out / study, ignore_errors=True)
+            shutil.copytree(page.parent, out / study)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
+    app.connect("config-inited", start)
     app.connect("config-inited", draw_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

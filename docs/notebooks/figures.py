@@ -25,7 +25,7 @@ import altair as alt
 import interp
 from interp.tasks import Lego
 
-task = Lego(n_vars=3)
+task = Lego(n_vars=2)
 loop = interp.known_answers.lego_loop(task)
 found = interp.audit(loop, task)
 probes = interp.probe(loop, task, n_train=400, n_test=200)

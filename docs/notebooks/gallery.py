@@ -22,13 +22,13 @@ import interp
 from hooks import Transformer
 from interp.tasks import Dyck, Lego, Template
 
-lego = Lego(n_vars=3)
-loop = interp.known_answers.lego_loop(lego)
+lego, pair = Lego(n_vars=3), Lego(n_vars=2)
+loop, loop_of_pair = interp.known_answers.lego_loop(lego), interp.known_answers.lego_loop(pair)
 dyck = Dyck(n_types=2, max_depth=3, length=10)
 
 # %% [markdown]
-# In all cells: `lego = Lego(n_vars=3)`, `dyck = Dyck(n_types=2, max_depth=3, length=10)`, and `loop =
-# interp.known_answers.lego_loop(lego)`.
+# In all cells: `lego = Lego(n_vars=3)`, `pair = Lego(n_vars=2)`, `dyck = Dyck(n_types=2, max_depth=3, length=10)`;
+# `loop = interp.known_answers.lego_loop(lego)`, and `loop_of_pair` the same for `pair`.
 #
 # ## Learning curve
 
@@ -87,7 +87,7 @@ interp.ablate_heads(loop, lego, n=64).plot()
 # [The audit](../audit.md)
 
 # %% tags=["code-under"]
-interp.audit(loop, lego).plot()
+interp.audit(loop_of_pair, pair).plot()
 
 # %% [markdown]
 # ## More layers than in training

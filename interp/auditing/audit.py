@@ -66,8 +66,8 @@ def audit(
     accuracy lost when its output is replaced by zero, its mean or another sequence's, its pattern by a uniform one, a
     random one, the ideal map of its label, its attention to the keys of its label only, one wrong key or its pattern of
     another sequence, or the values at the keys of its label by values of other sequences. It searches for sets of heads
-    that share their work, and for sets of needed heads that are harmless together. docs/audit.md states every rule and
-    threshold. Models of other seeds: `AuditResult.with_other_seeds`.
+    that share their work, and for sets of needed heads that are harmless together. docs/audit_rules.md states every
+    rule and threshold. Models of other seeds: `AuditResult.with_other_seeds`.
 
     Args:
         model: Model to audit. It is not changed.

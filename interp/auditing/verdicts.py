@@ -1,4 +1,4 @@
-"""Verdict rules, as a table, and the facts about heads that they are applied to. docs/audit.md has the same table.
+"""Verdict rules, and the facts about heads that they are applied to. docs/audit_rules.md has the same table.
 
 The rules are applied to each outcome, since a head may do different work on different outcomes; `Decision.rank` says
 which of the verdicts is the head's.

@@ -355,7 +355,7 @@ def test_every_verdict_and_every_reason_has_a_rule():
 
 def test_the_documentation_has_the_table_of_rules():
     """The verdict and the reason of every rule, in the same order."""
-    text = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "audit_rules.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \d+ \| .* \| (\w+) \| (.+) \|$", text, re.MULTILINE)
     assert rows == [(verdict, reason) for _, verdict, reason in RULES]
 
