@@ -41,7 +41,7 @@ def test_packaged_weights_are_loaded_by_name_as_from_their_folder(weights):
     by_name, by_folder = interp.load("tiny"), interp.load(weights)
     assert all(torch.equal(a, b) for a, b in zip(by_name.parameters(), by_folder.parameters(), strict=True))
     assert by_name.tokenizer is not None
-    assert by_name.parity.ok
+    assert ": same" in str(by_name.parity)
 
 
 def test_a_training_run_is_loaded_by_its_folder(tmp_path):
