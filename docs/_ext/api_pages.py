@@ -62,7 +62,11 @@ GROUPS = (
         ("hooks.model.encoder", "hooks.model.fully_connected", "hooks.model.recurrent"),
     ),
     Group("hardcoded", "Models: hard-coded heads", ("hooks.model.hardcoded", "hooks.model.embeddings")),
-    Group("bring", "Models of other libraries", ("hooks.adapters", "interp.core.verbs")),
+    Group(
+        "bring",
+        "Models of other libraries",
+        ("interp.training.load", "interp.training.pretrained", "hooks.adapters", "interp.core.verbs"),
+    ),
     Group("interventions", "Interventions, and their check", ("hooks.interventions",)),
     Group(
         "training",

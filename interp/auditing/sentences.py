@@ -42,27 +42,28 @@ REASONS = {
     "nothing to lose": "; the model is too close to chance for removing it to cost anything",
     "needed": ", but is needed: without it accuracy falls by {mean}, more than {mean_bar}",
     "not through its pattern": ", but does not depend on this pattern: without it accuracy falls by {mean}, with a "
-    "uniform pattern by {uniform}, less than {uniform_bar}",
+    "uniform pattern only by {uniform}, less than {uniform_bar}",
     "content unused": ", but the content of its output is not used: with its mean in its place accuracy falls by "
-    "{mean}, with its output in another sequence by {resample}, less than {resample_bar}",
+    "{mean}, with its output in another sequence only by {resample}, less than {resample_bar}",
     "which key is irrelevant": ", but any other key would do: without it accuracy falls by {mean}, with all attention "
-    "on a wrong key by {wrong_key}, less than {wrong_key_bar}",
+    "on a wrong key only by {wrong_key}, less than {wrong_key_bar}",
     "any pattern would do": ", but the pattern of another sequence would do: without it accuracy falls by {mean}, with "
-    "that pattern and its own values by {resampled_pattern}, less than {resampled_pattern_bar}",
+    "that pattern and its own values only by {resampled_pattern}, less than {resampled_pattern_bar}",
     "values unused": ", but the values at the keys that it attends to are not used: without it accuracy falls by "
-    "{mean}, with values of other sequences by {resampled_values}, less than {resampled_values_bar}",
+    "{mean}, with values of other sequences only by {resampled_values}, less than {resampled_values_bar}",
     "through its pattern": " and acts through this pattern: accuracy falls by {mean} without it, by {uniform} with a "
-    "uniform pattern, by {wrong_key} with all attention on a wrong key, {other_pattern}and with {harmless_pattern}",
-    "through presence": " and acts through whether there is a key to attend to: accuracy falls by {mean} without it, "
-    "by {resampled_pattern} with its pattern of another sequence, and by less than {uniform_bar} with any other key",
-    "through something else": ", but acts through something else: without it accuracy falls by {mean}, with the ideal "
-    "pattern by {ideal}, with all other attention spread evenly by {label_only_pattern}",
-    "reading about": " and is needed: without it accuracy falls by {mean}; it acts through this pattern in part: with "
-    "the ideal pattern accuracy falls by {ideal}, with all other attention spread evenly by {label_only_pattern}, "
-    "about the {ideal_bar} that counts",
+    "uniform pattern,{other_pattern} and by {wrong_key} with all attention on a wrong key. {harmless_pattern}",
+    "through presence": " and acts through whether there is a key to attend to: accuracy falls by {mean} without it "
+    "and by {resampled_pattern} with its pattern of another sequence. Any key would do: less than {uniform_bar} is "
+    "lost with another one",
+    "through something else": ", but acts through something else: accuracy falls by {mean} without it, by {ideal} with "
+    "the ideal pattern, and by {label_only_pattern} if all attention to other keys is spread evenly",
+    "reading about": " and is needed: without it accuracy falls by {mean}; it acts through this pattern in part: "
+    "accuracy falls by {ideal} with the ideal pattern and by {label_only_pattern} if all attention to other keys is "
+    "spread evenly, about the {ideal_bar} that counts",
     "reading too close": " and is needed: without it accuracy falls by {mean}; whether it acts through this pattern is "
-    "undecided: with the ideal pattern accuracy falls by {ideal}, with all other attention spread evenly by "
-    "{label_only_pattern}, and {ideal_bar} counts",
+    "undecided: accuracy falls by {ideal} with the ideal pattern and by {label_only_pattern} if all attention to other "
+    "keys is spread evenly, and {ideal_bar} counts",
 }
 """Text for each reason, after what the head looks like. Fields are costs by intervention, and the loss that counts."""
 QUESTIONS = {
@@ -91,9 +92,9 @@ def reason_in_words(reason: str) -> str:
 
 
 HARMLESS_PATTERNS = {
-    "ideal": "the ideal pattern by {ideal}, less than {ideal_bar}",
-    "label_only_pattern": "all other attention spread evenly by {label_only_pattern}, less than "
-    "{label_only_pattern_bar}",
+    "ideal": "The ideal pattern would do: only {ideal} is lost with it, less than {ideal_bar}",
+    "label_only_pattern": "Its attention to these keys would do: only {label_only_pattern} is lost if all other "
+    "attention is spread evenly, less than {label_only_pattern_bar}",
 }
 """The pattern that shows that a head acts through its label."""
 REMOVED = {"zero": "with zeros", "mean": "with its mean", "resample": "with its output in another sequence"}
@@ -157,7 +158,7 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     # Not every kind allows the pattern of another sequence
     other_pattern = ""
     if "resampled_pattern" in costs:
-        other_pattern = f"by {costs['resampled_pattern']} with its pattern of another sequence, "
+        other_pattern = f" by {costs['resampled_pattern']} with its pattern of another sequence,"
     effect = reason_in_words(reason).format(
         partners=list_of_heads(head.partners),
         others=list_of_heads(head.other_heads),

@@ -44,7 +44,8 @@ def reproduce(
         bool, typer.Option("--half", help="With --with-models: weights in half precision where claims allow it.")
     ] = False,
     packs: Annotated[
-        Path | None, typer.Option(help="Folder of the packs that the study reads, for studies that read packs.")
+        Path | None,
+        typer.Option(help="Folder of the compiled or published models to measure, for studies that read some."),
     ] = None,
     weights: Annotated[
         Path | None,

@@ -108,11 +108,11 @@ def monte_carlo_p(
 ) -> Float[np.ndarray, "layer head column"]:
     """p value of every head and kind under the hypothesis that its model is untrained, corrected for all of them.
 
-    A score is standardised by mean and spread of its kind over all models, this one included, of each the highest score
-    of any head. The statistic of a model is its highest standardised score on any kind, of scores of at least `least`.
-    p is (1 + the number of untrained models whose statistic is at least as high as the head's score) / (1 + their
-    number), and 1 for scores below `least`. Since no model is singled out, the smallest p of an untrained model is
-    at most a with probability at most a.
+    Scores become standard deviations above the mean of their kind, over the highest scores of all models, this one
+    included. Each untrained model is represented by its most unusual head: the largest of these values among scores of
+    at least `least`. p is (1 + the number of untrained models with a value at least as large as the head's) / (1 +
+    their number), and 1 for scores below `least`. Since no model is singled out, the smallest p of an untrained model
+    is at most a with probability at most a.
 
     Source: Hope 1968; maximum over tests: Westfall & Young 1993.
     """

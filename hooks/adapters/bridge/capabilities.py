@@ -286,7 +286,7 @@ def _test_positions(reads: ReadTests) -> tuple[Cell, int]:
                 return Cell("works" if changed else "ignored"), offset
     except REFUSALS as error:
         return Cell("missing", reason=f"the model refuses them: {_first_line(error)}"), 0
-    return Cell("misleading", reason="positions 0, 1, 2 ... do not give the logits without positions"), 0
+    return Cell("wrong copy", reason="positions 0, 1, 2 ... do not give the logits without positions"), 0
 
 
 def _test_types(reads: ReadTests) -> Cell:

@@ -51,7 +51,7 @@ class EditTests:
         inputs = [f"blocks.{layer}.hook_resid_pre" for layer in self.layers]
         outputs = [f"blocks.{layer}.hook_resid_post" for layer in self.layers]
         if not all(self.cells[name].ok for name in (*inputs, *outputs)):
-            untested = Cell("misleading", reason="it cannot be tested layer by layer: hook_resid_pre cannot be set")
+            untested = Cell("wrong copy", reason="it cannot be tested layer by layer: hook_resid_pre cannot be set")
             self.cells = {name: self.cells.get(name, untested) for name in reads.points}
             return
         # From here on every pass fixes the input of each layer
@@ -366,7 +366,7 @@ class EditTests:
             self.cells[name] = Cell("works" if passed[0] == name else "through", passed[0], read_cell.reason)
         elif faults:
             fault = next(iter(faults.values()))
-            self.cells[name] = Cell("ignored") if fault == "ignored" else Cell("misleading", reason=fault)
+            self.cells[name] = Cell("ignored") if fault == "ignored" else Cell("wrong copy", reason=fault)
         elif name in self.reads.activations and self._is_ignored(name):
             self.cells[name] = Cell("ignored")
         else:

@@ -114,7 +114,7 @@ class ReadTests:
             self.values[name] = self.activations[first]
             self.cells[name] = Cell("works" if first == name else "through", first)
         elif faults:
-            self.cells[name] = Cell("misleading" if name in faults else "missing", reason=next(iter(faults.values())))
+            self.cells[name] = Cell("wrong copy" if name in faults else "missing", reason=next(iter(faults.values())))
         else:
             self.cells[name] = self._missing(name)
 
@@ -343,7 +343,7 @@ class LayerReadTests:
         for name, point in zip(WEIGHTS, ("hook_q", "hook_k", "hook_v", "hook_z"), strict=True):
             is_tested = name.removeprefix("attn.") in self.tested_weights
             is_right = is_tested and self.model.cells[f"{self.prefix}attn.{point}"].ok
-            cell = Cell("works") if is_right else Cell("misleading", reason=f"{point} could not be tested with it")
+            cell = Cell("works") if is_right else Cell("wrong copy", reason=f"{point} could not be tested with it")
             self.model.cells[self.prefix + name] = cell
 
     def _note_scores(self) -> None:

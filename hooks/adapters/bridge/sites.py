@@ -49,9 +49,9 @@ ALSO_RECORDED = (
 class Cell:
     """Whether one site can be read, or edited."""
 
-    state: Literal["works", "through", "ignored", "missing", "misleading"]
+    state: Literal["works", "through", "ignored", "missing", "wrong copy"]
     """`works`; works `through` another hook point; an edit is `ignored`; the site is `missing`; or the hook point is
-    `misleading`: it has another quantity than its name says."""
+    `wrong copy`: it has another quantity than its name says."""
     point: str = ""
     """The bridge's own hook point that serves the site."""
     reason: str = ""

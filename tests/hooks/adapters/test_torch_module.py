@@ -205,7 +205,7 @@ def test_swapped_names_are_found():
     names = MAPS | {"q": MAPS["v"], "v": MAPS["q"]}
     cell = hooks.from_module(module_of("linear"), **{**LINEAR, "attention": names}).capabilities.cell
     assert not cell("blocks.0.attn.hook_pattern", "read").ok
-    assert str(cell("blocks.0.attn.hook_pattern", "read")) == "misleading (pattern @ v is not z)"
+    assert str(cell("blocks.0.attn.hook_pattern", "read")) == "wrong copy (pattern @ v is not z)"
 
 
 def test_untrained():

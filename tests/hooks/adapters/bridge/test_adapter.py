@@ -413,7 +413,7 @@ def test_table_names_layers_that_differ():
     text = found.table()
     assert text.startswith("bidirectional attention; attention_mask works, position_ids works\nsite ")
     assert "hook_attn_out             through attn.o.hook_out" in text
-    assert "misleading (it is a copy of the pattern)  ignored" in text
+    assert "wrong copy (it is a copy of the pattern)  ignored" in text
     assert len(found.rows()) == 20
     key = ("blocks.1.attn.hook_z", "edit")
     rows = dataclasses.replace(found, cells={**found.cells, key: Cell("ignored")}).rows()

@@ -14,9 +14,9 @@ import hooks
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS
 
 WORKS = ("works", "works")
-COPY = ("misleading", "ignored")
+COPY = ("wrong copy", "ignored")
 ALIKE = dict.fromkeys((*GLOBAL_SITES, *LAYER_SITES), WORKS) | {"ln_final.hook_normalized": ("through", "through")}
-BRANCH = {"hook_resid_mid": ("works", "misleading")}
+BRANCH = {"hook_resid_mid": ("works", "wrong copy")}
 ENCODER = {
     "hook_embed": ("through", "through"),
     "attn.hook_attn_scores": COPY,
@@ -230,7 +230,7 @@ def test_edits(kind, site, layer):
         with pytest.raises(ValueError, match=f"an edit of {name} .*{'ignored' if wanted == 'ignored' else 'refused'}"):
             model.run_with_hooks(by_hand.tokens, fwd_hooks=ours)
     else:
-        with pytest.raises(ValueError, match=f"reading {name} is refused: misleading"):
+        with pytest.raises(ValueError, match=f"reading {name} is refused: wrong copy"):
             model.run_with_hooks(by_hand.tokens, fwd_hooks=ours)
     assert torch.equal(by_hand.bridge(by_hand.tokens), by_hand.clean)  # no hook is left
 

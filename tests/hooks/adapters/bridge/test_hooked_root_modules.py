@@ -86,19 +86,19 @@ def test_an_edit_that_does_nothing_is_refused(as_a_user):
     assert obstacles["show_attention"] == obstacles["classify_heads"] == ""
 
 
-def test_a_point_with_another_quantity_is_misleading():
+def test_a_point_with_another_quantity_is_a_wrong_copy():
     found = found_in("attn", lambda: ("hook_z", Doubled()))
-    assert cells(found, "attn.hook_z")[0] == "misleading (z W_O + b_O is not the attention output)"
+    assert cells(found, "attn.hook_z")[0] == "wrong copy (z W_O + b_O is not the attention output)"
     found = found_in("attn", lambda: ("hook_pattern", Doubled()))
-    assert cells(found, "attn.hook_pattern")[0] == "misleading (its rows do not sum to one)"
+    assert cells(found, "attn.hook_pattern")[0] == "wrong copy (its rows do not sum to one)"
     found = found_in("", lambda: ("hook_attn_out", Doubled()))
-    assert cells(found, "attn.hook_z")[0] == "misleading (z W_O + b_O is not the attention output)"
+    assert cells(found, "attn.hook_z")[0] == "wrong copy (z W_O + b_O is not the attention output)"
     found = found_in("attn", lambda: ("hook_v", Doubled()))
-    assert cells(found, "attn.hook_v")[0] == "misleading (pattern @ v is not z)"
-    assert cells(found, "attn.hook_pattern")[0] == "misleading (it cannot be checked without z and v)"
+    assert cells(found, "attn.hook_v")[0] == "wrong copy (pattern @ v is not z)"
+    assert cells(found, "attn.hook_pattern")[0] == "wrong copy (it cannot be checked without z and v)"
     found = found_in("attn", lambda: ("hook_q", Doubled()))
     text = "it is not x W_Q + b_Q for an x at ln1.hook_normalized, hook_resid_pre or attn.hook_in"
-    assert cells(found, "attn.hook_q")[0] == f"misleading ({text})"
+    assert cells(found, "attn.hook_q")[0] == f"wrong copy ({text})"
 
 
 def test_without_a_stream_nothing_can_be_tested_layer_by_layer():
@@ -115,7 +115,7 @@ def test_without_output_matrices():
         block.attn.W_out, block.attn.W_O = block.attn.W_O, None
         block.attn.forward = forward_without_w_o(block.attn)
     why = "it cannot be checked without blocks[layer].attn.W_O (head, d_head, d_model)"
-    assert cells(hooks.from_bridge(own).capabilities, "attn.hook_z")[0] == f"misleading ({why})"
+    assert cells(hooks.from_bridge(own).capabilities, "attn.hook_z")[0] == f"wrong copy ({why})"
     assert interp.supported_verbs(own).obstacles["probe with verify=True"] == ""
 
 
@@ -137,7 +137,7 @@ def test_values_are_tested_without_the_input_of_attention():
     found = found_in("ln1", lambda: ("hook_normalized", nn.Identity()))
     assert cells(found, "attn.hook_v") == ["works", "works"]
     assert cells(found, "attn.hook_pattern") == ["works", "works"]
-    assert str(found.cell("blocks.0.attn.W_V", "read")) == "misleading (hook_v could not be tested with it)"
+    assert str(found.cell("blocks.0.attn.W_V", "read")) == "wrong copy (hook_v could not be tested with it)"
     assert found.cell("blocks.0.attn.W_O", "read").ok
 
 
@@ -196,7 +196,7 @@ def test_an_attention_output_is_added_before_a_norm_or_refused(inside):
         block.__class__ = type("Layer", (PostNormLayer,), {"inside": inside})
         block.ln1.hook_normalized = nn.Identity()
     own.setup()
-    wanted = "misleading (no test shows that it is added to the stream as it is)" if inside else "works"
+    wanted = "wrong copy (no test shows that it is added to the stream as it is)" if inside else "works"
     assert cells(hooks.from_bridge(own).capabilities, "hook_attn_out") == ["works", wanted]
 
 

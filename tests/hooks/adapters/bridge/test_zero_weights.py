@@ -100,7 +100,7 @@ def test_a_pattern_with_later_keys_is_refused_if_it_is_not_applied():
         warnings.simplefilter("ignore")  # TransformerLens: the edit is discarded
         found = capabilities_of(bridge, torch.arange(18).view(3, 6) % D_VOCAB)
     cell = found.cell("blocks.0.attn.hook_pattern", "read")
-    assert str(cell) == "misleading (it attends to later keys, which the logits do not depend on)"
+    assert str(cell) == "wrong copy (it attends to later keys, which the logits do not depend on)"
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "native"])
