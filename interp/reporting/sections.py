@@ -217,20 +217,27 @@ def heads_section(patterns: HeadPatterns) -> Section:
 def attention_section(page: AttentionPage) -> Section:
     """The attention viewer, embedded in the page."""
     if page.findings:
-        frame = f'<iframe class="viewer tall" srcdoc="{escape(page.html)}" title="What each head does"></iframe>'
         return Section(
             title="What each head does",
             text="The verdict on every head, layer by layer. Choose a head to see its pattern on a sentence, what each "
             f"ablation costs, and what probes read before and after its layer. {_kinds_in_words(page)}".strip(),
-            html=Markup(frame),
+            html=_viewer(page),
         )
-    frame = f'<iframe class="viewer" srcdoc="{escape(page.html)}" title="Attention maps"></iframe>'
     return Section(
         title="Attention maps",
         text="One map per head on held-out sequences; rows are queries, columns are keys. Hover over a map to read a "
-        "weight, click to enlarge it, and outline a relation to compare it with the pattern of a head.",
-        html=Markup(frame),
+        "weight, click to enlarge it, point at a token to see where it attends, and outline a relation to compare it "
+        "with the pattern of a head.",
+        html=_viewer(page),
     )
+
+
+def _viewer(page: AttentionPage) -> Markup:
+    """The viewer within the page; that of circuitsvis in a frame of its own, which grows with its content."""
+    if page.fragment:
+        return Markup(page.fragment)
+    frame = f'<iframe class="viewer" srcdoc="{escape(page.html)}" title="Attention maps"></iframe>'
+    return Markup(frame)
 
 
 def _kinds_in_words(page: AttentionPage) -> str:

@@ -1,16 +1,15 @@
+(() => {
 "use strict";
-// Attention viewer: a grid of heads and a panel with the chosen one. Nothing is fetched.
-// In a report or a notebook, which have their own heading:
-if (self !== top) document.body.classList.add("embedded");
-
-const byId = (id) => document.getElementById(id);
-const meta = JSON.parse(byId("meta").textContent);
-const tip = byId("tip"), grid = byId("grid"), panel = byId("panel");
+// Attention viewer: a grid of heads and a panel with the chosen one. Nothing is fetched. A page can have several.
+const root = document.currentScript.parentElement;
+const find = (name) => root.querySelector(`.${name}`);
+const meta = JSON.parse(root.querySelector("[type='application/json']").textContent);
+const tip = find("tip"), grid = find("grid"), panel = find("panel");
 const hasTwoModels = meta.models.length > 1;
 const DIFFERENCE = `${meta.models[1]} − ${meta.models[0]}`;
 const VIEWS = hasTwoModels ? [...meta.models, DIFFERENCE] : meta.models;
-const RED = [179, 38, 60], BLUE = [11, 110, 138];
-const CELL_MAX = 18, MOST_RECTANGLES = 40000, THUMBNAILS_PER_STEP = 12;
+const RED = [179, 38, 60], BLUE = [11, 110, 138], FRAME = "#b8730a";
+const CELL_MAX = 18, MAP_MAX = 560, SMALLEST_THUMBNAIL = 48, TOP_TOKENS = 5, MOST_RECTANGLES = 40000, THUMBNAILS_PER_STEP = 12;
 const SVG = "http://www.w3.org/2000/svg";
 const MOVES = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
 
@@ -58,7 +57,7 @@ function image(view, head) {
   canvas.getContext("2d").putImageData(pixels, 0, 0);
   return canvas;
 }
-const outlinedRelation = () => relationBytes[byId("relation").value];
+const outlinedRelation = () => relationBytes[find("relation").value];
 
 function drawOutline(context, x, y, cell) {
   const n = side(), relation = outlinedRelation();
@@ -71,8 +70,8 @@ function drawOutline(context, x, y, cell) {
     else context.fillRect(x + (key + .35) * cell, y + (query + .35) * cell, dot, dot);
   }
 }
-function drawThumbnail(figure, head) {
-  const canvas = figure.querySelector("canvas"), context = canvas.getContext("2d"), pixels = 2 * meta.thumb;
+function drawThumbnail(button, head) {
+  const canvas = button.querySelector("canvas"), context = canvas.getContext("2d"), pixels = 2 * meta.thumb;
   canvas.width = canvas.height = pixels;
   context.imageSmoothingEnabled = side() > pixels;
   context.drawImage(image(gridView, head), 0, 0, pixels, pixels);
@@ -91,7 +90,10 @@ function showTip(view, head, query, key, x, y) {
   const title = `${name}${label ? ` (${label})` : ""}: query ${tokensOf(query)} -> key ${tokensOf(key)}`;
   const numbers = VIEWS.map((viewName, index) => bound + value(index, head, query, key).toFixed(3));
   const lines = VIEWS.map((viewName, index) => `${viewName}: ${numbers[index]}`);
-  tip.textContent = hasTwoModels ? [title, ...lines].join("\n") : `${title}: ${numbers[0]}`;
+  placeTip(hasTwoModels ? [title, ...lines].join("\n") : `${title}: ${numbers[0]}`, x, y);
+}
+function placeTip(text, x, y) {
+  tip.textContent = text;
   tip.hidden = false;
   // next to the pointer, inside the window
   const box = tip.getBoundingClientRect();
@@ -102,18 +104,42 @@ function showTip(view, head, query, key, x, y) {
 }
 function hideTip() { tip.hidden = true; }
 
-function cellUnder(event, canvas, margin, cell) {
+function placeUnder(event, canvas, margin, cell) {  // query and key at the pointer; null where it is on labels
   const box = canvas.getBoundingClientRect(), scale = canvas.width / box.width;
-  const index = (pixels) => Math.floor((pixels * scale - margin) / cell);
-  const query = index(event.clientY - box.top), key = index(event.clientX - box.left);
-  return query >= 0 && key >= 0 && query < side() && key < side() ? [query, key] : null;
-}
-function showWeights(element, canvas, mapOf) {  // the weight at the pointer; mapOf() says what the canvas shows
-  element.onpointermove = (event) => {
-    const { view, head, margin, cell } = mapOf(), position = cellUnder(event, canvas, margin, cell);
-    if (position) showTip(view, head, ...position, event.clientX, event.clientY); else hideTip();
+  const index = (pixels) => {
+    const number = Math.floor((pixels * scale - margin) / cell);
+    return number >= 0 && number < side() ? number : null;
   };
-  element.onpointerleave = hideTip;
+  return [index(event.clientY - box.top), index(event.clientX - box.left)];
+}
+function showThumbnailWeights(button, canvas, head) {
+  button.onpointermove = (event) => {
+    const [query, key] = placeUnder(event, canvas, 0, canvas.width / side());
+    if (query === null || key === null) hideTip();
+    else showTip(gridView, head, query, key, event.clientX, event.clientY);
+  };
+  button.onpointerleave = hideTip;
+}
+
+// Marked tokens: a query shades its keys, a key the queries that attend to it, a cell marks its row and column
+
+function mark(canvas, view, query, key, x, y) {
+  canvas.marked = query === null && key === null ? null : { query, key };
+  drawMarked(canvas, view);
+  if (!canvas.marked) hideTip();
+  else if (query !== null && key !== null) showTip(view, chosenHead, query, key, x, y);
+  else showTokenTip(view, query, key, x, y);
+}
+function numbersOf(view, query, key) {  // of a query to all keys, or of all queries to a key
+  const tokens = [...Array(side()).keys()];
+  return tokens.map((token) => query === null ? value(view, chosenHead, token, key) : value(view, chosenHead, query, token));
+}
+function showTokenTip(view, query, key, x, y) {
+  const numbers = numbersOf(view, query, key), bound = sequence().block > 1 ? "at most " : "";
+  const strongest = [...numbers.keys()].sort((a, b) => Math.abs(numbers[b]) - Math.abs(numbers[a])).slice(0, TOP_TOKENS);
+  const lines = strongest.map((token) => `${tokensOf(token)}: ${bound}${numbers[token].toFixed(3)}`);
+  const title = query === null ? `key ${tokensOf(key)}, from queries` : `query ${tokensOf(query)}, to keys`;
+  placeTip([title, ...lines].join("\n"), x, y);
 }
 
 // The panel
@@ -133,28 +159,61 @@ function layoutFor(room) {  // pixels of labels, cells, letters and the whole ma
   return { margin, cell, font: Math.min(12, Math.max(8, cell - 2)), size: margin + side() * cell };
 }
 function roomForMap() {  // pixels of a map that fits into the panel
-  const height = Math.max(240, innerHeight - 190), width = panel.clientWidth || 400;
-  const besideFinding = meta.findings.length ? 330 : Infinity;
-  const ofTwoMaps = Math.max(220, panel.clientWidth / 2 - 12, height / 2);
-  return Math.min(width, besideFinding, hasTwoModels ? ofTwoMaps : height);
+  const width = panel.clientWidth || 400;
+  const besideFinding = meta.findings.length ? 330 : MAP_MAX;
+  const ofTwoMaps = Math.max(220, width / 2 - 12);
+  return Math.min(width, besideFinding, hasTwoModels ? ofTwoMaps : MAP_MAX);
 }
 function drawPanel() {
   const { name, label, note } = meta.heads[chosenHead], { block } = sequence();
-  byId("name").textContent = `head ${name}${label ? ` · ${label}` : ""}`;
+  find("name").textContent = `head ${name}${label ? ` · ${label}` : ""}`;
   drawFinding();
-  let legend = "Darker: more attention; columns are keys, rows are queries.";
+  let legend = "Darker: more attention; rows are queries, columns are keys. Point at a token, or move with the arrow keys, to see where it attends.";
   if (hasTwoModels) legend = "Darker: more attention. Difference: red where the second attends more, blue where less.";
   if (block > 1) legend += ` One cell is ${block} by ${block} tokens and shows the largest weight.`;
-  byId("legend").textContent = note ? `Why no label: ${note}. ${legend}` : legend;
+  find("legend").textContent = note ? `Why no label: ${note}. ${legend}` : legend;
   panelLayout = layoutFor(roomForMap());
   panel.querySelectorAll(".maps canvas").forEach(drawMap);
+  // it stays in the window next to a long grid, if there is room for all of it
+  panel.classList.toggle("fits", panel.offsetHeight < innerHeight - 16);
 }
 function drawMap(canvas, view) {
-  const { margin, cell, font, size } = panelLayout, context = canvas.getContext("2d");
-  canvas.width = canvas.height = size;
+  const { margin, cell, size } = panelLayout, map = document.createElement("canvas"), context = map.getContext("2d");
+  canvas.width = canvas.height = map.width = map.height = size;
   context.imageSmoothingEnabled = false;
   context.drawImage(image(view, chosenHead), margin, margin, side() * cell, side() * cell);
   drawOutline(context, margin, margin, cell);
+  canvas.map = map;
+  canvas.marked = null;
+  drawMarked(canvas, view);
+  const viewName = hasTwoModels ? `, ${VIEWS[view]}` : "";
+  const text = `attention pattern of head ${meta.heads[chosenHead].name}${viewName}, ${sequence().tokens.length} tokens`;
+  canvas.setAttribute("aria-label", text);
+}
+function drawMarked(canvas, view) {  // the map, what is marked, and the tokens
+  const { margin, cell, size } = panelLayout, context = canvas.getContext("2d");
+  context.clearRect(0, 0, size, size);
+  context.drawImage(canvas.map, 0, 0);
+  if (canvas.marked) drawMarks(context, view, canvas.marked);
+  drawTokens(context);
+}
+function drawMarks(context, view, { query, key }) {
+  const { margin, cell } = panelLayout, length = side() * cell;
+  // labels at the other side, shaded by weight
+  numbersOf(view, query, key).forEach((number, token) => {
+    context.fillStyle = `rgb(${number < 0 || view < meta.models.length ? BLUE : RED}, ${.75 * Math.sqrt(Math.abs(number))})`;
+    const start = margin + token * cell;
+    if (query === null) context.fillRect(0, start, margin - 2, cell);
+    else context.fillRect(start, 0, cell, margin - 2);
+  });
+  // the row and the column, from the labels on
+  context.strokeStyle = FRAME;
+  context.lineWidth = 2;
+  if (query !== null) context.strokeRect(1, margin + query * cell, margin + length - 2, cell);
+  if (key !== null) context.strokeRect(margin + key * cell, 1, cell, margin + length - 2);
+}
+function drawTokens(context) {
+  const { margin, cell, font } = panelLayout;
   // the token of each row, and of each column, which is rotated
   context.fillStyle = getComputedStyle(document.body).color;
   context.font = `${font}px monospace`;
@@ -169,9 +228,6 @@ function drawMap(canvas, view) {
     context.fillText(text, 0, 0);
     context.restore();
   }
-  const viewName = hasTwoModels ? `, ${VIEWS[view]}` : "";
-  const text = `attention pattern of head ${meta.heads[chosenHead].name}${viewName}, ${sequence().tokens.length} tokens`;
-  canvas.setAttribute("aria-label", text);
 }
 
 // What is known about the chosen head
@@ -200,7 +256,7 @@ function costBar([, drop, low, high], threshold, greatest) {  // cost with its i
 function drawFinding() {
   const finding = meta.findings[chosenHead];
   if (!finding) return;
-  byId("sentence").textContent = finding.sentence;
+  find("summary").textContent = finding.sentence;
   // a table of costs, with bars of one scale for all heads
   const greatest = Math.max(.3, ...meta.findings.flatMap(({ costs }) => costs.map((cost) => cost[3])));
   const header = (...names) => element("tr", "", ...names.map((name) => element("th", name)));
@@ -211,18 +267,19 @@ function drawFinding() {
     const interval = exact ? "" : ` [${low.toFixed(2)}, ${high.toFixed(2)}]`, numbers = drop.toFixed(2) + interval;
     return element("tr", "", element("td", name), element("td", "", bar), element("td", numbers));
   };
-  const names = header("its output or pattern becomes", "accuracy lost", "");
-  const costs = element("table", "", names, ...finding.costs.map(costRow));
+  const names = header("its output or pattern becomes", "accuracy lost");
+  names.lastChild.colSpan = 2;
+  const costs = element("table", "", element("caption", "What each ablation costs"), names, ...finding.costs.map(costRow));
   const figures = exact ? "Every input, exact" : "95 % intervals";
   const note = element("p", `${figures}; the red line is the loss that counts, ${finding.threshold.toFixed(2)}.`);
   note.className = "command";
-  byId("finding").replaceChildren(element("h3", "What each ablation costs"), costs, note);
+  find("costs").replaceChildren(costs, note);
   // a table of probes, if there are any
   if (!finding.probes.length) return;
   const probeRow = ([name, before, after]) =>
     element("tr", "", element("td", name), element("td", before.toFixed(2)), element("td", after.toFixed(2)));
-  const probes = element("table", "", header("target", "before", "after"), ...finding.probes.map(probeRow));
-  byId("probes").replaceChildren(element("h3", "Probes before and after its layer"), probes);
+  const probes = element("table", "", element("caption", "Probes around its layer"), header("target", "before", "after"), ...finding.probes.map(probeRow));
+  find("probes").replaceChildren(probes);
 }
 
 // The panel's maps as an SVG file
@@ -273,9 +330,9 @@ function save() {
 
 function choose(head, scrolls) {
   chosenHead = head;
-  grid.querySelectorAll("figure").forEach((figure, index) => {
-    figure.classList.toggle("chosen", index === chosenHead);
-    figure.setAttribute("aria-pressed", index === chosenHead);
+  grid.querySelectorAll("button").forEach((button, index) => {
+    button.classList.toggle("chosen", index === chosenHead);
+    button.setAttribute("aria-pressed", index === chosenHead);
   });
   drawPanel();
   // the panel is below the grid on narrow screens
@@ -283,28 +340,25 @@ function choose(head, scrolls) {
   if (scrolls && box.top > innerHeight - 80) panel.scrollIntoView({ block: "start" });
 }
 function addThumbnail(head, index) {
-  const figure = element("figure", ""), caption = element("figcaption", ""), canvas = element("canvas", "");
-  figure.tabIndex = 0;
-  figure.setAttribute("role", "button");
+  const button = element("button", ""), caption = element("span", ""), canvas = element("canvas", "");
+  button.type = "button";
   caption.textContent = caption.title = head.label ? `${head.name} ${head.label}` : head.name;
   if (head.note) caption.title += `: ${head.note}`;
-  figure.setAttribute("aria-label", `head ${caption.textContent}`);
-  figure.append(canvas, caption);
+  button.setAttribute("aria-label", `head ${caption.textContent}`);
+  button.append(canvas, caption);
   if (meta.findings.length) {
-    figure.classList.add("judged");
-    figure.style.setProperty("--verdict", meta.findings[index].colour);
+    button.classList.add("judged");
+    button.style.setProperty("--verdict", meta.findings[index].colour);
   }
-  figure.onclick = () => choose(index, true);
-  figure.onkeydown = (event) => {
-    const [down, right] = MOVES[event.key] || [0, 0];
-    const neighbour = index + down * meta.columns + right;
-    if (event.key === "Enter" || event.key === " ") choose(index, true);
-    else if (!down && !right) return;
-    else if (grid.children[neighbour]) { grid.children[neighbour].focus(); choose(neighbour); }
+  button.onclick = () => choose(index, true);
+  button.onkeydown = (event) => {
+    if (!MOVES[event.key]) return;
+    const [down, right] = MOVES[event.key], neighbour = index + down * meta.columns + right;
+    if (grid.children[neighbour]) { grid.children[neighbour].focus(); choose(neighbour); }
     event.preventDefault();
   };
-  showWeights(figure, canvas, () => ({ view: gridView, head: index, margin: 0, cell: 2 * meta.thumb / side() }));
-  grid.append(figure);
+  showThumbnailWeights(button, canvas, index);
+  grid.append(button);
 }
 function addMap(viewName, view) {
   const figure = element("figure", ""), caption = element("figcaption", ""), canvas = element("canvas", "");
@@ -314,14 +368,18 @@ function addMap(viewName, view) {
   frame.className = "scroll";
   frame.tabIndex = 0;
   frame.setAttribute("role", "group");
-  frame.setAttribute("aria-label", `${hasTwoModels ? viewName : "pattern"}: arrow keys read weights`);
+  frame.setAttribute("aria-label", `${hasTwoModels ? viewName : "pattern"}: arrow keys move over queries and keys`);
   frame.append(canvas);
   figure.append(caption, frame);
-  showWeights(canvas, canvas, () => ({ view, head: chosenHead, ...panelLayout }));
+  canvas.onpointermove = (event) => {
+    const { margin, cell } = panelLayout;
+    mark(canvas, view, ...placeUnder(event, canvas, margin, cell), event.clientX, event.clientY);
+  };
+  canvas.onpointerleave = () => mark(canvas, view, null, null);
   // a cursor that arrow keys move, [query, key]
   let cursor = [0, 0];
   frame.onkeydown = (event) => {
-    if (event.key === "Escape") hideTip();
+    if (event.key === "Escape") mark(canvas, view, null, null);
     const move = MOVES[event.key];
     if (!move) return;
     event.preventDefault();
@@ -329,35 +387,35 @@ function addMap(viewName, view) {
     const [query, key] = cursor, { margin, cell } = panelLayout;
     const box = canvas.getBoundingClientRect(), scale = box.width / canvas.width;
     const x = box.left + scale * (margin + key * cell), y = box.top + scale * (margin + query * cell);
-    showTip(view, chosenHead, query, key, x, y);
+    mark(canvas, view, query, key, x, y);
   };
-  frame.onblur = hideTip;
+  frame.onblur = () => mark(canvas, view, null, null);
   panel.querySelector(".maps").append(figure);
-  if (hasTwoModels) byId("view").add(new Option(viewName, view));
+  if (hasTwoModels) find("view").add(new Option(viewName, view));
 }
 function build() {
-  grid.style.gridTemplateColumns = `repeat(${meta.columns}, ${meta.thumb}px)`;
+  grid.style.gridTemplateColumns = `repeat(${meta.columns}, minmax(${SMALLEST_THUMBNAIL}px, var(--thumb)))`;
   meta.heads.forEach(addThumbnail);
   VIEWS.forEach(addMap);
   // the menus and buttons
-  meta.examples.forEach((_, index) => byId("example").add(new Option(`${index + 1} of ${meta.examples.length}`, index)));
-  for (const name of Object.keys(meta.examples[0].relations)) byId("relation").add(new Option(name, name));
-  byId("example").onchange = (event) => load(Number(event.target.value));
-  byId("relation").onchange = redraw;
-  if (hasTwoModels) byId("view").onchange = (event) => { gridView = Number(event.target.value); redraw(); };
-  byId("svg").onclick = save;
-  byId("pdf").onclick = () => print();
+  meta.examples.forEach((_, index) => find("example").add(new Option(`${index + 1} of ${meta.examples.length}`, index)));
+  for (const name of Object.keys(meta.examples[0].relations)) find("relation").add(new Option(name, name));
+  find("example").onchange = (event) => load(Number(event.target.value));
+  find("relation").onchange = redraw;
+  if (hasTwoModels) find("view").onchange = (event) => { gridView = Number(event.target.value); redraw(); };
+  find("svg").onclick = save;
   addEventListener("resize", drawPanel);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawPanel);
 }
 function redraw() {  // a few thumbnails at a time, so that hundreds do not freeze the page
-  const number = ++drawingNumber, figures = [...grid.children];
+  const number = ++drawingNumber, buttons = [...grid.children];
   const drawFrom = (start) => {
     // another drawing has begun
     if (number !== drawingNumber) return;
     const end = start + THUMBNAILS_PER_STEP;
-    figures.slice(start, end).forEach((figure, index) => drawThumbnail(figure, start + index));
-    if (end < figures.length) setTimeout(drawFrom, 0, end);
-    else document.body.dataset.drawn = exampleIndex + 1;
+    buttons.slice(start, end).forEach((button, index) => drawThumbnail(button, start + index));
+    if (end < buttons.length) setTimeout(drawFrom, 0, end);
+    else root.dataset.drawn = exampleIndex + 1;
   };
   choose(chosenHead);
   drawFrom(0);
@@ -369,7 +427,8 @@ async function load(index) {
   relationBytes = Object.fromEntries(names.map((name, position) => [name, relations[position]]));
   exampleIndex = index;
   redraw();
-  document.body.dataset.ready = "yes";
+  root.dataset.ready = "yes";
 }
 build();
 load(0);
+})();

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from hooks.files import user_path, write_text
 from interp.view.charts import pattern_maps
-from interp.view.html import PageIdentity, render, resource
+from interp.view.html import PageIdentity, render, render_fragment, resource
 
 SMALL, MEDIUM, LARGE = 72, 88, 112
 """Pixels of a thumbnail with more than `MANY` heads, next to findings, and without."""
@@ -72,8 +72,10 @@ class AttentionPage:
     """HTML of the page, which opens offline."""
     viewer: str
     """`circuitsvis` or `canvas`."""
+    fragment: str = ""
+    """HTML of the canvas viewer alone, for a section of another page; empty for circuitsvis."""
     height: int = 720
-    """Height in a notebook, in pixels."""
+    """Height in a notebook that does not let the page set its own, in pixels."""
     examples: tuple[Example, ...] = ()
     heads: tuple[str, ...] = ()
     """Name of each head."""
@@ -136,11 +138,11 @@ def canvas_page(
     findings: Sequence[Finding] = (),
     identity: PageIdentity | None = None,
 ) -> AttentionPage:
-    """A page with a grid of heads, and a panel with the chosen one, which can be saved as SVG or printed to PDF.
+    """A page with a grid of heads, and a panel with the chosen one, which can be saved as SVG.
 
-    The pointer or arrow keys show query, key and weight. Weights are stored as their square root in one byte each,
-    compressed: within 0.004 of the true weight. With more than `MOST_WEIGHTS` weights, one cell is a block of tokens
-    with its largest weight, which a line below it explains.
+    The pointer or arrow keys show query, key and weight, and shade the keys of a query or the queries of a key. Weights
+    are stored as their square root in one byte each, compressed: within 0.004 of the true weight. With more than
+    `MOST_WEIGHTS` weights, one cell is a block of tokens with its largest weight, which a line below it explains.
 
     Args:
         examples: Sequences to choose from, all with the same relations, and all or none with `other_patterns`.
@@ -180,10 +182,19 @@ def canvas_page(
         "thumb": thumbnail,
         "examples": [_page_data(example, ceil(len(example.tokens) / most_cells)) for example in examples],
     }
-    script = resource("attention.js")
-    html = render("attention.html.jinja", title=title, identity=identity, meta=meta, script=script)
+    fragment = render_fragment(
+        "viewer.html.jinja", meta=meta, style=resource("attention.css"), script=resource("attention.js")
+    )
+    html = render(
+        "attention.html.jinja", title=title, identity=identity, viewer=fragment, frame_script=resource("frame.js")
+    )
     return AttentionPage(
-        html=html, viewer="canvas", examples=tuple(examples), heads=tuple(heads), findings=tuple(findings)
+        html=html,
+        viewer="canvas",
+        fragment=fragment,
+        examples=tuple(examples),
+        heads=tuple(heads),
+        findings=tuple(findings),
     )
 
 
@@ -235,7 +246,9 @@ def circuitsvis_page(
     end = rest_of_script.rindex("</script>")
     arguments = rest_of_script[:end].replace("<", "\\u003c")
     body = bundle + call + arguments + rest_of_script[end:]
-    html = render("circuitsvis.html.jinja", title=title, identity=identity, viewer=Markup(body))
+    html = render(
+        "circuitsvis.html.jinja", title=title, identity=identity, viewer=Markup(body), frame_script=resource("frame.js")
+    )
     return AttentionPage(html=html, viewer="circuitsvis", examples=(example,), heads=tuple(heads))
 
 

@@ -65,6 +65,11 @@ def render(
     return page.render(title=title, lead=lead, facts=facts, contents=contents, style=style, **values)
 
 
+def render_fragment(template: str, **values: Any) -> Markup:
+    """HTML of a part of a page, from a template in this folder and its variables."""
+    return Markup(_environment().get_template(template).render(**values))
+
+
 def scrolling(html: Markup | str, *, label: str) -> Markup:
     """Content that may be wider than the page: it scrolls sideways, also by keyboard.
 

@@ -130,14 +130,13 @@ class Page:
         Path(path).write_bytes(base64.b64decode(data))
 
     def violations(self, without=()):
-        """What axe-core finds to be serious or critical: rule, number of elements, and the first of them."""
+        """What axe-core finds, of any impact: rule, number of elements, and the first of them."""
         self.run(lzma.decompress(AXE.read_bytes()).decode() + ";0")
         where = json.dumps({"exclude": list(without)}) if without else "document"
         found = self.run(f"axe.run({where}, {{resultTypes: ['violations']}}).then((result) => result.violations)")
         return [
             (one["id"], len(one["nodes"]), one["nodes"][0]["html"][:200], one["nodes"][0]["failureSummary"][:300])
             for one in found
-            if one["impact"] in ("serious", "critical")
         ]
 
     def overflow(self):

@@ -114,10 +114,10 @@ def test_a_page_of_every_input_has_no_intervals(browser, tmp_path):
     audited = interp.audit(model_of_balanced(), Balanced(), n="all")
     page = interp.auditing.show_heads(model_of_balanced(), Balanced(), audited)
     opened = browser.open(page.save(tmp_path / "page.html"), width=1280)
-    opened.until("document.body.dataset.drawn")
-    assert opened.run("document.querySelector('#finding p').textContent").startswith("Every input, exact; the red line")
-    assert "[" not in opened.run("document.querySelector('#finding table').textContent")
-    assert "(all 64 inputs, exact)" in opened.run("document.getElementById('sentence').textContent")
+    opened.until("document.querySelector('.attention').dataset.drawn")
+    assert opened.run("document.querySelector('.costs p').textContent").startswith("Every input, exact; the red line")
+    assert "[" not in opened.run("document.querySelector('.costs table').textContent")
+    assert "(all 64 inputs, exact)" in opened.run("document.querySelector('.summary').textContent")
     opened.close()
 
 
@@ -126,18 +126,18 @@ def test_a_page_of_every_input_has_no_intervals(browser, tmp_path):
 def test_a_click_shows_the_finding(browser, tmp_path, found, width):
     audited, _, page = found
     path = page.save(tmp_path / "page.html")
-    assert faults(browser, path, ready="document.body.dataset.drawn") == []
+    assert faults(browser, path, ready="document.querySelector('.attention').dataset.drawn") == []
     opened = browser.open(path, width=width)
-    opened.until("document.body.dataset.drawn")
-    opened.run("document.querySelectorAll('#grid figure')[2].click()")
-    assert opened.run("document.getElementById('sentence').textContent") == audited.sentences()[2]
-    assert opened.run("document.getElementById('name').textContent") == f"head 1.0 · {audited.heads[2].verdict}"
-    rows = opened.run("document.querySelectorAll('#finding table')[0].rows.length - 1")
+    opened.until("document.querySelector('.attention').dataset.drawn")
+    opened.run("document.querySelectorAll('.grid button')[2].click()")
+    assert opened.run("document.querySelector('.summary').textContent") == audited.sentences()[2]
+    assert opened.run("document.querySelector('.name').textContent") == f"head 1.0 · {audited.heads[2].verdict}"
+    rows = opened.run("document.querySelectorAll('.costs table')[0].rows.length - 1")
     assert rows == len(page.findings[2].costs)
-    assert opened.run("document.querySelector('#finding p').textContent").startswith("95 % intervals; the red line")
-    rows = opened.run("document.querySelectorAll('#probes table')[0].rows.length - 1")
+    assert opened.run("document.querySelector('.costs p').textContent").startswith("95 % intervals; the red line")
+    rows = opened.run("document.querySelectorAll('.probes table')[0].rows.length - 1")
     assert rows == len(page.findings[2].probes)
-    box = "document.getElementById('name').getBoundingClientRect()"
+    box = "document.querySelector('.name').getBoundingClientRect()"
     assert opened.run(f"{box}.top >= 0 && {box}.bottom <= innerHeight")  # not below the visible part
     opened.close()
 
@@ -159,5 +159,5 @@ def test_verdicts_are_text_on_the_page(found):
     bad = Finding(verdict="</script><b>", colour="red", sentence="<img src=x onerror=boom()>")
     page = canvas_page(one.examples, heads=one.heads, labels=[""] * 4, columns=2, title="t", findings=[bad] * 4)
     assert "<img src=x" not in page.html
-    meta = json.loads(re.search(r'id="meta">(.*?)</script>', page.html)[1])
+    meta = json.loads(re.search(r'json">(.*?)</script>', page.html)[1])
     assert meta["findings"][0]["sentence"] == bad.sentence

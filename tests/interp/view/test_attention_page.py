@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from browser import faults
 
+from interp import report as write_report
 from interp.view.attention import MOST_WEIGHTS, Example, canvas_page, circuitsvis_page, thinned
 from interp.view.html import PageIdentity
 
+DRAWN = "document.querySelector('.attention').dataset.drawn"
 IDENTITY = PageIdentity(task="brackets <2>", seed="7")
 NASTY = ("</script><script>boom()</script>", "<b>", '"', "a", "'", "<!--")
 
@@ -39,29 +41,29 @@ def test_weights_in_a_browser(browser, tmp_path, heads, n):
     example, content = page_of(heads, tokens)
     head, query, key = heads - 1, 2, n - 2
     page = browser.open(content.save(tmp_path / "page.html"))
-    page.until("document.body.dataset.drawn")
-    canvas = f"document.querySelectorAll('figure canvas')[{head}]"
+    page.until(DRAWN)
+    canvas = f"document.querySelectorAll('.grid canvas')[{head}]"
     page.run(f"""(() => {{
       const map = {canvas}, box = map.getBoundingClientRect();
       const x = box.left + {(key + 0.5) / n} * box.width, y = box.top + {(query + 0.5) / n} * box.height;
       map.dispatchEvent(new PointerEvent("pointermove", {{ clientX: x, clientY: y, bubbles: true }}));
     }})()""")  # a MouseEvent would round to whole pixels
-    text, weight = page.run("document.getElementById('tip').textContent").rsplit(": ", 1)
+    text, weight = page.run("document.querySelector('.tip').textContent").rsplit(": ", 1)
     assert text == f'{head}: query {query} "{tokens[query]}" -> key {key} "{tokens[key]}"'
     assert float(weight) == pytest.approx(example.patterns[head, query, key], abs=0.005)
     pixels = page.run(f"{canvas}.toDataURL()")
     page.run("""(() => {
-      const choice = document.getElementById("relation");
+      const choice = document.querySelector('.relation');
       choice.selectedIndex = choice.options.length - 1;
-      delete document.body.dataset.drawn;
+      delete document.querySelector('.attention').dataset.drawn;
       choice.dispatchEvent(new Event("change"));
     })()""")
-    page.until("document.body.dataset.drawn")
+    page.until(DRAWN)
     assert page.run(f"{canvas}.toDataURL()") != pixels  # related keys have an outline
     page.run(f"{canvas}.parentElement.click()")
-    assert page.run("document.getElementById('name').textContent") == f"head {head}"
-    assert page.run("document.querySelector('#panel canvas').width") > n
-    assert page.run("document.querySelectorAll('#grid figure').length") == heads
+    assert page.run("document.querySelector('.name').textContent") == f"head {head}"
+    assert page.run("document.querySelector('.panel canvas').width") > n
+    assert page.run("document.querySelectorAll('.grid button').length") == heads
     assert page.problems == []
     page.close()
 
@@ -70,7 +72,7 @@ def test_weights_in_a_browser(browser, tmp_path, heads, n):
 @pytest.mark.parametrize("heads", [4, pytest.param(80, marks=pytest.mark.slow)])
 def test_nothing_is_wrong_with_the_canvas_page(browser, tmp_path, heads):
     path = page_of(heads)[1].save(tmp_path / "page.html")
-    assert faults(browser, path, ready="document.body.dataset.drawn") == []
+    assert faults(browser, path, ready=DRAWN) == []
 
 
 @pytest.mark.slow
@@ -86,15 +88,15 @@ def test_nothing_of_ours_is_wrong_with_a_circuitsvis_page(browser, tmp_path):
 @pytest.mark.browser
 def test_heads_are_chosen_with_the_keyboard(browser, tmp_path):
     page = browser.open(page_of()[1].save(tmp_path / "page.html"))
-    page.until("document.body.dataset.drawn")
-    page.run("document.querySelectorAll('#grid figure')[2].focus()")
-    chosen = "[...document.querySelectorAll('#grid figure')].map((one) => one.getAttribute('aria-pressed'))"
+    page.until(DRAWN)
+    page.run("document.querySelectorAll('.grid button')[2].focus()")
+    chosen = "[...document.querySelectorAll('.grid button')].map((one) => one.getAttribute('aria-pressed'))"
     assert page.run(chosen) == ["true", "false", "false", "false"]
     for key, chosen_head in (("Enter", 2), ("ArrowRight", 3), ("ArrowLeft", 2)):
         page.press(key)
         assert page.run(chosen) == ["true" if head == chosen_head else "false" for head in range(4)]
-    assert page.run("document.getElementById('name').textContent") == "head 2"
-    assert page.run("document.querySelectorAll('#grid figure')[2].getAttribute('aria-label')") == "head 2"
+    assert page.run("document.querySelector('.name').textContent") == "head 2"
+    assert page.run("document.querySelectorAll('.grid button')[2].getAttribute('aria-label')") == "head 2"
     page.close()
 
 
@@ -108,15 +110,15 @@ def two_models():
 def test_two_models_and_their_difference(browser, tmp_path):
     pair, page = two_models()
     path = page.save(tmp_path / "page.html")
-    assert faults(browser, path, ready="document.body.dataset.drawn") == []
+    assert faults(browser, path, ready=DRAWN) == []
     page = browser.open(path)
-    page.until("document.body.dataset.drawn")
-    names = page.run("[...document.querySelectorAll('#panel figcaption')].map((one) => one.textContent)")
+    page.until(DRAWN)
+    names = page.run("[...document.querySelectorAll('.panel figcaption')].map((one) => one.textContent)")
     assert names == ["model", "other model", "other model − model"]
-    page.run("document.querySelectorAll('#panel .maps .scroll')[2].focus()")
+    page.run("document.querySelectorAll('.panel .maps .scroll')[2].focus()")
     for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
         page.press(key)
-    first, *numbers = page.run("document.getElementById('tip').textContent").split("\n")
+    first, *numbers = page.run("document.querySelector('.tip').textContent").split("\n")
     assert first == f'0.0: query 1 "{NASTY[1]}" -> key 2 "{NASTY[2]}"'
     weights = pair.patterns[0, 1, 2], pair.other_patterns[0, 1, 2]
     assert [float(text.split(": ")[1]) for text in numbers] == pytest.approx(
@@ -130,9 +132,12 @@ def test_two_models_and_their_difference(browser, tmp_path):
 def test_the_saved_picture_shows_the_weights(browser, tmp_path, n):
     _, page = page_of(2, NASTY if n == 6 else [f"w{i}" for i in range(n)])
     page = browser.open(page.save(tmp_path / "page.html"))
-    page.until("document.body.dataset.drawn")
-    page.run("document.querySelectorAll('#grid figure')[1].click()")
-    svg = ElementTree.fromstring(page.run("panelSvg()"))
+    page.until(DRAWN)
+    page.run("document.querySelectorAll('.grid button')[1].click()")
+    text = page.run("""(async () => {
+      let picture; URL.createObjectURL = (blob) => { picture = blob; return "#"; };
+      document.querySelector(".svg").click(); return await picture.text(); })()""")
+    svg = ElementTree.fromstring(text)
     kinds = [element.tag.split("}")[1] for element in svg.iter()]
     texts = [element.text for element in svg.iter() if element.tag.endswith("text")]
     assert texts[0] == "head 1"
@@ -154,7 +159,7 @@ def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
     tokens = ["a", "b", "c", "d", "e"]
     example = Example(tokens=tuple(tokens), patterns=patterns(2, 5), relations={"diagonal": np.eye(5, dtype=bool)})
     html = canvas_page([example], heads=["0", "1"], labels=["", ""], columns=2, title="t").html
-    meta = json.loads(re.search(r'id="meta">(.*?)</script>', html).group(1))["examples"][0]
+    meta = json.loads(re.search(r'json">(.*?)</script>', html).group(1))["examples"][0]
     assert (meta["block"], meta["side"]) == (2, 3)
     packed = zlib.decompress(base64.b64decode(meta["patterns"][0]))
     assert list(packed) == np.rint(255 * np.sqrt(thinned(example.patterns, 2))).ravel().tolist()
@@ -188,11 +193,11 @@ def test_a_thinned_page_says_so(browser, tmp_path, monkeypatch):
     monkeypatch.setattr("interp.view.attention.MOST_WEIGHTS", 4 * 3 * 3)
     example, page = page_of(4, ["a", "b", "c", "d", "e"])
     page = browser.open(page.save(tmp_path / "page.html"))
-    page.until("document.body.dataset.drawn")
-    assert "One cell is 2 by 2 tokens" in page.run("document.getElementById('legend').textContent")
-    page.run("document.querySelector('#panel .maps .scroll').focus()")
+    page.until(DRAWN)
+    assert "One cell is 2 by 2 tokens" in page.run("document.querySelector('.legend').textContent")
+    page.run("document.querySelector('.panel .maps .scroll').focus()")
     page.press("ArrowDown")
-    text, weight = page.run("document.getElementById('tip').textContent").rsplit(": at most ", 1)
+    text, weight = page.run("document.querySelector('.tip').textContent").rsplit(": at most ", 1)
     assert text == '0: query 2 to 3 "c … d" -> key 0 to 1 "a … b"'
     assert float(weight) == pytest.approx(example.patterns[0, 2:4, :2].max(), abs=0.005)
     page.close()
@@ -217,9 +222,9 @@ def test_an_embedded_page_has_no_heading_of_its_own(browser, tmp_path):
         f'<!doctype html><html lang="en"><title>t</title><meta charset="utf-8"><body><main>{html}</main></body></html>'
     )
     page = browser.open(path)
-    page.until("document.querySelector('iframe').contentDocument.body.dataset.drawn")
+    page.until("document.querySelector('iframe').contentDocument.querySelector('.attention').dataset.drawn")
     assert page.run("document.querySelector('iframe').contentDocument.querySelector('h1').offsetParent === null")
-    assert page.run("document.querySelector('iframe').contentDocument.querySelectorAll('#grid figure').length") == 4
+    assert page.run("document.querySelector('iframe').contentDocument.querySelectorAll('.grid button').length") == 4
     page.close()
 
 
@@ -255,7 +260,7 @@ def test_size_of_a_page_that_compresses_badly():
 def test_pages_are_self_contained_and_escaped():
     example, page = page_of()
     pages = [page, circuitsvis_page(example, heads=["0", "1", "2", "3"], causal=False, title="t")]
-    for html, scripts in ((pages[0].html, 2), (pages[1].html, 1)):
+    for html, scripts in ((pages[0].html, 3), (pages[1].html, 2)):
         assert not re.search(r"""(?:src|href)=["']?https?:""", html)
         assert len(re.findall(r"</script>", html)) == scripts
         assert "boom()</script>" not in html
@@ -289,3 +294,100 @@ def test_saving_is_atomic(tmp_path, monkeypatch):
         page_of()[1].save(path)
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text() == "the old one"
+
+
+@pytest.fixture
+def open_map(browser, tmp_path):
+    """An open page, the place of a cell on the map in its panel, and the colour of a pixel there."""
+    example, content = page_of(4, ["a", "b", "c", "d", "e", "f"])
+    page = browser.open(content.save(tmp_path / "page.html"))
+    page.until(DRAWN)
+    page.run("""
+      document.querySelector('.maps').scrollIntoView();
+      const map = document.querySelector('.maps canvas'), box = map.getBoundingClientRect();
+      const cell = Math.min(18, Math.floor((map.width - 21) / 6)), margin = map.width - 6 * cell;
+      const at = (index) => margin + (index + .5) * cell;
+      const shade = (x, y) => map.getContext('2d').getImageData(x, y, 1, 1).data[3];
+    0""")
+    yield example, page
+    page.close()
+
+
+@pytest.mark.browser
+def test_a_query_shades_its_keys_and_a_key_its_queries(open_map):
+    example, page = open_map
+    # next to the tokens above the map, and left of it: nothing is shaded without the pointer
+    above = "[0,1,2,3,4,5].map((key) => shade(at(key), 3))"
+    left = "[0,1,2,3,4,5].map((query) => shade(3, at(query)))"
+    assert page.run(above) == page.run(left) == [0] * 6
+    for query, key, shaded, plain, weights in (
+        (2, None, above, left, example.patterns[0, 2]),
+        (None, 4, left, above, example.patterns[0, :, 4]),
+    ):
+        x = "box.left + 8" if key is None else f"box.left + at({key})"
+        y = "box.top + 8" if query is None else f"box.top + at({query})"
+        page.move(*page.run(f"[{x}, {y}]"))
+        page.until("!document.querySelector('.tip').hidden")
+        np.testing.assert_allclose(np.array(page.run(shaded)) / 255, 0.75 * np.sqrt(weights), atol=0.01)
+        assert sum(alpha > 0 for alpha in page.run(plain)) <= 1  # only the frame of the row or column
+        title, *lines = page.run("document.querySelector('.tip').textContent").split("\n")
+        assert title == ('query 2 "c", to keys' if key is None else 'key 4 "e", from queries')
+        strongest = np.argsort(-weights)[:5]
+        assert [line.split(" ")[0] for line in lines] == list(map(str, strongest))
+        assert [float(line.split(": ")[1]) for line in lines] == pytest.approx(weights[strongest], abs=0.005)
+    page.move(2, 2)
+    page.until("document.querySelector('.tip').hidden")
+    assert page.run(above) == page.run(left) == [0] * 6
+
+
+@pytest.mark.browser
+def test_arrow_keys_shade_the_keys_of_a_query(open_map):
+    example, page = open_map
+    page.run("document.querySelector('.maps .scroll').focus()")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.press(key)
+    assert page.run("document.querySelector('.tip').textContent").startswith('0: query 2 "c" -> key 1 "b": ')
+    shades = page.run("[0,2,3,4,5].map((key) => shade(at(key), 3))")
+    np.testing.assert_allclose(
+        np.array(shades) / 255, 0.75 * np.sqrt(example.patterns[0, 2, [0, 2, 3, 4, 5]]), atol=0.01
+    )
+    page.press("Escape")
+    assert page.run("[0,1,2,3,4,5].map((key) => shade(at(key), 3))") == [0] * 6
+
+
+@pytest.mark.browser
+def test_two_viewers_on_one_page_do_not_mix(browser, tmp_path):
+    """In a page there is one scroll bar: viewers are as high as their content, and drawn before they are seen."""
+    pages = [page_of(heads)[1] for heads in (4, 24)]
+    path = write_report(pages, tmp_path / "report.html", title="Two viewers")
+    page = browser.open(path)
+    page.until("[...document.querySelectorAll('.attention')].every((viewer) => viewer.dataset.drawn)")
+    assert page.run("scrollY") == 0
+    blank = """[...document.querySelectorAll('.attention canvas')].filter((canvas) =>
+      new Set(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data).size < 4).length"""
+    assert page.run(blank) == 0
+    page.run("document.querySelectorAll('.attention')[1].querySelectorAll('.grid button')[20].click()")
+    names = page.run("[...document.querySelectorAll('.attention .name')].map((name) => name.textContent)")
+    assert names == ["head 0", "head 20"]
+    scrolling = """[...document.querySelectorAll('main *')].filter((element) => element.scrollHeight >
+      element.clientHeight + 1 && ['auto', 'scroll'].includes(getComputedStyle(element).overflowY)).length"""
+    assert page.run(scrolling) == 0
+    assert page.run("document.querySelectorAll('iframe').length") == 0
+    page.close()
+
+
+@pytest.mark.browser
+def test_a_frame_is_as_high_as_its_content(browser, tmp_path):
+    path = tmp_path / "outer.html"
+    path.write_text(f"<!doctype html><title>t</title><body>{page_of(24)[1]._repr_html_()}</body>")
+    page = browser.open(path)
+    inside = "document.querySelector('iframe').contentDocument"
+    page.until(f"{inside}.querySelector('.attention').dataset.drawn")
+    fits = f"{inside}.documentElement.scrollHeight <= document.querySelector('iframe').clientHeight"
+    page.until(fits)
+    assert page.run("document.querySelector('iframe').clientHeight") != 720
+    # also if it grows later
+    page.run(f"{inside}.body.style.paddingBottom = '1200px'")
+    page.until("document.querySelector('iframe').clientHeight > 1200")
+    page.until(fits)
+    page.close()
