@@ -12,7 +12,7 @@ Every model and measurement is stored when it is finished, so an interrupted stu
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from case_studies.frame.finding import Finding
 from case_studies.frame.page import write_study_page
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.running import MODELS, Run
-from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
+from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, costs_of, read_results, write_results
 from case_studies.frame.training import Plan
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
@@ -174,7 +174,10 @@ class Study:
     def plan(
         self, *, size: Size = "quick", only: Sequence[str] = (), folder: str | Path = "runs/reproduce", n_jobs: int = 2
     ) -> Plan:
-        """What `run` with the same arguments has to train: models, operations, and hours if some are there.
+        """What `run` with the same arguments has to train and to measure, and how long that takes.
+
+        Training takes as long as the models in the folder took; if none is trained, a few steps are timed. Measuring
+        takes as long as in the results in the folder, or in those that are shipped, of the same size.
 
         Raises:
             ValueError: as `run`.
@@ -182,7 +185,21 @@ class Study:
         chosen = self._choose_for_run(size, only, n_jobs, None)
         run = Run(self, size=size, folder=user_path(folder), n_jobs=n_jobs, seed=0)
         run.check_models(chosen)
-        return run.plan(chosen)
+        to_measure = run.to_measure(chosen, fresh=False)
+        # What measuring took earlier, of the claims of which that is known
+        costs = self._shipped_costs(size) | costs_of(read_results(run.folder, self.name))
+        known_costs = [costs[claim.id] for claim in to_measure if claim.id in costs]
+        return replace(
+            run.plan(chosen, timed=True),
+            claims=len(to_measure),
+            timed_claims=len(known_costs),
+            measuring_seconds=sum(known_costs),
+        )
+
+    def _shipped_costs(self, size: str) -> dict[str, float]:
+        """Seconds that the claims of the shipped results took, by id, if these are of this size."""
+        shipped = read_results(self.shipped, self.name) if self.shipped else None
+        return costs_of(shipped) if shipped is not None and shipped.size == size else {}
 
     def draw(self, *, size: Size | None = None, folder: str | Path = "runs/reproduce") -> StudyResult:
         """Draw the page from stored results, without training or measuring.

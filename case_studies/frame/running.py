@@ -150,9 +150,9 @@ class Run:
             train_models(stages, self.models, plan=plan, fresh=fresh, device=device, scheduler=self.scheduler)
         return sum(map(len, stages))
 
-    def plan(self, claims: Sequence[Claim]) -> Plan:
-        """What training the models of these claims takes."""
-        return plan_training(self.specs_of(claims).values(), self.models, n_jobs=self.n_jobs)
+    def plan(self, claims: Sequence[Claim], *, timed: bool = False) -> Plan:
+        """What training the models of these claims takes; see `plan_training`."""
+        return plan_training(self.specs_of(claims).values(), self.models, n_jobs=self.n_jobs, timed=timed)
 
     def measure(self, claims: Sequence[Claim], costs: Mapping[str, float] | None = None) -> dict[str, str]:
         """Measure claims, storing each when finished; returns the tracebacks of those that raised, by id.

@@ -264,6 +264,12 @@ def read_results(folder: Path, study: str) -> StoredResults | None:
     return parse_results(claims, details, study=study, origin=str(folder))
 
 
+def costs_of(results: StoredResults | None) -> dict[str, float]:
+    """Seconds that measuring took, by the id of the claim; none without results."""
+    entries = () if results is None else results.content["claims"]
+    return {entry["id"]: entry["cost"]["seconds"] for entry in entries if entry["cost"]}
+
+
 def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> StoredResults:
     """Read results from the content of their files.
 

@@ -9,52 +9,89 @@ from interp.core.progress import Count, say
 from interp.sweeps.cost import training_memory, training_operations
 from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
+from interp.sweeps.speed import timed_trainings
 from interp.sweeps.status import run_status
 from interp.training.folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The trainings that a run needs."""
+    """The trainings and measurements that a run needs."""
 
     trained: int
     """Number of models that are trained already."""
     missing: int
-    operations: float
-    """Floating-point operations of the missing ones, estimated: `training_operations`."""
     seconds: float | None
-    """Of one process, at the speed of the models that are trained; None if none is."""
+    """Training time of the missing ones in one process; None if not known."""
+    longest: float | None
+    """The same of the one that takes longest."""
+    speed: str
+    """What the seconds are based on, in words."""
     processes: int
     memory: float
     """Bytes that the largest of the missing models takes, estimated: `training_memory`."""
+    claims: int = 0
+    """Number of claims to measure."""
+    timed_claims: int = 0
+    """Number of those that have been measured before at this size."""
+    measuring_seconds: float = 0.0
+    """What these took."""
 
     def __str__(self) -> str:
+        return "\n".join([self._training(), self._measuring()]) if self.claims else self._training()
+
+    def _measuring(self) -> str:
+        label = f"{self.claims} claims to measure"
+        if not self.timed_claims:
+            return f"{label}: how long is not known until they have been measured once at this size"
+        text = f"{label}: {self._duration(self.measuring_seconds, self.timed_claims)}"
+        untimed = self.claims - self.timed_claims
+        if not untimed:
+            return f"{text}, which is what they took before"
+        return f"{text} for {self.timed_claims}, which is what they took before; not known for {untimed}"
+
+    def _training(self) -> str:
         models = self.trained + self.missing
+        if not models:
+            return "plan: no models to train"
         if not self.missing:
             return f"plan: {models} models, all trained"
-        if self.seconds is None:
-            duration = f"; how long is known when some of its {models} models are trained"
-        else:
-            hours = self.seconds / 3600 / self.processes
-            text = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"
-            duration = f", about {text} in {self.processes} at a time, at the speed of those that are trained"
+        duration = "how long is not known until the first of them is trained"
+        if self.seconds is not None:
+            longest = self.longest or 0.0
+            duration = f"{self._duration(self.seconds, self.missing, longest)}, {self.speed}"
         return (
-            f"plan: {models} models, {self.trained} trained, {self.missing} to train with {self.operations:.1e} "
-            f"operations{duration}; {self.memory / 1e9:.2g} GB for the largest"
+            f"plan: {models} models, {self.trained} trained, {self.missing} to train: {duration}; "
+            f"{self.memory / 1e9:.2g} GB for the largest"
         )
 
+    def _duration(self, seconds: float, n: int, longest: float = 0.0) -> str:
+        """The time of n calls in parallel, in words."""
+        processes = min(self.processes, n)
+        minutes = max(seconds / processes, longest) / 60
+        where = f" in {processes} processes" if processes > 1 else ""
+        if minutes < 1:
+            return f"less than a minute{where}"
+        if minutes < 1.5:
+            return f"about a minute{where}"
+        if minutes < 120:
+            return f"about {minutes:.0f} minutes{where}"
+        hours = minutes / 60
+        return f"about {hours:,.0f} hours{where}" if hours < 72 else f"about {hours / 24:,.0f} days{where}"
 
-def plan_training(specs: Iterable[ModelSpec], folder: Path, *, n_jobs: int) -> Plan:
+
+def plan_training(specs: Iterable[ModelSpec], folder: Path, *, n_jobs: int, timed: bool = False) -> Plan:
     """What training these models takes.
 
     Args:
         specs: Models that are needed.
-        folder: Folder of trained models.
+        folder: Folder of trained models, whose speed is that of the missing ones.
         n_jobs: Number of processes.
+        timed: Whether a few steps of the missing models are timed if none is trained.
     """
     # The missing models, and operations and seconds of those that are trained and have a learning curve
     missing: list[ModelSpec] = []
-    trained = 0
+    trained, n_curves = 0, 0
     operations, seconds = 0.0, 0.0
     for spec in specs:
         run = RunFolder(folder / spec.key)
@@ -64,15 +101,24 @@ def plan_training(specs: Iterable[ModelSpec], folder: Path, *, n_jobs: int) -> P
         trained += 1
         curve = run.read_metrics()
         if curve:
+            n_curves += 1
             operations += training_operations(spec)
             seconds += curve[-1]["seconds"]
-    # At their speed, the missing ones take this long
-    to_train = float(sum(map(training_operations, missing)))
+    # How long the missing ones take
+    missing_seconds: list[float] | None = None
+    speed = ""
+    if operations and seconds:
+        missing_seconds = [training_operations(spec) * seconds / operations for spec in missing]
+        speed = f"at the speed of the {n_curves} that are trained"
+    elif timed and missing:
+        missing_seconds = timed_trainings(missing)
+        speed = "from a few steps timed on one core of this machine"
     return Plan(
         trained=trained,
         missing=len(missing),
-        operations=to_train,
-        seconds=to_train * seconds / operations if operations and seconds else None,
+        seconds=None if missing_seconds is None else sum(missing_seconds),
+        longest=None if missing_seconds is None else max(missing_seconds, default=0.0),
+        speed=speed,
         processes=n_jobs,
         memory=max(map(training_memory, missing), default=0.0),
     )

@@ -9,7 +9,7 @@ from case_studies.frame.claims import Claim
 from case_studies.frame.measurement import interval_text
 from case_studies.frame.results import text_table
 from case_studies.frame.running import Run
-from case_studies.frame.stored import StoredResults
+from case_studies.frame.stored import StoredResults, costs_of
 from case_studies.review.compare import STATUSES, ClaimCheck, check_claim, interval_ends
 from hooks.files import write_json
 from interp.core.environment import environment
@@ -78,8 +78,7 @@ def check_claims(
     # Measure all claims again; what they took before estimates the remaining time
     to_measure = run.to_measure(chosen, fresh=True)
     run.train(to_measure, fresh=fresh, device=device)
-    costs = {entry["id"]: entry["cost"]["seconds"] for entry in stored.content["claims"] if entry["cost"]}
-    errors = run.measure(to_measure, costs)
+    errors = run.measure(to_measure, costs_of(stored))
     # Compare each with its stored number
     results = [run.result(claim, errors) for claim in chosen]
     comparisons = []

@@ -24,7 +24,8 @@ def reproduce(
     only: Annotated[list[str] | None, typer.Option(help="A claim id, or the prefix of several; repeatable.")] = None,
     list_claims: Annotated[bool, typer.Option("--list", help="Print the claims and their rules; run nothing.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print how many models it trains, and how long that takes; run nothing.")
+        bool,
+        typer.Option("--plan", help="Print what there is to train and to measure, and how long it takes; run nothing."),
     ] = False,
     page: Annotated[bool, typer.Option("--page", help="Draw the page from stored results; run nothing.")] = False,
     check: Annotated[
@@ -82,6 +83,10 @@ def reproduce(
     if list_claims and packs is None and weights is None:
         listing = _listing(study, entry_points)
         return Output(text=claims_text(listing, only or ()), values=claims_values(listing, only or ()))
+    # loading takes seconds, so a first line says what begins
+    _check_study(study, entry_points)
+    if not (list_claims or page or bundle or as_json):
+        print(_first_line(study, size, out, mode="plan" if plan else "check" if check else "run"))
     chosen_study = _load_study(study, entry_points)
     for option, folder in (("packs", packs), ("weights", weights)):
         if folder is not None:
@@ -110,6 +115,12 @@ def reproduce(
         return Output(text=f"\n{comparison}", values=comparison.to_dict(), code=code)
     result = chosen_study.run(**options, size=size or "quick", seed=seed or 0, scheduler=scheduler)
     return _result_output(result, [claim.id for claim in chosen_study.choose(only)] if only else None)
+
+
+def _first_line(study: str, size: str | None, out: Path, *, mode: str) -> str:
+    """What is printed before a study is loaded."""
+    size_text = f" at size {size or 'quick'}" if size or mode != "check" else ""
+    return f"{mode} of {study}{size_text}, with the models and measurements in {out} ..."
 
 
 def _check_modes(modes: dict[str, bool]) -> None:

@@ -238,7 +238,7 @@ class Trainer:
         try:
             with TrainingProgress() as show:
                 while not self.ended:
-                    if record := self.advance(self._train_one_step()):
+                    if record := self.advance(self.train_one_step()):
                         show(record)
         except KeyboardInterrupt as error:
             error.add_note(self.interrupted())
@@ -293,7 +293,8 @@ class Trainer:
         """Whether all steps are finished."""
         return self.step >= self.settings.total_steps
 
-    def _train_one_step(self) -> float:
+    def train_one_step(self) -> float:
+        """Train one step without counting it; returns the loss."""
         inputs = self.step_inputs()
         loss = self._loss(inputs)
         if not loss.requires_grad:

@@ -52,6 +52,29 @@ def reproduce_command(points, tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--plan"], "plan of toy at size quick, with the models and measurements in runs/reproduce ..."),
+        (["--size", "paper"], "run of toy at size paper, with the models and measurements in runs/reproduce ..."),
+        (["--check", "--out", "r"], "check of toy, with the models and measurements in r ..."),
+        (["--page"], None),
+        (["--plan", "--json"], None),
+    ],
+)
+def test_a_line_is_printed_before_the_study_is_loaded(reproduce_command, points, capsys, arguments, line):
+    """Loading a study takes seconds."""
+    before = []
+
+    def load():
+        before.append(capsys.readouterr().out)
+        raise ImportError
+
+    points[0] = entry("toy", "toys:STUDY", load)
+    assert reproduce_command("toy", *arguments).code == 2
+    assert before == ["" if line is None else f"{line}\n"]
+
+
 def test_without_arguments_it_lists_the_studies(reproduce_command, points):
     done = reproduce_command()
     assert done.code == 0

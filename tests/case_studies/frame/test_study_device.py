@@ -7,11 +7,13 @@ import interp
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
+from case_studies.frame.training import Plan
 from case_studies.study import Study
 from interp import TrainSettings
 from interp.sweeps.cost import training_memory, training_operations
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
+from interp.training.folder import RunFolder
 
 
 def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, monkeypatch):
@@ -57,25 +59,93 @@ def test_a_study_runs_on_a_cluster(tmp_path, monkeypatch):
     assert given == [None, None]
 
 
-def test_the_plan_of_a_study(tmp_path, capsys):
-    plan = toys.STUDY.plan(folder=tmp_path, n_jobs=1)
-    assert (plan.trained, plan.seconds) == (0, None)
-    specs = {one.key: one for claim in toys.STUDY.claims for name in claim.needs
-             for one in toys.STUDY.groups("quick")[name] if "quick" in claim.sizes}  # fmt: skip
-    assert plan.missing == len(specs)
-    assert plan.operations == sum(training_operations(spec) for spec in specs.values())
+def test_the_plan_of_a_study(tmp_path, capsys, monkeypatch):
+    timed = []
+
+    def one_minute_each(specs):
+        timed.append(len(specs))
+        return [60.0] * len(specs)
+
+    monkeypatch.setattr("case_studies.frame.training.timed_trainings", one_minute_each)
+    specs = {
+        spec.key: spec
+        for claim in toys.STUDY.claims
+        for name in claim.needs
+        for spec in toys.STUDY.groups("quick")[name]
+        if "quick" in claim.sizes
+    }
+    # Nothing is trained: a few steps are timed; nothing was measured
+    plan = toys.STUDY.plan(folder=tmp_path, n_jobs=2)
+    assert (plan.trained, plan.missing, plan.seconds, timed) == (0, len(specs), 60.0 * len(specs), [len(specs)])
     assert plan.memory == max(training_memory(spec) for spec in specs.values())
-    assert f"{len(specs)} to train" in str(plan)
-    assert "how long is known when some" in str(plan)
+    training, measuring = str(plan).splitlines()
+    minutes = len(specs) * 60 / 2 / 60
+    assert f"{len(specs)} to train: about {minutes:.0f} minutes in 2 processes, from a few steps timed on" in training
+    assert measuring.endswith(
+        " claims to measure: how long is not known until they have been measured once at this size"
+    )
+    assert "operations" not in str(plan)
+    # A run times nothing, and says so
     toys.STUDY.run(folder=tmp_path, n_jobs=1, only=[toys.FAILING.id])
-    assert "plan: " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "to train: how long is not known until the first of them is trained; " in printed
+    assert timed == [len(specs)]
+    # Some are trained, and one claim was measured: their speed
     after = toys.STUDY.plan(folder=tmp_path, n_jobs=2)
-    if after.missing:
-        assert after.seconds is not None
-        assert "minutes in 2 at a time" in str(after)
+    curves = [RunFolder(tmp_path / "models" / spec.key).read_metrics() for spec in toys.specs(2)]
+    speed = sum(curve[-1]["seconds"] for curve in curves) / sum(map(training_operations, toys.specs(2)))
+    assert after.seconds == pytest.approx(speed * training_operations(toys.specs(3)[2]))
+    assert "to train: less than a minute, at the speed of the 2 that are trained; " in str(after)
+    assert (after.claims, after.timed_claims) == (plan.claims - 1, 0)
+    # All are trained and measured
     toys.STUDY.run(folder=tmp_path, n_jobs=1)
     capsys.readouterr()
     done = toys.STUDY.plan(folder=tmp_path)
     assert (done.trained, done.missing, str(done)) == (len(specs), 0, f"plan: {len(specs)} models, all trained")
     toys.STUDY.run(folder=tmp_path, n_jobs=1, fresh=False)
     assert "plan: " not in capsys.readouterr().out
+
+
+def test_the_plan_knows_what_measuring_took(tmp_path):
+    toys.STUDY.run(folder=tmp_path, n_jobs=1)
+    size_folder = tmp_path / toys.STUDY.name / "quick"
+    costs = {entry["id"]: entry["cost"] for entry in json.loads((size_folder / "claims.json").read_text())["claims"]}
+    seconds = {claim_id: cost["seconds"] for claim_id, cost in costs.items() if cost}
+    for file in (size_folder / "measured").iterdir():
+        file.unlink()
+    plan = toys.STUDY.plan(folder=tmp_path, n_jobs=1)
+    assert (plan.claims, plan.timed_claims) == (len(seconds), len(seconds))
+    assert plan.measuring_seconds == pytest.approx(sum(seconds.values()))
+    assert "claims to measure: less than a minute, which is what they took before" in str(plan)
+    # Other sizes took another time
+    assert toys.STUDY.plan(folder=tmp_path, size="standard").timed_claims == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "longest", "claims", "words"),
+    [
+        (59.0, 59.0, 0, "less than a minute"),
+        (100.0, 60.0, 0, "about a minute"),
+        (600.0, 60.0, 0, "about 5 minutes in 2 processes"),
+        (600.0, 540.0, 0, "about 9 minutes in 2 processes"),  # no less than the longest
+        (3600.0 * 20, 60.0, 0, "about 10 hours"),
+        (3600.0 * 24 * 10, 60.0, 0, "about 5 days"),
+        (
+            600.0,
+            60.0,
+            1,
+            "3 claims to measure: about 10 minutes for 1, which is what they took before; not known for 2",
+        ),
+    ],
+)
+def test_durations_of_a_plan(seconds, longest, claims, words):
+    plan = Plan(
+        trained=0, missing=4, seconds=seconds, longest=longest, speed="timed", processes=2, memory=0.0,
+        claims=3 * claims, timed_claims=claims, measuring_seconds=600.0,
+    )  # fmt: skip
+    assert words in str(plan)
+
+
+def test_a_plan_without_models():
+    study = Study(name="toy", title="Toy", lead="Nothing.", claims=[toys.PASSING])
+    assert str(study.plan(folder="nowhere")).splitlines()[0] == "plan: no models to train"

@@ -169,14 +169,14 @@ def test_training_shows_a_bar(console, tiny):
 
 @pytest.mark.parametrize(("at", "saved"), [(8, 6), (2, 0)])
 def test_interrupted_training_names_its_step_and_what_resumes_it(tiny, tmp_path, monkeypatch, at, saved):
-    step = Trainer._train_one_step
+    step = Trainer.train_one_step
 
     def stop(self):
         if self.step == at:
             raise KeyboardInterrupt
         return step(self)
 
-    monkeypatch.setattr(Trainer, "_train_one_step", stop)
+    monkeypatch.setattr(Trainer, "train_one_step", stop)
     with pytest.raises(KeyboardInterrupt) as error:
         interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     assert error.value.__notes__[-1] == (
