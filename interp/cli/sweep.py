@@ -1,5 +1,6 @@
 """`interp sweep FILE`: train the models of a grid that a TOML file describes."""
 
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hooks.files import shortened
-from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output
+from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output, did_you_mean
 from interp.tasks.fields import tuples
 
 TABLES = ("task", "model", "settings", "vary")
@@ -115,6 +116,7 @@ def read_sweep(file: Path) -> Any:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or its content does not fit the task, the model or the settings.
     """
+    from hooks import TransformerConfig
     from interp.sweeps.grid import Sweep
     from interp.sweeps.spec import ModelSpec
     from interp.training.configs import config_for
@@ -122,26 +124,28 @@ def read_sweep(file: Path) -> Any:
     tables = _read_tables(file)
     # the task, a config that fits it, and the settings; an error names the table
     with _reading_table(file, "task"):
-        task = _task(tables.get("task", {}), file)
-    with _reading_table(file, "model"):
+        task = _task(tables.get("task", {}))
+    with _reading_table(file, "model", names=tuple(TransformerConfig.__dataclass_fields__)):
         sizes = {name: tuples(value) for name, value in tables.get("model", {}).items()}
         config = config_for(task, sizes.pop("family", None), **sizes)
     with _reading_table(file, "settings"):
-        settings = _settings(tables.get("settings", {}), task, file)
+        settings = _settings(tables.get("settings", {}), task)
     base = ModelSpec(task=task, config=config, settings=settings, seed=0)
     with _reading_table(file, "vary"):
         return Sweep(base, _varied_values(tables.get("vary", {})))
 
 
 @contextmanager
-def _reading_table(file: Path, table: str) -> Iterator[None]:
-    """Within this block, errors name the file and one of its tables."""
+def _reading_table(file: Path, table: str, names: Sequence[str] = ()) -> Iterator[None]:
+    """Within this block, errors name the file and one of its tables; of these names, one is suggested for another."""
     try:
         yield
     except (ValueError, TypeError, OverflowError) as error:
         text = str(error)
-        lead = "" if str(file) in text else f"{file}: "
-        raise ValueError(f"{lead}[{table}] {shortened(text, 400)}") from error
+        # Python's words for a field that a class does not have
+        if unknown := re.search(r"unexpected keyword argument '(\w+)'", text):
+            text = f"has {unknown[1]!r}, which is not known.{did_you_mean(unknown[1], names)}"
+        raise ValueError(f"{file}: [{table}] {shortened(text, 400)}") from error
 
 
 def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
@@ -156,28 +160,29 @@ def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def _task(table: Mapping[str, Any], file: Path) -> Any:
+def _task(table: Mapping[str, Any]) -> Any:
     """The task of a name, with the options of the table."""
     from interp.tasks.registry import task_class_of
 
     options = dict(table)
     if "name" not in options:
-        raise ValueError(f"{file} does not say the task: give [task] with its name; `interp tasks` lists them.")
+        raise ValueError("has no name, which is that of the task; `interp tasks` lists them.")
     task_class = task_class_of(str(options.pop("name")))
     return task_class.from_options(**{name: tuples(value) for name, value in options.items()})
 
 
-def _settings(table: Mapping[str, Any], task: Any, file: Path) -> Any:
+def _settings(table: Mapping[str, Any], task: Any) -> Any:
     """The recipe of the task, with the settings of the file."""
     from interp.training.settings import TrainSettings, recipe_for
 
     recipe = recipe_for(task).to_dict()
     if "steps" in table and "curriculum" not in table and recipe["curriculum"]:
-        raise ValueError(f"{file} has steps, but the recipe has a curriculum, whose steps count; add curriculum = [].")
+        raise ValueError("has steps, but the task's recipe has a curriculum, whose steps count; add curriculum = [].")
     names = TrainSettings.__dataclass_fields__
     unknown = [name for name in table if name not in names]
     if unknown:
-        raise ValueError(f"{file}: [settings] has {unknown[0]!r}; TrainSettings has {', '.join(names)}.")
+        hint = did_you_mean(unknown[0], tuple(names)) or f" TrainSettings has {', '.join(names)}."
+        raise ValueError(f"has {unknown[0]!r}, which is not known.{hint}")
     return TrainSettings.from_dict({**recipe, **table})
 
 

@@ -1,6 +1,7 @@
 """`interp sweep FILE`."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
 from interp.training.settings import recipe_for
 
+ROOT = Path(__file__).parents[3]
 TEXT = """
 [task]
 name = "lego"
@@ -81,6 +83,18 @@ def test_the_command_trains_lists_and_resumes(file, interp):
     assert "2 trained, 2 failed" in stacked.stdout
 
 
+def test_the_file_in_the_docs_trains_with_its_steps(file, interp):
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/howto/sweeps.md").read_text(), re.DOTALL)
+    file.write_text(text)
+    grid = read_sweep(file)
+    assert len(grid) == 20
+    assert {(grid[index].settings.steps, grid[index].settings.curriculum) for index in range(20)} == {(300, ())}
+    file.write_text(text.replace("steps = 300", "steps = 2\nn_eval = 20\nbatch_size = 4"))
+    process = interp("sweep", file, "--out", "runs", "--job", "0", "--jobs", "1")
+    assert process.returncode == 0, process.stderr
+    assert "1 models in runs: 1 trained" in process.stdout
+
+
 def test_ranges_of_a_slurm_array(tmp_path):
     script = slurm_script(tmp_path / "a file.toml", tmp_path / "out", [0, 1, 2, 5, 8, 9])
     assert "--array=0-2,5,8-9\n" in script
@@ -93,12 +107,13 @@ def test_ranges_of_a_slurm_array(tmp_path):
     ("old", "new", "words"),
     [
         ("[task]", "[task", "is not TOML"),
-        ('name = "lego"', "", r"does not say the task: give \[task\] with its name"),
+        ('name = "lego"', "", r"grid.toml: \[task\] has no name, which is that of the task"),
         ('name = "lego"', 'name = "lgeo"', "lgeo"),
         ("n_vars = 2", "n_variables = 2", "n_variables"),
-        ("n_layers = 1", "n_layer = 1", "n_layer"),
-        ("steps = 4", "step = 4", r"\[settings\] has 'step'; TrainSettings has steps"),
-        ("curriculum = []", "", "the recipe has a curriculum, whose steps count; add curriculum"),
+        ("n_layers = 1", "n_layer = 1", r"toml: \[model\] has 'n_layer', which is not known. Did you mean n_layers\?$"),
+        ("steps = 4", "step = 4", r"toml: \[settings\] has 'step', which is not known. Did you mean steps\?$"),
+        ("steps = 4", "qqq = 4", r"toml: \[settings\] has 'qqq', which is not known. TrainSettings has steps, "),
+        ("curriculum = []", "", r"\[settings\] has steps, but the task's recipe has a curriculum, .*; add curriculum"),
         ("seed = [0, 1]", "seed = 3", "give a list of values"),
         ("settings.learning_rate", "settings.rate", "no field 'rate'"),
         ("[vary]", "[varies]", r"has 'varies'; it may have the tables \[task\], \[model\]"),
