@@ -36,7 +36,7 @@ def write_claim_page(study: StudyResult, index: int) -> Path:
     result = study.claims[index]
     claim, m = result.claim, result.measurement
     tables = _tables(m) if m else []
-    charts = [plain_chart(chart) for chart in m.charts] if m else []
+    charts = list(map(_readable, m.charts)) if m else []
     explanation = _explanation(result, json.dumps([tables, charts], default=str))
     sections = [Section(title="Verdict", html=_facts(result) + explanation, anchor="verdict")]
     if charts:
@@ -70,6 +70,14 @@ def _tables(m: Measurement) -> list[tuple[str, list[list[str]]]]:
         numbers = [[plain_words(_words(name)), plain_value(value)] for name, value in m.numbers.items()]
         tables.append(("Further numbers", [["what", "value"], *numbers]))
     return tables
+
+
+def _readable(chart: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored chart in plain words, without labels of axes that overlap others: charts of earlier versions had some."""
+    spec = plain_chart(chart)
+    config = spec.get("config", {})
+    axis = {"labelOverlap": "greedy", "labelSeparation": 1} | config.get("axis", {})
+    return spec | {"config": config | {"axis": axis}}
 
 
 def _neighbours(study: StudyResult, index: int) -> Markup:
