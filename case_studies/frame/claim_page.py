@@ -73,7 +73,7 @@ def _tables(m: Measurement) -> list[tuple[str, list[list[str]]]]:
 
 
 def _readable(chart: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored chart in plain words, without labels of axes that overlap others: charts of earlier versions had some."""
+    """A stored chart in plain words, without labels that overlap others, which those of earlier versions had."""
     spec = plain_chart(chart)
     config = spec.get("config", {})
     axis = {"labelOverlap": "greedy", "labelSeparation": 1} | config.get("axis", {})

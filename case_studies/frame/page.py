@@ -58,7 +58,8 @@ def write_study_page(
             page.unlink()
     # The page of the study
     sections = [
-        _in_short(result, words or {}),
+        _in_short(result),
+        _words(result, words or {}),
         _pictures(result),
         _tables(result),
         _details(result, lead),
@@ -86,24 +87,27 @@ def _identity(result: StudyResult) -> PageIdentity:
     )
 
 
-def _in_short(result: StudyResult, words: Mapping[str, str]) -> Section:
-    """Whether it can be trusted, what comes next, how it is run, and what its words mean."""
+def _in_short(result: StudyResult) -> Section:
+    """Whether it can be trusted, what comes next, and how it is run."""
     answers = [
         ("can I trust it?", _trust(result)),
         ("what next?", _open_questions(result)),
         ("how to run it", _commands(result)),
     ]
+    return Section(title="In short", html=_definition_list(answers), anchor="in-short")
+
+
+def _words(result: StudyResult, words: Mapping[str, str]) -> Section:
+    """What the words of the study and its verdicts mean."""
     labels = set(result.verdicts.values())
     definitions = {**words, **{label: meaning for label, meaning in VERDICTS.items() if label in labels}}
-    columns = Markup("").join(map(_definition_list, (answers, list(definitions.items()))))
-    html = Markup('<div class="finding in-short">{}</div>').format(columns)
-    return Section(title="In short", html=html, anchor="in-short")
+    return Section(title="Words", html=_definition_list(list(definitions.items())), anchor="words")
 
 
 def _definition_list(rows: Sequence[tuple[str, str]]) -> Markup:
-    """A list of terms, each with its text."""
+    """A list of terms, each with its text, in a box."""
     items = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*row) for row in rows)
-    return Markup("<dl>{}</dl>").format(items)
+    return Markup('<div class="finding"><dl>{}</dl></div>').format(items)
 
 
 def _trust(result: StudyResult) -> str:

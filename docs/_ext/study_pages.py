@@ -34,7 +34,8 @@ def draw_pages(app: Sphinx, config: object) -> None:
     sources = [path for folder in ("interp/view", "case_studies/frame") for path in (root / folder).rglob("*.*")]
     missing = []
     for study in STUDIES:
-        made = [*sources, *(root / "case_studies" / study / "results").glob("*.*")]
+        folder = root / "case_studies" / study
+        made = [*sources, *folder.glob("*.py"), *(folder / "results").glob("*.*")]
         page = out / study / "report.html"
         if not page.exists() or page.stat().st_mtime < max(path.stat().st_mtime for path in made):
             missing.append(study)

@@ -156,7 +156,7 @@ class Page:
         """Characters of the longest line of running text, and the line."""
         return self.run(r"""(() => {
           let most = [0, ""];
-          for (const one of document.querySelectorAll("p:not(.sentence), li, dd, summary")) {
+          for (const one of document.querySelectorAll("p:not(.sentence), li:not(.forest > li), dd, summary")) {
             if (!one.offsetParent || one.querySelector("p, svg, table")) continue;
             const walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT), lines = new Map();
             for (let node = walker.nextNode(); node; node = walker.nextNode())

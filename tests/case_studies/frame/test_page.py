@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import toys
 from browser import faults
+from chart_text import FAULTS
 from toys import FAILING, PASSING, STUDY
 
 from case_studies.frame.claim_page import _measured, commit_text
@@ -91,7 +92,7 @@ def test_undecided_claims_say_what_would_decide_them(page, claim_pages):
 
 
 def test_the_page_begins_with_findings_then_the_picture_then_the_table(page):
-    assert re.findall(r'<section id="([^"]*)">', page) == ["in-short", "picture", "verdicts", "provenance"]
+    assert re.findall(r'<section id="([^"]*)">', page) == ["in-short", "words", "picture", "verdicts", "provenance"]
     table = section_of(page, "verdicts")
     verdicts = re.findall(r'data-verdict="([^"]*)"', table)
     assert verdicts == ["reproduced", "not reproduced", "reproduced", "not measured", "inconclusive"]
@@ -110,9 +111,10 @@ def test_the_reader_is_told_whether_to_trust_it_what_is_next_and_how_to_run_it(p
     assert "5 of 5 thresholds were set before a result of their statement was known" in short
     assert "1 statement undecided and 1 statement without a number" in short
     assert "<code>interp reproduce toy --size quick</code>" in short
+    words = section_of(page, "words")
     for verdict in ("reproduced", "not reproduced", "inconclusive", "not measured"):
-        assert f"<dt>{verdict}</dt>" in short
-    assert "<dt>by construction</dt>" not in short  # no claim has this verdict
+        assert f"<dt>{verdict}</dt>" in words
+    assert "<dt>by construction</dt>" not in words  # no claim has this verdict
 
 
 def test_the_picture_has_every_number_with_a_link_to_its_page(page, folder):
@@ -242,6 +244,37 @@ def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, monkey
     pages = [study.draw(folder=tmp_path / folder).page for folder in ("one", "two")]
     assert pages[0].read_text() == pages[1].read_text()  # the same results give the same page
     assert faults(browser, pages[0]) == []
+    assert pages[0].stat().st_size < 3e6
+    assert long_or_cut(browser, pages[0], n_claims=len(study.claims)) == []
+    wrong = {path.stem: faults_of_claim(browser, path) for path in (pages[0].parent / "claims").iterdir()}
+    assert {name: what for name, what in wrong.items() if what} == {}
+
+
+def long_or_cut(browser, path, *, n_claims):
+    """Whether the page of a study is longer than ten screens, or its verdicts are out of sight on a telephone."""
+    most = max(10, n_claims / 7)  # a study of more than 70 claims has more rows
+    found = []
+    page = browser.open(path, width=1280, height=900)
+    screens = page.run("document.documentElement.scrollHeight / 900")
+    found += [f"{screens:.1f} screens"] if screens > most else []
+    page.close()
+    page = browser.open(path, width=400)
+    verdicts = "[...document.querySelectorAll('td .verdict')]"
+    right = page.run(f"Math.max(...{verdicts}.map((verdict) => verdict.getBoundingClientRect().right))")
+    found += [f"verdicts end at {right}"] if right > 400 else []
+    page.close()
+    return found
+
+
+def faults_of_claim(browser, path):
+    """Text of charts that is cut or overlaps, and what is wider than the page of a claim, on a telephone too."""
+    found = []
+    for width in (1280, 400):
+        page = browser.open(path, width=width, height=900)
+        found += page.overflow() + page.problems
+        found += page.run(FAULTS) if width == 1280 else []
+        page.close()
+    return found
 
 
 def test_the_foot_is_that_of_the_stored_results(page):
