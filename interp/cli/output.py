@@ -234,7 +234,10 @@ def _usage(error: Any) -> str:
     """The message of typer's error in one line, and the command that prints help; empty if it has printed the help."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
-    return f"{message} See {context.command_path} --help." if message and context else message
+    if not message or context is None:
+        return message
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} See {context.command_path} --help."
 
 
 def _finite(value: Any) -> Any:

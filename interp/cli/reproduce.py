@@ -79,6 +79,9 @@ def reproduce(
     # the study; without a name all are listed
     entry_points = _study_entry_points()
     if study is None:
+        for mode, is_chosen in modes.items():
+            if is_chosen and not list_claims:
+                raise ValueError(f"{mode} is about one study; there is {', '.join(entry_points)}.")
         return _list_studies(entry_points)
     if list_claims and packs is None and weights is None:
         listing = _listing(study, entry_points)
@@ -182,13 +185,14 @@ def _with_files(study: Any, name: str, option: str, folder: Path) -> Any:
 
 def _list_studies(entry_points: dict[str, Any]) -> Output:
     studies, lines = [], []
+    width = max(map(len, entry_points), default=0)
     for name in entry_points:
         try:
             study = {"study": name, "title": _listing(name, entry_points)["title"]}
         except ValueError as error:
             study = {"study": name, "error": str(error)}
         studies.append(study)
-        lines.append(f"{name:<12} {study.get('title') or study['error']}")
+        lines.append(f"{name:<{width}}  {study.get('title') or study['error']}")
     hint = "next: interp reproduce STUDY --list" if studies else "no study is installed (group interp.studies)."
     return Output(text="\n".join([*lines, hint]), values={"studies": studies})
 

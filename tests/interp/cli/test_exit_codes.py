@@ -39,6 +39,8 @@ def errors_in(process):
         ([*TRAIN, "--out", "file/run"], "Not a directory: file/run"),
         (["reproduce", "lego", "--size", "huge", "--list"], "size is 'huge'; choose one of quick, standard, paper."),
         (["reproduce", "leg", "--list"], "Did you mean lego?"),
+        (["reproduce", "--plan"], "--plan is about one study; there is approximations, audit, "),
+        (["reproduce", "lego", "--lst"], "(Possible options: --list, --out). See interp reproduce --help."),
         (["reproduce", "lego", "--packs", ".", "--list"], "--packs is '.', but the study lego reads no packs"),
         (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is not a folder."),
         (["reproduce", "compiled", "--packs", "."], "--packs is '.', which has no packs (NAME.json and NAME.npz)."),
