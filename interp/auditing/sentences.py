@@ -173,6 +173,24 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     return f"{name_of(head.place)} {appearance}{effect}{addition}."
 
 
+def sentence_on_idle_heads(
+    heads: Sequence[HeadVerdict], *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]
+) -> str:
+    """What idle heads look like, and the largest cost of removing one; the arguments are those of `sentence`."""
+    looks = {"attend evenly" if head.label == "uniform" else "look like no known kind" for head in heads}
+    # the head whose worst outcome is nearest to the loss that counts
+    shares = [np.max(head.costs["mean"].drop / np.asarray(threshold)) for head in heads]
+    costliest = heads[int(np.argmax(shares))]
+    cost = costliest.costs["mean"]
+    outcome = cost.worst(threshold)
+    ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
+    loss = cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
+    return (
+        f"{' or '.join(sorted(looks, reverse=True))} and are not needed; {name_of(costliest.place)} costs most: "
+        f"without it accuracy falls by {loss}, less than {threshold[outcome]:.2f}."
+    )
+
+
 def verdict_summary(verdicts: Sequence[str]) -> str:
     """All verdicts in one sentence."""
     phrases = []

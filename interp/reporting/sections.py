@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interp.auditing.contrast import Contrast
 from interp.auditing.result import AuditResult
-from interp.auditing.sentences import name_of, what_heads_do
+from interp.auditing.sentences import list_of_heads, name_of, sentence_on_idle_heads, what_heads_do
 from interp.comparison.variation import VariationResult
 from interp.core.environment import environment
 from interp.core.inputs import all_inputs_text
@@ -327,11 +327,18 @@ def balance_section(result: BalanceResult) -> Section:
 
 
 def audit_section(result: AuditResult) -> Section:
-    """Verdict and finding on every head."""
+    """Verdict and finding on every head; idle heads in one row."""
     rows = [("head", "verdict", "finding")]
+    # a head that is needed under another replacement has a row of its own
+    idle = [head for head in result.heads if head.reason == "not needed" and not any(head.needed.values())]
+    idle = [head for head in idle if head.verdict == "idle"]
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
-        name = f"{head.layer}.{head.head}"
-        rows.append((name, head.verdict, sentence.removeprefix(f"{name} ")))
+        name = name_of(head.place)
+        if len(idle) < 2 or head not in idle:
+            rows.append((name, head.verdict, sentence.removeprefix(f"{name} ")))
+    if len(idle) > 1:
+        finding = sentence_on_idle_heads(idle, outcomes=result.outcomes, threshold=result.threshold)
+        rows.append((list_of_heads([head.place for head in idle]), "idle", finding))
     # one threshold per outcome; equal ones are printed once
     thresholds = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
     text = (

@@ -14,6 +14,7 @@ from hooks import Transformer
 from interp.auditing.records import HeadVerdict
 from interp.auditing.sentences import verdict_summary, what_heads_do
 from interp.auditing.show import INTERVENTIONS_IN_WORDS
+from interp.reporting.sections import audit_section
 from interp.view.attention import Finding, canvas_page
 
 
@@ -106,6 +107,38 @@ def test_many_heads_stay_one_short_sentence():
         "5.5 works through its pattern kind 5; 9 heads of layer 12 do nothing that counts; 6 further groups of heads "
         "can be found in the table."
     )
+
+
+def test_idle_heads_are_one_row_of_the_table(found):
+    audited, _, _ = found
+    not_needed = dict.fromkeys(("zero", "mean", "resample"), False)
+    idle = {"verdict": "idle", "reason": "not needed", "label": "unclassified", "needed": not_needed, "outcome": ""}
+
+    def idle_head(head, drops, **changes):
+        mean = replace(
+            head.costs["mean"], drop=drops, low=(-0.02,) * len(drops), high=(0.08,) * len(drops), exact=False
+        )
+        return replace(head, **{**idle, **changes}, costs={**head.costs, "mean": mean})
+
+    n = len(audited.outcomes)
+    first, second, third, fourth = audited.heads[:4]
+    heads = (
+        idle_head(first, (0.01,) * n),
+        idle_head(second, (0.01,) * (n - 1) + (0.04,), label="uniform"),
+        # needed under another replacement: a row of its own
+        idle_head(third, (0.05,) * n, needed={**not_needed, "zero": True}),
+        replace(fourth, verdict="hidden"),
+    )
+    result = replace(audited, heads=heads, threshold=np.full(n, 0.1))
+    rows = audit_section(result).table[1:]
+    assert [row[:2] for row in rows] == [("1.0", "idle"), ("1.1", "hidden"), ("0.0 and 0.1", "idle")]
+    assert rows[2][2] == (
+        "look like no known kind or attend evenly and are not needed; 0.1 costs most: without it accuracy falls by "
+        f"0.04 [-0.02, 0.08] on {audited.outcomes[-1]}, less than 0.10."
+    )
+    # one idle head has its own sentence
+    alone = replace(result, heads=(heads[0], *audited.heads[1:]))
+    assert audit_section(alone).table[1][2].startswith("looks like no known kind (nearest")
 
 
 @pytest.mark.slow

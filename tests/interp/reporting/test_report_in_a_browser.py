@@ -28,6 +28,7 @@ def charts():
     maps = {"one": np.array([[0.0, 1.0]]), "two": np.array([[0.25, 0.75]])}
     return [
         dots(table, x="target", y="accuracy", title="accuracy per target"),
+        dots(pd.concat([table] * 2), x="target", y="accuracy", title="points with one shape"),
         heatmaps(maps, x=["0", "1"], x_title="head", y_title="layer", title="wide maps", value="score"),
     ]
 
@@ -151,4 +152,39 @@ def test_a_chart_can_be_saved(browser, page):
       document.querySelector(".chart button").click(); return await kept.text(); })()""")
     assert text.startswith("<svg")
     assert "accuracy per target" in text
+    open_page.close()
+
+
+def test_charts_have_no_background_of_their_own(browser, page):
+    """On a dark page it would be white under light text."""
+    open_page = browser.open(page, dark=True)
+    backgrounds = "[...document.querySelectorAll('.chart svg > rect')].map((rect) => getComputedStyle(rect).fill)"
+    assert open_page.run(backgrounds) == ["none"] * 3
+    open_page.close()
+
+
+def test_charts_are_beside_the_text_where_they_fit(browser, page):
+    """The window is 1280 or 400 pixels wide."""
+    for width in (1280, 400):
+        open_page = browser.open(page, width=width)
+        left, right, top, bottom = open_page.run("""(() => {
+          const box = (selector) => document.querySelector("#section-1 " + selector).getBoundingClientRect();
+          const text = box(".text"), chart = box(".chart");
+          return [chart.left, text.right, chart.top, text.bottom];
+        })()""")
+        assert (left > right) == (width == 1280)
+        assert (top > bottom) == (width == 400)
+        open_page.close()
+
+
+def test_a_printed_page_is_not_wider_than_paper(browser, page):
+    open_page = browser.open(page, width=718)
+    open_page.send("Emulation.setEmulatedMedia", media="print")
+    # but the table of 40 columns
+    overflow = """[...document.querySelectorAll('main *')].filter((element) => !element.closest('#section-3') &&
+      element.getBoundingClientRect().right > 718).length"""
+    assert open_page.run(overflow) == 0
+    # as on paper, nothing can be scrolled
+    assert open_page.run("""[...document.querySelectorAll('.scroll')].every((scroll) =>
+      getComputedStyle(scroll).overflowX === 'visible')""")
     open_page.close()

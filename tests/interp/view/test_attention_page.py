@@ -391,3 +391,16 @@ def test_a_frame_is_as_high_as_its_content(browser, tmp_path):
     page.until("document.querySelector('iframe').clientHeight > 1200")
     page.until(fits)
     page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_panel_is_next_to_the_heads_or_below_them(browser, tmp_path, width):
+    path = write_report([page_of(8)[1]], tmp_path / "report.html", title="One viewer")
+    page = browser.open(path, width=width)
+    page.until(DRAWN)
+    box = "document.querySelector('.attention .{}').getBoundingClientRect()".format
+    assert page.run(f"{box('panel')}.left >= {box('heads')}.right") == (width == 1280)
+    assert page.run(f"{box('panel')}.top >= {box('heads')}.bottom") == (width == 400)
+    assert page.run(f"{box('panel')}.width") > 350
+    page.close()
