@@ -63,6 +63,9 @@ class Result:
         super().__init_subclass__(**options)
         if "plot" in vars(cls):
             setattr(cls, "plot", plots_offline(cls.plot))  # noqa: B010  # pyright would compare signatures
+        # A prompt shows the printed table; the `repr` of a dataclass has every array
+        if cls.__str__ is not object.__str__:
+            setattr(cls, "__repr__", cls.__str__)  # noqa: B010
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per measured cell."""

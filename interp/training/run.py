@@ -151,6 +151,8 @@ class TrainingRun:
             )
         return text
 
+    __repr__ = __str__  # at a prompt, as the `repr` of a dataclass has the whole history
+
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per evaluation and outcome."""
         import pandas as pd

@@ -118,7 +118,7 @@ class AttentionPage:
         shown = f"heads {', '.join(self.heads[:MOST_MAPS])}{', ...' if len(self.heads) > MOST_MAPS else ''}"
         lengths = ", ".join(str(len(example.tokens)) for example in self.examples[:MOST_MAPS])
         return (
-            f"attention page ({self.viewer}): {shown}; sequences of {lengths} tokens; {len(self.html) / 1e6:.1f} MB.\n"
+            f"attention page ({self.viewer}): {shown}; sequences of {lengths} tokens; {len(self.html) / 1e3:,.0f} kB.\n"
             f"A notebook shows it as the last line of a cell; .save('attention.html') writes a page that opens offline."
         )
 

@@ -34,6 +34,10 @@ def test_a_table_has_a_row_per_cell_and_repeats_values_along_later_axes():
     assert table["n"].tolist() == [5] * 6
 
 
+def test_a_result_that_prints_no_table_has_the_repr_of_a_dataclass():
+    assert repr(Scores(score=np.zeros(1), name=("first",))) == "Scores(score=array([0.]), name=('first',))"
+
+
 def test_the_sample_size_of_cells_is_one_number_or_a_range():
     assert count_range(np.array([20, 20])) == "20"
     assert count_range(np.array([[31, 20], [8, 20]])) == "8 to 31"
@@ -44,6 +48,7 @@ def test_a_notebook_shows_chart_and_table(name, tmp_path):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(STORED[name]))
     result = classes()[name].load(path)
+    assert repr(result) == str(result)  # at a prompt
     html = result._repr_html_()
     table = result.to_dataframe()
     assert f"{len(table)} rows × {len(table.columns)} columns" in html

@@ -121,6 +121,7 @@ def test_text_table_and_chart_of_a_run(trained):
     assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
     assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
     assert "<svg" in trained._repr_html_()
+    assert repr(trained) == str(trained)
 
 
 def test_a_run_stopped_before_its_first_state_records_no_step_twice(tiny, tmp_path):

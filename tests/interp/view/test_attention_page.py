@@ -170,7 +170,7 @@ def test_a_page_is_printed_in_two_lines_and_shown_in_a_notebook():
     for text in (repr(page), str(page)):
         what, how = text.splitlines()
         assert what.startswith("attention page (canvas): heads 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...; ")
-        assert what.endswith(f"; sequences of 6 tokens; {len(page.html) / 1e6:.1f} MB.")
+        assert what.endswith(f"; sequences of 6 tokens; {len(page.html) / 1e3:.0f} kB.")
         assert ".save('attention.html')" in how
     assert "heads 0, 1;" in repr(page_of(2)[1])
     assert page._repr_html_().startswith("<iframe srcdoc=")
