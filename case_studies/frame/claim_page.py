@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from case_studies.frame.claims import Preregistration
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.picture import MARKS
@@ -138,7 +140,7 @@ def _facts(result: ClaimResult) -> Markup:
         ("Source", claim.source),
         ("The paper's number", "" if claim.is_ours else claim.paper or "none printed"),
         ("How it is judged", claim.rule_text),
-        ("Rule fixed", claim.preregistration.text),
+        ("Rule fixed", _when_fixed(claim.preregistration)),
     ]
     if result.provenance:
         facts.append(("Measured", _measured(result)))
@@ -155,6 +157,16 @@ def _facts(result: ClaimResult) -> Markup:
     return Markup('<div class="finding"><p>{}<span class="measured">{}</span></p><dl>{}</dl></div>\n').format(
         verdict_html(result.label), number, rows
     )
+
+
+def _when_fixed(preregistration: Preregistration) -> str:
+    """When the rule was fixed, what was known by then, and how often more was measured after a look."""
+    text = replace(preregistration, looks=0).text
+    looks = preregistration.looks
+    if not looks:
+        return text
+    times = "once" if looks == 1 else f"{looks} times"
+    return f"{text.removesuffix('.')}. Models, seeds or inputs were added {times} after the number had been seen."
 
 
 def _measured(result: ClaimResult) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from case_studies.frame.claims import NOT_MEASURED, OURS
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.results import LABELS, ClaimResult, StudyResult
+from case_studies.frame.results import LABELS, StudyResult
 from case_studies.frame.stored import read_results
 from case_studies.frame.to_decide import to_decide
 from case_studies.study import Study
@@ -30,14 +30,11 @@ COUNTS_BEGIN, COUNTS_END = "<!-- counts of verdicts -->", "<!-- end of counts --
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations")
 COMMAND = "python -m case_studies.papers"
 HOW_TO_READ = (
-    "Each claim has a line: verdict and number [95 % interval] of the committed results, the size of the study, and "
-    "the CPU time of the measurement (wall-clock time where only that was recorded), without the trainings, which "
-    "claims share. The last column estimates what would decide an undecided claim: n (w / d)^2 units, for an interval "
-    "of half-width w at n units and at a distance d from the threshold (with few units that is an upper estimate), "
-    "and a run for a claim that is not measured. `interp reproduce STUDY --list` prints every claim with its rule, for "
-    "`study:id`; (ours) marks claims that the paper does not make. What is missing has its reason and an estimate of "
-    "what it would take on one core. "
-    f"`{COMMAND}` writes this page from `case_studies/papers/{{name}}.toml`."
+    "Each claim has a line: its verdict, and its number with the 95 % interval, from the committed results of size "
+    "standard. The last column says what would decide an undecided claim ([how it is estimated]"
+    "(../howto/check_a_study.md)), or what is missing, why, and what it would take on one core. "
+    "`interp reproduce STUDY --page` draws a page for each claim, `study:id`; (ours) marks claims that the paper does "
+    "not make. `{command}` writes this page from `case_studies/papers/{name}.toml`."
 )
 
 SourceRead = Literal["text", "code", "no"]
@@ -269,10 +266,10 @@ def page(paper: Paper, sources: Mapping[str, str], results: Mapping[str, StudyRe
             f"here, {untestable} with nothing to test (definitions, drawings, settings). {unread} could not be checked "
             "against the paper, and are marked.",
             "",
-            HOW_TO_READ.format(name=paper.name),
+            HOW_TO_READ.format(command=COMMAND, name=paper.name),
             "",
-            "| item | states | claim | verdict | measured | size | time | what would decide it |",
-            "|---|---|---|---|---|---|---|---|",
+            "| item | verdict | measured | claim | what would decide it |",
+            "|---|---|---|---|---|",
             *rows,
             "",
         ]
@@ -283,11 +280,11 @@ def _rows(item: PaperItem, sources: Mapping[str, str], results: Mapping[str, Stu
     """The rows of an item: one for each of its claims, and one each for what is missing and what cannot be tested."""
     cells = [_claim_cells(claim, sources[claim], results) for claim in item.claims]
     if item.missing:
-        cells.append(f"**{'also missing' if item.claims else 'missing'}**: {_cell(item.missing)} | | | | |")
+        cells.append(f"{'also missing' if item.claims else 'missing'} | | | {_cell(item.missing)}")
     if item.nothing_to_test:
-        cells.append(f"nothing to test: {_cell(item.nothing_to_test)} | | | | |")
-    first = f"| **{_cell(item.item)}** | {_cell(item.says)}{READ_MARKS[item.read]} | {cells[0]} |"
-    return [first, *(f"| | | {cell} |" for cell in cells[1:])]
+        cells.append(f"nothing to test | | | {_cell(item.nothing_to_test)}")
+    first = f"| **{_cell(item.item)}**: {_cell(item.says)}{READ_MARKS[item.read]} | {cells[0]} |"
+    return [first, *(f"| | {cell} |" for cell in cells[1:])]
 
 
 def _cell(text: str) -> str:
@@ -295,14 +292,13 @@ def _cell(text: str) -> str:
 
 
 def _claim_cells(claim: str, source: str, results: Mapping[str, StudyResult]) -> str:
-    """The cells of a claim: its name, and its verdict, number, size, time and what would decide it."""
-    label = f"`{claim}`{' (ours)' if source.startswith(OURS) else ''}"
+    """The cells of a claim: verdict, number, name, and what would decide it."""
+    name = f"`{claim}`{' (ours)' if source.startswith(OURS) else ''}"
     study, _, claim_id = claim.partition(":")
     if study not in results:
-        return f"{label} | not measured yet | | | |"
+        return f"not measured yet | | {name} | "
     result = next(result for result in results[study].claims if result.claim.id == claim_id)
-    cells = [label, result.label, _number(result.measurement), results[study].size, _time(result), to_decide(result)]
-    return " | ".join(cells)
+    return " | ".join([result.label, _number(result.measurement), name, to_decide(result)])
 
 
 def _number(m: Measurement | None) -> str:
@@ -314,16 +310,3 @@ def _number(m: Measurement | None) -> str:
     low = f"{m.low:.3g}" if math.isfinite(m.low) else "-∞"
     high = f"{m.high:.3g}" if math.isfinite(m.high) else "∞"
     return f"{m.value:.3g} [{low}, {high}]"
-
-
-def _time(result: ClaimResult) -> str:
-    """CPU time of a measurement, wall-clock time where only that was recorded; empty without either."""
-    cost = result.cost or {}
-    seconds = cost.get("cpu_seconds")
-    if seconds is None:
-        seconds = cost.get("seconds")
-    if result.measurement is None or seconds is None:
-        return ""
-    if seconds < 1:
-        return "below 1 s"
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -12,7 +12,8 @@ from browser import faults
 from chart_text import FAULTS
 from toys import FAILING, PASSING, STUDY
 
-from case_studies.frame.claim_page import _measured, commit_text
+from case_studies.frame.claim_page import _measured, _when_fixed, commit_text
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Preregistration
 from case_studies.frame.evidence import SIZES
 from case_studies.frame.finding import Finding
 from case_studies.frame.measurement import Measurement
@@ -295,6 +296,15 @@ def test_when_with_which_source_and_at_what_cost_a_claim_was_measured():
     assert commit_text(made["source"]) == "0123456789, stored in commit fedcba9876"
     earlier = ClaimResult(claim=PASSING, provenance={"time": "2026-01-02"}, cost={"seconds": 9.0})
     assert _measured(earlier) == "2026-01-02, 9.0 s"
+
+
+def test_when_a_rule_was_fixed_and_how_often_more_was_measured():
+    assert _when_fixed(BEFORE_ANY_MODEL) == "before any model"
+    assert _when_fixed(Preregistration("after first models", "two models.")) == "after first models: two models."
+    seen = Preregistration("after a result", "0.5 over six.", looks=2)
+    assert _when_fixed(seen) == (
+        "after a result: 0.5 over six. Models, seeds or inputs were added 2 times after the number had been seen."
+    )
 
 
 def test_words_are_explained_on_the_pages_that_use_them(reproduce):
