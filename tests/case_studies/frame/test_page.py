@@ -298,6 +298,14 @@ def test_when_with_which_source_and_at_what_cost_a_claim_was_measured():
     assert _measured(earlier) == "2026-01-02, 9.0 s"
 
 
+def test_pages_of_claims_link_to_those_before_and_after(claim_pages):
+    ids = [claim.id for claim in CLAIMS]
+    for index, name in enumerate(ids):
+        links = re.findall(r'<li>(\w+): <a href="(.*?).html">', claim_pages[name])
+        before = [("previous", ids[index - 1])] if index else []
+        assert links == before + [("next", after) for after in ids[index + 1 : index + 2]]
+
+
 def test_when_a_rule_was_fixed_and_how_often_more_was_measured():
     assert _when_fixed(BEFORE_ANY_MODEL) == "before any model"
     assert _when_fixed(Preregistration("after first models", "two models.")) == "after first models: two models."
