@@ -132,7 +132,8 @@ interp.diagonals(mimetic).plot()
 # %% [markdown]
 # ## Attention page
 #
-# Hover over a map for query, key and weight; click a head to enlarge it.
+# Hover over a map for query, key and weight; click a head to enlarge it. Point at a token of the large map, or move
+# with the arrow keys, to see where it attends.
 
 # %% tags=["code-under"]
 interp.show_attention(loop, lego, examples=1, viewer="canvas")

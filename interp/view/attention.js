@@ -9,7 +9,7 @@ const hasTwoModels = meta.models.length > 1;
 const DIFFERENCE = `${meta.models[1]} − ${meta.models[0]}`;
 const VIEWS = hasTwoModels ? [...meta.models, DIFFERENCE] : meta.models;
 const RED = [179, 38, 60], BLUE = [11, 110, 138], FRAME = "#b8730a";
-const CELL_MAX = 18, MAP_MAX = 560, SMALLEST_THUMBNAIL = 48, TOP_TOKENS = 5, MOST_RECTANGLES = 40000, THUMBNAILS_PER_STEP = 12;
+const CELL_MAX = 18, MAP_MAX = 560, SMALLEST_THUMBNAIL = 28, MOST_CAPTIONS = 6, TOP_TOKENS = 5, MOST_RECTANGLES = 40000, THUMBNAILS_PER_STEP = 12;
 const SVG = "http://www.w3.org/2000/svg";
 const MOVES = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
 
@@ -342,9 +342,11 @@ function choose(head, scrolls) {
 function addThumbnail(head, index) {
   const button = element("button", ""), caption = element("span", ""), canvas = element("canvas", "");
   button.type = "button";
-  caption.textContent = caption.title = head.label ? `${head.name} ${head.label}` : head.name;
-  if (head.note) caption.title += `: ${head.note}`;
-  button.setAttribute("aria-label", `head ${caption.textContent}`);
+  const text = head.label ? `${head.name} ${head.label}` : head.name;
+  caption.title = head.note ? `${text}: ${head.note}` : text;
+  // in many columns there is room for the name only
+  caption.textContent = meta.columns > MOST_CAPTIONS ? head.name : text;
+  button.setAttribute("aria-label", `head ${text}`);
   button.append(canvas, caption);
   if (meta.findings.length) {
     button.classList.add("judged");
@@ -393,7 +395,18 @@ function addMap(viewName, view) {
   panel.querySelector(".maps").append(figure);
   if (hasTwoModels) find("view").add(new Option(viewName, view));
 }
+function addVerdicts() {  // the colours of the verdicts, if captions do not name them
+  if (meta.columns <= MOST_CAPTIONS) return;
+  const colours = new Map(meta.findings.map(({ verdict, colour }) => [verdict, colour]));
+  for (const [verdict, colour] of colours) {
+    const name = element("span", verdict);
+    name.className = "verdict-colour";
+    name.style.setProperty("--verdict", colour);
+    find("controls").append(name);
+  }
+}
 function build() {
+  addVerdicts();
   grid.style.gridTemplateColumns = `repeat(${meta.columns}, minmax(${SMALLEST_THUMBNAIL}px, var(--thumb)))`;
   meta.heads.forEach(addThumbnail);
   VIEWS.forEach(addMap);

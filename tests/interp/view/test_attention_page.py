@@ -12,7 +12,7 @@ import pytest
 from browser import faults
 
 from interp import report as write_report
-from interp.view.attention import MOST_WEIGHTS, Example, canvas_page, circuitsvis_page, thinned
+from interp.view.attention import MOST_WEIGHTS, Example, Finding, canvas_page, circuitsvis_page, thinned
 from interp.view.html import PageIdentity
 
 DRAWN = "document.querySelector('.attention').dataset.drawn"
@@ -404,3 +404,25 @@ def test_the_panel_is_next_to_the_heads_or_below_them(browser, tmp_path, width):
     assert page.run(f"{box('panel')}.top >= {box('heads')}.bottom") == (width == 400)
     assert page.run(f"{box('panel')}.width") > 350
     page.close()
+
+
+@pytest.mark.browser
+def test_many_columns_have_names_and_the_colours_of_verdicts(browser, tmp_path):
+    example, _ = page_of(12)
+    verdicts = {"idle": "#9aa2ad", "faithful": "#0b6e8a"}
+    findings = [Finding(verdict=name, colour=verdicts[name], sentence="A sentence.") for name in [*verdicts] * 6]
+    names = [f"0.{head}" for head in range(12)]
+    labels = [finding.verdict for finding in findings]
+    for columns, captions, legend in ((12, ["0.0", "0.1"], [*verdicts]), (4, ["0.0 idle", "0.1 faithful"], [])):
+        content = canvas_page(
+            [example], heads=names, labels=labels, columns=columns, title="verdicts", findings=findings
+        )
+        page = browser.open(write_report([content], tmp_path / "page.html", title="Verdicts"))
+        page.until(DRAWN)
+        assert page.run("[...document.querySelectorAll('.grid span')].map((name) => name.textContent)")[:2] == captions
+        assert page.run("[...document.querySelectorAll('.verdict-colour')].map((name) => name.textContent)") == legend
+        assert page.run("document.querySelector('.grid button').getAttribute('aria-label')") == "head 0.0 idle"
+        # all columns are in view
+        assert page.run("(() => { const { scrollWidth, clientWidth } = document.querySelector('.heads');"
+                        " return scrollWidth <= clientWidth; })()")  # fmt: skip
+        page.close()
