@@ -76,6 +76,10 @@ def _lengths(name: str, start: str, source: str = FIGURE, **options: Any) -> Cla
 CLAIMS = (
     _lengths("mimic", "A model whose heads first mimic hard-coded attention"),
     _lengths(
-        "pretrained", "A model that was pretrained on text", FIGURE + SMALL, sizes_reason=NO_TIME, remedy=TEXT_PLATEAU
+        "pretrained",
+        "A model that was pretrained on text",
+        SMALL.format(place="Section 4.2 and Figure 6, dashed curves"),
+        sizes_reason=NO_TIME,
+        remedy=TEXT_PLATEAU,
     ),
 )

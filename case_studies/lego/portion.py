@@ -55,7 +55,7 @@ def measure_portion(evidence: Evidence, *, group: str) -> Measurement:
 CLAIMS = (
     Claim(
         id="heads.portion",
-        source="LEGO, Section 5 and Appendix F; the bar is ours" + SMALL,
+        source=SMALL.format(place="Section 5 and Appendix F"),
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         remedy=TEXT_PLATEAU,

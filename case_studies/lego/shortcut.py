@@ -261,7 +261,7 @@ CLAIMS = (
         "shortcut-pretrained",
         "From a pretrained start, a model trained on the first variables and the last predicts those between better "
         "than from a random start.",
-        source=PREVENTS + SMALL,
+        source=SMALL.format(place="Section 4.3 and Appendix A"),
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         remedy=TEXT_PLATEAU,

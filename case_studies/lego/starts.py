@@ -26,7 +26,8 @@ from interp.training.pretrained import pretrained
 from interp.view.charts import pattern_maps
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"
-SMALL = "; here a small BERT, pretrained on Python sources (size standard)"
+SMALL = "ours, after LEGO, {place}: a small model, pretrained on Python sources (size standard)"
+"""Source of a claim of the paper about BERT on a toy model; the claims `real.` are about real weights."""
 SAME = 0.05
 """Margin within which accuracies count as equal."""
 ONE_PRETRAINED = Preregistration(
@@ -209,12 +210,12 @@ CLAIMS = (
         "pretrained",
         "start-pretrained",
         "A model that was pretrained on text learns faster.",
-        FIGURE + SMALL,
+        SMALL.format(place="Section 4.2 and Figure 6"),
         **PRETRAINED,
     ),
     Claim(
         id="start.association",
-        source="LEGO, Section 4.2, Figure 7 and Appendix F" + SMALL,
+        source=SMALL.format(place="Section 4.2, Figure 7 and Appendix F"),
         **PRETRAINED,
         statement="Pretraining on text unrelated to LEGO produces heads that attend to equal tokens.",
         method="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
@@ -227,7 +228,7 @@ CLAIMS = (
     ),
     Claim(
         id="start.symbols",
-        source="LEGO, Section 4.2: tokens can be swapped" + SMALL,
+        source=SMALL.format(place="Section 4.2, tokens can be swapped"),
         **PRETRAINED,
         statement="For a pretrained model, arbitrary tokens in place of =, + and - make no difference.",
         method="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "

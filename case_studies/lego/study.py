@@ -16,6 +16,7 @@ from case_studies.lego import (
     one_length,
     percolation,
     portion,
+    real_heads,
     shortcut,
     starts,
 )
@@ -49,6 +50,7 @@ STUDY = Study(
         *percolation.CLAIMS,
         *loops.CLAIMS,
         *algorithms.CLAIMS,
+        *real_heads.CLAIMS,
         *starts.CLAIMS,
         *lengths.CLAIMS,
         *shortcut.CLAIMS,
