@@ -199,7 +199,8 @@ CLAIMS = (
     ),
     _association_claim(
         "symbols",
-        "They attend to equal tokens with arbitrary tokens in place of =, +, -, 1 and ; as well.",
+        "Before any training on chains, a pretrained model has heads that attend to equal tokens of chains with "
+        "arbitrary tokens in place of =, +, -, 1 and ;.",
         "LEGO, Section 4.2: tokens can be swapped",
         "Association score, with other tokens, of the head with the highest one",
         n_vars=LENGTHS[0],
