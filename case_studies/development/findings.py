@@ -10,7 +10,7 @@ FINDINGS = (
         reproduced=("shortcut.first", "shortcut.kept"),
     ),
     Finding(
-        text="Once the task is learned, a share of {roles.late} of the heads still changes its label.",
+        text="Once the task is learned, only a share of {roles.late} of the heads still changes its label.",
         reproduced=("roles.late",),
     ),
     Finding(

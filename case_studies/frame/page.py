@@ -29,13 +29,15 @@ from interp.view.page import Section, write_page
 
 PUBLISHED, OWN = "Statements of papers", "Statements of our own"
 VERDICTS = {
-    "reproduced": "the whole 95 % interval is on the side of the threshold that the statement predicts",
-    "not reproduced": "the whole interval is on the other side",
+    "reproduced": "the whole 95 % interval is past the threshold; or the number itself, if it has no sampling error",
+    "not reproduced": "the interval, or such a number, is on the other side; or a further condition is not met",
     "inconclusive": "the threshold is inside the interval, or too few models learned the task: undecided",
     BY_CONSTRUCTION: "true of hand-written weights or by arithmetic; it can only fail if the code is wrong",
     NOT_MEASURED: "there is no number of today's models and code at this size",
 }
 """What each verdict means."""
+LONG_SAMPLE = 14
+"""Characters of a sample size that may be broken into lines."""
 
 
 def write_study_page(
@@ -117,11 +119,11 @@ def _trust(result: StudyResult) -> str:
     fixed = f"{n_claims - n_after} of {n_claims} thresholds were set before a result of their statement was known"
     if n_after:
         fixed += "; for the others, the page of the statement says what was known"
-    return f"A number counts only if its whole 95 % interval is past the threshold. {fixed}. {result.chance_text}"
+    return f"Every number has its sample size and a 95 % interval. {fixed}. {result.chance_text}"
 
 
 def _open_questions(result: StudyResult) -> Markup:
-    """How many claims are undecided or not measured, with what would decide them in the table."""
+    """How many claims are undecided or not measured, or else not reproduced, which the table says more about."""
     labels = list(result.verdicts.values())
     n_open, n_missing = labels.count("inconclusive"), labels.count(NOT_MEASURED)
     texts = []
@@ -130,7 +132,13 @@ def _open_questions(result: StudyResult) -> Markup:
     if n_missing:
         texts.append(f"{quantity(n_missing, 'statement')} without a number")
     if not texts:
-        return Markup("Nothing: every statement has been decided.")
+        n_refuted = labels.count("not reproduced")
+        if not n_refuted:
+            return Markup("Nothing is open: every statement is reproduced.")
+        text = (
+            f"Every statement is decided; look first at the {quantity(n_refuted, 'statement')} not reproduced, in the"
+        )
+        return Markup('{} <a href="#verdicts">table of verdicts</a>.').format(text)
     return Markup('{}: the <a href="#verdicts">table of verdicts</a> says what would decide each.').format(
         " and ".join(texts)
     )
@@ -178,6 +186,7 @@ def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
     """Rows of claims; without a column for the paper's numbers if no paper printed one."""
     rows = [["statement", "verdict", unbroken("measured [95 %]"), "n", "paper"]]
     for claim in results:
+        sample = plain_words(claim.sample)
         statement = Markup('<span class="statement-cell"><a href="{}">{}</a></span>').format(
             claim_page(claim.claim.id), plain_words(claim.claim.statement)
         )
@@ -189,7 +198,7 @@ def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
                 statement,
                 verdict_html(claim.label) + criterion_html(claim) + remedy_line,
                 Markup("{}<br>{}").format(unbroken(claim.number), quantity_line),
-                plain_words(claim.sample),
+                unbroken(sample) if len(sample) < LONG_SAMPLE else sample,
                 Markup('<span class="paper-cell">{}</span>').format(claim.claim.paper) if claim.claim.paper else "–",
             ]
         )

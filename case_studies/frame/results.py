@@ -152,7 +152,7 @@ class StudyResult:
         )
         if not n_added:
             return f"{text}."
-        return f"{text}. That counts the looks at {n_added} of them before more models, seeds or inputs were added."
+        return f"{text}. For {n_added} of them more was measured after a look at the number, which is counted."
 
     @property
     def preregistrations(self) -> str:

@@ -118,6 +118,28 @@ def test_the_reader_is_told_whether_to_trust_it_what_is_next_and_how_to_run_it(p
     assert "<dt>by construction</dt>" not in words  # no claim has this verdict
 
 
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ([PASSING], "Nothing is open: every statement is reproduced."),
+        ([PASSING, FAILING], "Every statement is decided; look first at the 1 statement not reproduced, in the"),
+        ([UNCLEAR, PASSING], "1 statement undecided: the"),
+    ],
+)
+def test_what_is_next(reproduce, claims, words):
+    assert f"<dt>what next?</dt><dd>{words}" in reproduce(replace(STUDY, claims=claims)).page
+
+
+def test_what_passes_by_chance_is_said_in_words(reproduce):
+    looked_at = Preregistration("after a result", "0.25", looks=3)
+    claims = [PASSING, replace(PASSING, id="figure-8.seen", preregistration=looked_at)]
+    short = section_of(reproduce(replace(STUDY, claims=claims)).page, "in-short")
+    chance = "at most 0.1 of 2 statements would still be reproduced by chance. For 1 of them more was measured"  # 5/40
+    assert chance in short
+    assert "1 of 2 thresholds were set before a result" in short
+    assert "the page of the statement says what was known" in short
+
+
 def test_the_picture_has_every_number_with_a_link_to_its_page(page, folder):
     picture = section_of(page, "picture")
     links = re.findall(r'<a href="(claims/[^"]*)"', picture)
