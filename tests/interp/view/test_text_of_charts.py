@@ -1,5 +1,7 @@
 """Text of charts in Chromium: nothing is cut by the frame, shortened, or drawn over other text."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,11 +45,16 @@ def has_chart(result):
     return type(result).plot is not Result.plot and not (hasattr(result, "columns") and lacks_value(result))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_text_of_every_result_is_readable(browser, tmp_path, size):
-    results = sized_results(tmp_path, **SIZES[size])
-    plots = {f"{name}, {size}": result.plot() for name, result in results.items() if has_chart(result)}
-    assert len(plots) > 20
+def test_text_of_every_result_is_readable(browser, tmp_path):
+    plots, contents = {}, set()
+    for size, lengths in SIZES.items():
+        for name, result in sized_results(tmp_path, **lengths).items():
+            # results without heads, or without targets, are the same in two sizes
+            content = json.dumps(result.to_dict())
+            if has_chart(result) and content not in contents:
+                plots[f"{name}, {size}"] = result.plot()
+            contents.add(content)
+    assert len({name.partition(",")[0] for name in plots}) > 20
     assert faults_of(browser, plots, tmp_path) == []
 
 
