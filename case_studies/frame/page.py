@@ -119,7 +119,7 @@ def _trust(result: StudyResult) -> str:
     fixed = f"{n_claims - n_after} of {n_claims} thresholds were set before a result of their statement was known"
     if n_after:
         fixed += "; for the others, the page of the statement says what was known"
-    return f"Every number has its sample size and a 95 % interval. {fixed}. {result.chance_text}"
+    return f"Every number has its sample size, and a 95 % interval unless it is exact. {fixed}. {result.chance_text}"
 
 
 def _open_questions(result: StudyResult) -> Markup:
