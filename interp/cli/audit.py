@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.output import Json, Output, Page, RunFolder, Seed, output_of
+from interp.cli.subject import OnTask, subject_of
 
 
 def audit(
     run: RunFolder,
+    on: OnTask = None,
     n: Annotated[
         str,
         typer.Option(
@@ -38,23 +40,22 @@ def audit(
     from interp.auditing.probes import audit_probe
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report as write_report
-    from interp.training.run import TrainingRun
 
     limits = {name: value for name, value in {"limit": limit, "seconds": seconds}.items() if value is not None}
     if limits and n != "enough":
         raise ValueError(f"--{next(iter(limits))} is for --n enough; --n is {n}. Omit one of them.")
-    trained = TrainingRun.load(run)
+    subject = subject_of(run, on)
     # the audit of heads, and of probes
     sequences = int(n) if n.isdigit() else n
     options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance}
-    results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, **options, seed=seed)}
+    results: dict[str, Any] = {"heads": audit_model(subject.model, subject.task, **options, seed=seed)}
     if probes:
-        results["probes"] = audit_probe(trained.model, trained.task, seed=seed)
+        results["probes"] = audit_probe(subject.model, subject.task, seed=seed)
     # files
     if out is not None:
         results["heads"].save(out)
     if page is not None:
-        seeds = f"{trained.manifest['seed']} (training), {seed} (analysis)"
-        identity = page_identity(trained.model, trained.task, seed=seeds)
+        seeds = subject.seeds(seed)
+        identity = page_identity(subject.model, subject.task, seed=seeds)
         write_report(list(results.values()), page, title="Is the reading true?", identity=identity)
     return output_of(results, page)

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.output import Json, Output, RunFolder, Seed, output_of
+from interp.cli.subject import OnTask, subject_of
 
 
 def heads(
     run: RunFolder,
+    on: OnTask = None,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Also ablate each head and print the accuracy lost.")
     ] = False,
@@ -25,18 +27,17 @@ def heads(
     from interp.heads.ablate import ablate_heads
     from interp.heads.classify import classify_heads
     from interp.heads.show import show_attention
-    from interp.training.run import TrainingRun
 
     if method is not None and not ablate:
         raise ValueError("--method is how heads are ablated; add --ablate, or omit it.")
-    trained = TrainingRun.load(run)
-    task = trained.task
+    subject = subject_of(run, on)
+    task = subject.task
     # ablation is first, because it checks the method, and printed last
     ablation = {}
     if ablate:
-        ablation["ablation"] = ablate_heads(trained.model, task, method=method or "zero", seed=seed)
-    patterns = classify_heads(trained.model, task, seed=seed)
+        ablation["ablation"] = ablate_heads(subject.model, task, method=method or "zero", seed=seed)
+    patterns = classify_heads(subject.model, task, seed=seed)
     results: dict[str, Any] = {"patterns": patterns, **ablation}
     if page is not None:
-        show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas", seed=seed).save(page)
+        show_attention(subject.model, task, examples=3, patterns=patterns, viewer="canvas", seed=seed).save(page)
     return output_of(results, page)

@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from interp.cli.output import Json, Output, RunFolder, Saved, Seed, saved_output
+from interp.cli.subject import OnTask, subject_of
 
 
 def lens(
     run: RunFolder,
+    on: OnTask = None,
     n: Annotated[int, typer.Option(help="Number of held-out examples.")] = 1000,
     out: Saved = None,
     seed: Seed = 0,
@@ -16,8 +18,7 @@ def lens(
 ) -> Output:
     """Print how often a trained model's read-out gives the correct answer after each layer."""
     from interp.probing.logit_lens import logit_lens
-    from interp.training.run import TrainingRun
 
-    trained = TrainingRun.load(run)
-    result = logit_lens(trained.model, trained.task, n=n, seed=seed)
+    subject = subject_of(run, on)
+    result = logit_lens(subject.model, subject.task, n=n, seed=seed)
     return saved_output(result, out)

@@ -28,7 +28,9 @@ RESUMED = ("demo", "train", "reproduce", "sweep")
 UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Errors of a path that is missing or cannot be used."""
 
-RunFolder = Annotated[Path, typer.Argument(help="Folder of a training run.")]
+RunFolder = Annotated[
+    Path, typer.Argument(help="Folder of a training run or, with --task, of a Hugging Face model; or minilm.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")]
 Page = Annotated[Path | None, typer.Option(help="Also write an HTML page here.")]
 Saved = Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")]

@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from interp.cli.output import Json, Output, RunFolder, Saved, Seed, saved_output
+from interp.cli.subject import OnTask, subject_of
 
 
 def probe(
     run: RunFolder,
+    on: OnTask = None,
     label: Annotated[
         str | None, typer.Option(help="One of the task's probe labels. Default: the first; with --verify, the answer.")
     ] = None,
@@ -22,10 +24,9 @@ def probe(
 ) -> Output:
     """Print which answers a linear probe reads from each layer of a trained model."""
     from interp.probing.probe import probe as probe_model
-    from interp.training.run import TrainingRun
 
-    trained = TrainingRun.load(run)
+    subject = subject_of(run, on)
     if label is None and verify:
-        label = trained.task.answer_label
-    result = probe_model(trained.model, trained.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
+        label = subject.task.answer_label
+    result = probe_model(subject.model, subject.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
     return saved_output(result, out)

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.output import Json, Output, Page, RunFolder, Seed, output_of
+from interp.cli.subject import OnTask, subject_of
 
 
 def pruning(
     run: RunFolder,
+    on: OnTask = None,
     by: Annotated[
         list[str] | None, typer.Option(help="Criterion, such as magnitude, random or heads; repeatable. Default: all.")
     ] = None,
@@ -21,13 +23,12 @@ def pruning(
     import interp
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report
-    from interp.training.run import TrainingRun
 
-    trained = TrainingRun.load(run)
+    subject = subject_of(run, on)
     criteria: Any = by or "all"
-    result = interp.pruning_curve(trained.model, trained.task, by=criteria, n=n, seed=seed)
+    result = interp.pruning_curve(subject.model, subject.task, by=criteria, n=n, seed=seed)
     if page is not None:
-        seeds = f"{trained.manifest['seed']} (training), {seed} (analysis)"
-        identity = page_identity(trained.model, trained.task, seed=seeds)
+        seeds = subject.seeds(seed)
+        identity = page_identity(subject.model, subject.task, seed=seeds)
         report([result], page, title="How much of the model can be removed?", identity=identity)
     return output_of({"pruning": result}, page)

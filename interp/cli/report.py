@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 
 from interp.cli.output import Json, Output, RunFolder
+from interp.cli.subject import OnTask, subject_of
 
 
 def report(
     run: RunFolder,
+    on: OnTask = None,
     out: Annotated[Path | None, typer.Option(help="The HTML file. Default: report.html in the run's folder.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Intervene on the probes' directions, where they are answers.")
@@ -24,10 +26,12 @@ def report(
     from interp.heads.classify import classify_heads
     from interp.probing.probe import probe as probe_model
     from interp.reporting.report import report_run
-    from interp.training.run import TrainingRun
 
-    trained = TrainingRun.load(run)
-    task, model = trained.task, trained.model
+    subject = subject_of(run, on)
+    task, model = subject.task, subject.model
+    if out is None and subject.run is None:
+        raise ValueError(f"{run} is no training run, whose folder would get the report; give --out.")
+    path = out or run / "report.html"
     label = task.answer_label if verify else None
     # the analyses, then a page that begins with what each head does
     with Count("report of a run", 5, work=12.0) as count:
@@ -41,6 +45,6 @@ def report(
         count.advance()
         viewer = show_heads(model, task, audited, probes=probes)
         results = [viewer, audited, probes, patterns, ablated]
-        page, evaluations = report_run(trained, task, out or run / "report.html", results=results)
+        page, evaluations = report_run(subject.run or model, task, path, results=results)
         count.advance(work=2.0)
     return Output(text=f"report: {page}", values={"page": str(page), "evaluation": evaluations["model"].to_dict()})

@@ -40,7 +40,7 @@ class TaskGroup(TyperGroup):
         """A command that has no options yet, for the list of commands and for completion."""
         from interp.tasks.registry import known_tasks
 
-        return _command(cmd_name, lambda: None, known_tasks().get(cmd_name, ""))
+        return command_of(cmd_name, lambda: None, known_tasks().get(cmd_name, ""))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the task, which is the first argument, with its options."""
@@ -61,7 +61,7 @@ train_app = typer.Typer(
 def _train_group() -> None: ...
 
 
-def _command(name: str, function: Any, text: str) -> Any:
+def command_of(name: str, function: Any, text: str) -> Any:
     """A command from a function and its help text."""
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     app.command(name, help=text)(function)
@@ -74,7 +74,7 @@ def _train_command(name: str) -> Any:
     from interp.training.settings import recipe_for
 
     task_class = task_class_of(name)
-    task_options, model_options, training_options = _options(task_class)
+    task_options, model_options, training_options = options_of(task_class)
 
     def run(
         out: Annotated[Path, typer.Option(help="Folder for the run.")],
@@ -92,7 +92,7 @@ def _train_command(name: str) -> Any:
                     raise ValueError(f"--identity sets what {model_options.negative_flag(field)} denies; omit one.")
                 values[model_options.parameter_name(field)] = True
         # each panel reads its options
-        task = _make_task(task_class, task_options.values_with_preset(values))
+        task = make_task(task_class, task_options.values_with_preset(values))
         config = _make_config(task, family, model_options, model_options.values(values))
         recipe, command_line = recipe_for(task), training_options.values(values)
         _check_effective(recipe, command_line, config, training_options)
@@ -105,10 +105,10 @@ def _train_command(name: str) -> Any:
     for options in (task_options, model_options, training_options):
         parameters.extend(options.parameters().values())
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return _command(name, with_user_paths(run), summary(task_class))
+    return command_of(name, with_user_paths(run), summary(task_class))
 
 
-def _options(task_class: Any) -> tuple[Options, Options, Options]:
+def options_of(task_class: Any) -> tuple[Options, Options, Options]:
     """The options of the task, of the model and of the training. A preset of a task's field is for that only."""
     from hooks import TransformerConfig
     from interp.training.settings import TrainSettings
@@ -155,7 +155,12 @@ def _recipe(task_class: Any) -> dict[str, Any]:
         return vars(TrainSettings())
 
 
-def _make_task(task_class: Any, options: dict[str, Any]) -> Any:
+def make_task(task_class: Any, options: dict[str, Any]) -> Any:
+    """A task from the values of its options.
+
+    Raises:
+        ValueError: values that do not fit.
+    """
     try:
         return task_class.from_options(**options)
     except TypeError as error:

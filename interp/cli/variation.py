@@ -6,10 +6,15 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.output import Json, Output, Page, Seed, output_of
+from interp.cli.subject import OnTask, subject_of
 
 
 def variation(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of two or more training runs on the same task.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of two or more training runs on the same task, or of models on --task."),
+    ],
+    on: OnTask = None,
     prefix: Annotated[
         list[str] | None, typer.Option(help="Text to compare patterns on; repeatable. Default: the task's own.")
     ] = None,
@@ -22,16 +27,18 @@ def variation(
     import interp
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report
-    from interp.training.run import TrainingRun
 
-    trained = [TrainingRun.load(run) for run in runs]
-    first = trained[0]
+    subjects = [subject_of(run, on) for run in runs]
+    first = subjects[0]
     # a prefix is read by the first run's task: runs on other tasks would read it as something else
-    for run, folder in zip(trained, runs, strict=True):
-        if run.manifest["task"] != first.manifest["task"]:
-            raise ValueError(f"{folder} is a run on {run.task.description}, {runs[0]} one on {first.task.description}.")
+    for subject, folder in zip(subjects, runs, strict=True):
+        if subject.task.describe() != first.task.describe():
+            raise ValueError(
+                f"{folder} is a run on {subject.task.description}, {runs[0]} one on {first.task.description}."
+            )
+    models = [subject.run or subject.model for subject in subjects]
     options: dict[str, Any] = {"prefixes": prefix or None, "n_sampled": n_sampled, "seed": seed}
-    result = interp.attention_variation(trained, first.task, **options)
+    result = interp.attention_variation(models, first.task, **options)
     if page is not None:
         identity = page_identity(first.model, first.task, seed=str(seed))
         report([result], page, title="Do models of different seeds attend alike?", identity=identity)
