@@ -88,8 +88,9 @@ def reproduce(
         return Output(text=claims_text(listing, only or ()), values=claims_values(listing, only or ()))
     # loading takes seconds, so a first line says what begins
     _check_study(study, entry_points)
-    if not (list_claims or page or bundle or as_json):
-        print(_first_line(study, size, out, mode="plan" if plan else "check" if check else "run"))
+    if not (list_claims or as_json):
+        mode = next((name.removeprefix("--") for name, is_chosen in modes.items() if is_chosen), "run")
+        print(_first_line(study, size, out, mode=mode))
     chosen_study = _load_study(study, entry_points)
     for option, folder in (("packs", packs), ("weights", weights)):
         if folder is not None:
@@ -122,8 +123,10 @@ def reproduce(
 
 def _first_line(study: str, size: str | None, out: Path, *, mode: str) -> str:
     """What is printed before a study is loaded."""
-    size_text = f" at size {size or 'quick'}" if size or mode != "check" else ""
-    return f"{mode} of {study}{size_text}, with the models and measurements in {out} ..."
+    # the size of a page, a check or a bundle is by default that of the stored results
+    known_size = size or ("quick" if mode in ("plan", "run") else None)
+    size_text = f" at size {known_size}" if known_size else ""
+    return f"{mode} of {study}{size_text}, with the models and results in {out} ..."
 
 
 def _check_modes(modes: dict[str, bool]) -> None:

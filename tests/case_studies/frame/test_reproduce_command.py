@@ -55,10 +55,11 @@ def reproduce_command(points, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--plan"], "plan of toy at size quick, with the models and measurements in runs/reproduce ..."),
-        (["--size", "paper"], "run of toy at size paper, with the models and measurements in runs/reproduce ..."),
-        (["--check", "--out", "r"], "check of toy, with the models and measurements in r ..."),
-        (["--page"], None),
+        (["--plan"], "plan of toy at size quick, with the models and results in runs/reproduce ..."),
+        (["--size", "paper"], "run of toy at size paper, with the models and results in runs/reproduce ..."),
+        (["--check", "--out", "r"], "check of toy, with the models and results in r ..."),
+        (["--page"], "page of toy, with the models and results in runs/reproduce ..."),
+        (["--list", "--weights", "."], None),
         (["--plan", "--json"], None),
     ],
 )
@@ -175,7 +176,8 @@ def test_a_bundle_is_written_and_checked(reproduce_command, tmp_path):
     assert (done.code, json.loads(done.out)["result"]["bundle"]) == (0, "toy.zip")
     done = reproduce_command("toy", "--bundle", "toy.zip")
     next_one = "interp reproduce toy --check --against toy.zip"
-    assert (done.code, done.out) == (0, f"bundle: toy.zip\nnext: {next_one}\n")
+    first_line = "bundle of toy, with the models and results in runs/reproduce ..."
+    assert (done.code, done.out) == (0, f"{first_line}\nbundle: toy.zip\nnext: {next_one}\n")
     checked = reproduce_command(*next_one.split()[2:], "--jobs", 1, "--out", "elsewhere")
     assert checked.code == 0, checked.err
     assert checked.out.splitlines()[-1] == "toy at size quick, against toy.zip: 2 same, 0 differs, 2 not shipped"

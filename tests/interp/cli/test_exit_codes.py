@@ -104,7 +104,7 @@ def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
         assert process.returncode == code
         assert process.stderr.endswith(f"error: {words}\n")
         assert ("Traceback" in process.stderr) == traceback
-        first_line = "run of toy at size quick, with the models and measurements in runs/reproduce ..."
+        first_line = "run of toy at size quick, with the models and results in runs/reproduce ..."
         assert process.stdout == (json.dumps({"error": words}) if flags else first_line) + "\n"
 
 
