@@ -170,8 +170,11 @@ def page(group: Group, entries: list[Entry]) -> str:
     rows = "\n".join(f"   ~{entry.package}.{entry.name}" for entry in entries)
     parts.append(f".. autosummary::\n   :nosignatures:\n\n{rows}")
     for entry in entries:
-        directive = "autoclass" if inspect.isclass(entry.value) else "autofunction"
-        options = "\n   :members:\n   :show-inheritance:" if directive == "autoclass" else ""
+        directive, options = "autofunction", ""
+        if inspect.isclass(entry.value):
+            directive, options = "autoclass", "\n   :members:"
+            if entry.value.__bases__ != (object,):
+                options += "\n   :show-inheritance:"
         parts.append(f".. currentmodule:: {entry.package}\n\n.. {directive}:: {entry.name}{options}")
     return "\n\n".join(parts) + "\n"
 
