@@ -9,9 +9,9 @@ SIGNATURE = re.compile(r'<dl>\n(<dd><em class="sig-param">.*?)</dl>', re.DOTALL)
 """The parameters of a signature, one a line, as a list that has no terms."""
 TABLE = re.compile(r"<table(?= )(.*?</tr>)", re.DOTALL)
 """A table up to the end of its first row."""
-WIDE = 4
+WIDE = 3
 """Columns from which a table scrolls on a narrow screen, and must be reached by keys."""
-EMPTY_HEADER = re.compile(r'<th class="head( stub)?"><p></p></th>')
+EMPTY_HEADER = re.compile(r'<th class="head( stub)?"><p></p></th>|<th></th>')
 
 
 def with_names(body: str) -> str:

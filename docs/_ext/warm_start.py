@@ -17,8 +17,8 @@ from pathlib import Path
 SOCKET = "UNMYOPIC_WARM_START"
 """Environment variable with the address of the process."""
 IMPORTS = ("interp.probing.probe", "interp.auditing.audit", "interp.training.train", "interp.reporting.report")
-IMPORTS += ("interp.cli.main", "case_studies.study", "ipykernel.kernelapp", "altair", "vl_convert", "pandas")
-"""What is imported before the first fork."""
+IMPORTS += ("interp.cli.main", "case_studies.study", "ipykernel.kernelapp", "altair", "pandas")
+"""What is imported before the first fork; not vl_convert, whose threads a fork does not have."""
 
 
 def start(folder: Path, imports: Sequence[str] = IMPORTS) -> subprocess.Popen:
