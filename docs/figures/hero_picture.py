@@ -1,6 +1,6 @@
 """The picture of the front page: ten heads with perfect patterns, of which five are needed.
 
-`python docs/figures/hero_picture.py`. A model with hand-written weights and a fixed seed; about ten seconds.
+`python docs/figures/hero_picture.py`. A model with hand-written weights and a fixed seed; about 45 seconds.
 """
 
 from pathlib import Path

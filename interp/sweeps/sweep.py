@@ -196,7 +196,8 @@ class SweepRuns:
     def tally(self, status: Sequence[str]) -> str:
         """Number of models by how far they are, in words."""
         counts = ", ".join(f"{status.count(name)} {name}" for name in dict.fromkeys(status))
-        return f"{len(status)} models in {self.folder}: {counts}"
+        models = "1 model" if len(status) == 1 else f"{len(status)} models"
+        return f"{models} in {self.folder}: {counts}"
 
     def table(self) -> "pd.DataFrame":
         """One row per model: what varies, how far it is, its error if it failed or is another model, and its key."""

@@ -92,7 +92,7 @@ def test_the_file_in_the_docs_trains_with_its_steps(file, interp):
     file.write_text(text.replace("steps = 300", "steps = 2\nn_eval = 20\nbatch_size = 4"))
     process = interp("sweep", file, "--out", "runs", "--job", "0", "--jobs", "1")
     assert process.returncode == 0, process.stderr
-    assert "1 models in runs: 1 trained" in process.stdout
+    assert "1 model in runs: 1 trained" in process.stdout
 
 
 def test_ranges_of_a_slurm_array(tmp_path):
