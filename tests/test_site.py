@@ -82,12 +82,13 @@ def test_signatures_of_dataclasses_leave_out_what_is_described_below():
 
 def test_work_runs_in_forks_of_one_process(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PATH", "")
-    monkeypatch.chdir(tmp_path)
     process = warm_start.start(tmp_path, imports=())
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
     try:
         assert warm_start.run("os:getcwd") == 0
-        assert warm_start.run("json.tool:main", "kernels/python3/kernel.json", "copy.json") == 0
-        assert (tmp_path / "copy.json").exists()
+        assert warm_start.run("json.tool:main", "../kernels/python3/kernel.json", "copy.json") == 0
+        assert (tmp_path / "work/copy.json").exists()
         assert warm_start.run("json.tool:main", "--no-such-option") == 2
         assert warm_start.run("os:abort") == 1
         kernel = json.loads((tmp_path / "kernels/python3/kernel.json").read_text())
