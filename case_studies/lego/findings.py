@@ -22,6 +22,12 @@ FINDINGS = (
         reproduced=("beyond.turns", "algorithm.loop.long-tied"),
     ),
     Finding(
+        text="A pretrained encoder that has never seen a chain has heads that attend to equal tokens, "
+        "{real.association.12} above the best head of 20 untrained models, and a share of {real.portion} of its heads has one of the paper's "
+        "patterns.",
+        reproduced=("real.association.6", "real.association.12", "real.portion"),
+    ),
+    Finding(
         text="If the last variable is trained as well, models find a shortcut: they predict it from the number of "
         "minus signs, before the variable that precedes it.",
         reproduced=("shortcut.last-first", "shortcut.parity"),
