@@ -23,8 +23,8 @@ FINDINGS = (
     ),
     Finding(
         text="A pretrained encoder that has never seen a chain has heads that attend to equal tokens, "
-        "{real.association.12} above the best head of 20 untrained models, and a share of {real.portion} of its heads has one of the paper's "
-        "patterns.",
+        "{real.association.12} above the best head of 20 untrained models, and a share of {real.portion} of its heads "
+        "has one of the paper's patterns.",
         reproduced=("real.association.6", "real.association.12", "real.portion"),
     ),
     Finding(

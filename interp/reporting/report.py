@@ -195,9 +195,10 @@ def _lead(subject: Subject, task: Task, results: Sequence[Any], evaluation: Eval
     else:
         model = f"A {subject.kind} was trained on {task.title} with seed {subject.seed}."
         installed = sections.INSTALLED[subject.run.manifest["settings"]["association"]]
-    lowest_accuracy = (
-        f"On {evaluation.n} held-out examples, its lowest accuracy on any target is {accuracy:.2%} ({target})."
-    )
+    on_examples = f"On {evaluation.n} held-out examples"
+    lowest_accuracy = f"{on_examples}, its lowest accuracy on any target is {accuracy:.2%} ({target})."
+    if accuracy == 1:
+        lowest_accuracy = f"{on_examples}, every answer is right."
     return " ".join([model, lowest_accuracy, installed, *verdicts])
 
 

@@ -211,7 +211,8 @@ def heads_section(patterns: HeadPatterns) -> Section:
         "mean norm of what a query receives. A label describes where a head attends, not whether it matters; ablation "
         "measures that."
     )
-    return Section(title="Classification of heads", text=text, chart=patterns.plot(), table=rows)
+    scores = ("Scores and labels", rows)
+    return Section(title="Classification of heads", text=text, chart=patterns.plot(), tables=[scores], folded=True)
 
 
 def attention_section(page: AttentionPage) -> Section:
@@ -378,4 +379,4 @@ def provenance_section(subject: Subject) -> Section:
     if subject.run is not None:
         rows.append(("started", manifest["time"]))
         rows += [(name, json.dumps(manifest[name])) for name in ("task", "settings", "config")]
-    return Section(title="Provenance", table=rows)
+    return Section(title="Provenance", tables=[("Versions, hardware and settings", rows)], folded=True)

@@ -28,7 +28,9 @@ class Section:
     charts: Sequence[Any] = ()
     """Further charts or Vega-Lite dicts, one below the other."""
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()
-    """Further tables, each with its title."""
+    """Further tables, each with its title. Long ones are folded."""
+    folded: bool = False
+    """Whether short tables with a title are folded too."""
     foot: Markup | str = ""
     """HTML at the end of the section."""
     anchor: str = ""
