@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal
 
 from case_studies.frame.claims import NOT_MEASURED, OURS
@@ -33,14 +34,16 @@ HOW_TO_READ = (
     "Each claim has a line: its verdict, and its number with the 95 % interval, from the committed results of size "
     "standard. The last column says what would decide an undecided claim ([how it is estimated]"
     "(../howto/check_a_study.md)), or what is missing, why, and what it would take on one core. "
-    "`interp reproduce STUDY --page` draws a page for each claim, `study:id`; (ours) marks claims that the paper does "
-    "not make. `{command}` writes this page from `case_studies/papers/{name}.toml`."
+    "`interp reproduce {name} --page` draws a page for each claim, and that of another study for `study:id`; (ours) "
+    "marks claims that the paper does not make. `{command}` writes this page from `case_studies/papers/{name}.toml`."
 )
 
 SourceRead = Literal["text", "code", "no"]
 """Where an item was read: in the paper's text or figures, only in the authors' code, or not at all."""
 READ_MARKS = {"text": "", "code": " (read in the authors' code only)", "no": " (**not checked against the paper**)"}
 """What the table adds to an item, by where it was read."""
+LONGEST_REASON = 24
+"""Letters of a reason that are shown; the rest is folded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +258,7 @@ def page(paper: Paper, sources: Mapping[str, str], results: Mapping[str, StudyRe
     covered = sum(bool(item.claims) for item in paper.items)
     untestable = sum(bool(item.nothing_to_test) for item in paper.items)
     unread = sum(item.read == "no" for item in paper.items)
-    rows = [row for item in paper.items for row in _rows(item, sources, results)]
+    rows = [row for item in paper.items for row in _rows(item, paper.name, sources, results)]
     return "\n".join(
         [
             f"# {paper.title}, item by item",
@@ -276,13 +279,13 @@ def page(paper: Paper, sources: Mapping[str, str], results: Mapping[str, StudyRe
     )
 
 
-def _rows(item: PaperItem, sources: Mapping[str, str], results: Mapping[str, StudyResult]) -> list[str]:
+def _rows(item: PaperItem, paper: str, sources: Mapping[str, str], results: Mapping[str, StudyResult]) -> list[str]:
     """The rows of an item: one for each of its claims, and one each for what is missing and what cannot be tested."""
-    cells = [_claim_cells(claim, sources[claim], results) for claim in item.claims]
+    cells = [_claim_cells(claim, paper, sources[claim], results) for claim in item.claims]
     if item.missing:
-        cells.append(f"{'also missing' if item.claims else 'missing'} | | | {_cell(item.missing)}")
+        cells.append(f"{'also missing' if item.claims else 'missing'} | | | {_folded(item.missing)}")
     if item.nothing_to_test:
-        cells.append(f"nothing to test | | | {_cell(item.nothing_to_test)}")
+        cells.append(f"nothing to test | | | {_folded(item.nothing_to_test)}")
     first = f"| **{_cell(item.item)}**: {_cell(item.says)}{READ_MARKS[item.read]} | {cells[0]} |"
     return [first, *(f"| | {cell} |" for cell in cells[1:])]
 
@@ -291,14 +294,22 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _claim_cells(claim: str, source: str, results: Mapping[str, StudyResult]) -> str:
-    """The cells of a claim: verdict, number, name, and what would decide it."""
-    name = f"`{claim}`{' (ours)' if source.startswith(OURS) else ''}"
+def _folded(text: str) -> str:
+    """A cell that shows the beginning of a long text, and all of it on a click."""
+    if len(text) <= LONGEST_REASON:
+        return _cell(text)
+    beginning = shorten(text.replace("`", ""), LONGEST_REASON, placeholder=" …")
+    return f"<details><summary>{_cell(beginning)}</summary>{_cell(text)}</details>"
+
+
+def _claim_cells(claim: str, paper: str, source: str, results: Mapping[str, StudyResult]) -> str:
+    """The cells of a claim: verdict, number, name, with its study if that is not the paper's, what would decide it."""
+    name = f"`{claim.removeprefix(f'{paper}:')}`{' (ours)' if source.startswith(OURS) else ''}"
     study, _, claim_id = claim.partition(":")
     if study not in results:
         return f"not measured yet | | {name} | "
     result = next(result for result in results[study].claims if result.claim.id == claim_id)
-    return " | ".join([result.label, _number(result.measurement), name, to_decide(result)])
+    return " | ".join([result.label, _number(result.measurement), name, _folded(to_decide(result))])
 
 
 def _number(m: Measurement | None) -> str:

@@ -52,7 +52,7 @@ KNOWN = {"lego:one": "Toy et al., Figure 1", "dyck:two": "ours: a control", "aud
 
 
 def toy_results(measurement, **changes):
-    """Results of the study lego with the claim `one` alone."""
+    """Results of the study lego with the claim `lego:one` alone."""
     claim = replace(PASSING, id="one", **changes)
     result = ClaimResult(claim=claim) if measurement is None else ClaimResult.judged(claim, measurement)
     return {"lego": StudyResult(study="lego", title="", size="quick", claims=(result,), manifest={}, page=Path())}
@@ -147,7 +147,8 @@ def test_rows_of_a_page(toy):
     assert "1 could not be checked" in text
     assert text.splitlines()[-5:] == [
         r"| **Figure 1**: Norms \|x\|. | inconclusive | 0.25 [0.123, ∞] | `lego:one` | "
-        "more than one of its seeds, for an interval at all |",
+        "<details><summary>more than one of its …</summary>"
+        "more than one of its seeds, for an interval at all</details> |",
         "| | not measured yet | | `dyck:two` (ours) |  |",
         "| | also missing | | | the rest: a minute. |",
         "| **Theorem 2**: A bound. (**not checked against the paper**) | missing | | | an hour. |",
@@ -158,7 +159,10 @@ def test_rows_of_a_page(toy):
 @pytest.mark.parametrize(
     ("measurement", "expected"),
     [
-        (None, "not measured |  | `lego:one` | a run at size quick or standard or paper |"),
+        (
+            None,
+            "not measured |  | `lego:one` | <details><summary>a run at size quick or …</summary>a run at size quick or",
+        ),
         (measured(0.5), "reproduced | 0.5 | `lego:one` |  |"),
         (measured(1234.5), "reproduced | 1.23e+03 | `lego:one` |  |"),
         (measured(0.0, -math.inf, 1.0), "inconclusive | 0 [-∞, 1] | `lego:one` | "),
