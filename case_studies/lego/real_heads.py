@@ -7,6 +7,7 @@ sentences. So units are sentences or heads of one model, and it is not the paper
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -141,7 +142,7 @@ def measure_same_heads(evidence: Evidence) -> Measurement:
     """Correlation over heads of the association score on chains with that on random words."""
     _, patterns = _patterns(Lego(n_vars=LENGTHS[0]), seed=evidence.seed)
     on_chains = patterns.score.value[:, :, _association(patterns)]
-    model = load(WEIGHTS.name)
+    model = cast(TransformerStack, load(WEIGHTS.name))
     tokens = random_words(model.tokenizer, N_SENTENCES, generator=derived_generator(evidence.seed, "random words"))
     on_words = twin_scores(model, tokens)
     means = on_words.mean(0)
