@@ -63,7 +63,7 @@ def colour_by(column: str, names: Mapping[str, str] | Iterable[str], *, title: s
     )
 
 
-def title_lines(title: str | Sequence[str], width: float) -> str | list[str]:
+def title_lines(title: str | Sequence[str], width: float | int) -> str | list[str]:
     """A title, broken into lines that are not wider than a chart, but at least 50 characters long."""
     most = max(50, int(width / BOLD_LETTER))
     paragraphs = [title] if isinstance(title, str) else title
@@ -71,7 +71,7 @@ def title_lines(title: str | Sequence[str], width: float) -> str | list[str]:
     return lines[0] if len(lines) == 1 else lines
 
 
-def label_angle(labels: Iterable[Any], room: float) -> int:
+def label_angle(labels: Iterable[Any], room: float | int) -> int:
     """0 if the labels of an axis of categories fit above each other's `room` in pixels, else -90: upwards."""
     longest = max((len(str(label)) for label in labels), default=0)
     return -90 if LETTER * longest + 5 > room else 0

@@ -160,6 +160,12 @@ def folders(tmp_path_factory):
 TINY = interp.TrainSettings(steps=2, n_eval=16, batch_size=4)
 
 
+def trained_in(folder):
+    """The folder of a run of one step."""
+    interp.train(other_model(), TASK, TINY, folder=folder / "run")
+    return folder / "run"
+
+
 def run_of(model):
     run = interp.train(other_model(), TASK, TINY)
     return replace(run, model=model)
@@ -206,6 +212,7 @@ FUNCTIONS = {
     "pruning_curve": lambda model, folder: interp.pruning_curve(model, TASK, by="magnitude", fractions=[1, 0.5], n=32),
     "sweep": sweep,
     "config_for": lambda model, folder: interp.config_for(TASK),
+    "load": lambda model, folder: interp.load(trained_in(folder)),
     "pretrained": lambda model, folder: interp.pretrained(TASK, model),
     "train": lambda model, folder: interp.train(model, TASK, TINY),
     # further functions of the packages
