@@ -19,6 +19,6 @@ def attribution(
     """Print what embedding, heads and MLPs of a trained model add to the logit of the correct answer."""
     from interp.heads.logit_attribution import logit_attribution
 
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=True)
     result = logit_attribution(subject.model, subject.task, n=n, seed=seed)
     return saved_output(result, out)

@@ -44,7 +44,7 @@ def audit(
     limits = {name: value for name, value in {"limit": limit, "seconds": seconds}.items() if value is not None}
     if limits and n != "enough":
         raise ValueError(f"--{next(iter(limits))} is for --n enough; --n is {n}. Omit one of them.")
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=True)
     # the audit of heads, and of probes
     sequences = int(n) if n.isdigit() else n
     options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance}

@@ -30,7 +30,7 @@ def heads(
 
     if method is not None and not ablate:
         raise ValueError("--method is how heads are ablated; add --ablate, or omit it.")
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=ablate)
     task = subject.task
     # ablation is first, because it checks the method, and printed last
     ablation = {}

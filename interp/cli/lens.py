@@ -19,6 +19,6 @@ def lens(
     """Print how often a trained model's read-out gives the correct answer after each layer."""
     from interp.probing.logit_lens import logit_lens
 
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=True)
     result = logit_lens(subject.model, subject.task, n=n, seed=seed)
     return saved_output(result, out)

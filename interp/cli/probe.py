@@ -25,7 +25,7 @@ def probe(
     """Print which answers a linear probe reads from each layer of a trained model."""
     from interp.probing.probe import probe as probe_model
 
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=verify)
     if label is None and verify:
         label = subject.task.answer_label
     result = probe_model(subject.model, subject.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]

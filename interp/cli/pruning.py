@@ -24,7 +24,7 @@ def pruning(
     from interp.core.page_identity import page_identity
     from interp.reporting.report import report
 
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=True)
     criteria: Any = by or "all"
     result = interp.pruning_curve(subject.model, subject.task, by=criteria, n=n, seed=seed)
     if page is not None:

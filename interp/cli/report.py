@@ -27,7 +27,7 @@ def report(
     from interp.probing.probe import probe as probe_model
     from interp.reporting.report import report_run
 
-    subject = subject_of(run, on)
+    subject = subject_of(run, on, answers=True)
     task, model = subject.task, subject.model
     if out is None and subject.run is None:
         raise ValueError(f"{run} is no training run, whose folder would get the report; give --out.")

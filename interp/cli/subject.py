@@ -37,15 +37,16 @@ class Subject:
         return ", ".join(parts)
 
 
-def subject_of(source: Path, task: str | None) -> Subject:
+def subject_of(source: Path, task: str | None, *, answers: bool = False) -> Subject:
     """The model of a training run, of a Hugging Face folder, or of packaged weights.
 
-    A pretrained model gets one row of its embedding for each token of the task, and a new read-out
-    (`interp.pretrained`); on a text, it keeps its vocabulary.
+    A pretrained model gets one row of its embedding for each token of the task, and a read-out (`interp.pretrained`);
+    on a text, it keeps its vocabulary.
 
     Args:
         source: The folder of a training run or of a Hugging Face model, or a name of packaged weights.
         task: With a pretrained model: the task, and its options.
+        answers: Whether a pretrained model has to answer, so that its read-out is fitted on the task.
 
     Raises:
         ValueError: a run with a task or a pretrained model without one; an unknown task, or options that it does not
@@ -70,7 +71,8 @@ def subject_of(source: Path, task: str | None) -> Subject:
 
     stated = task_of(task)
     if not stated.is_language:
-        return Subject(model=pretrained(stated, str(source)), task=stated)
+        readout = "fitted" if answers else "new"
+        return Subject(model=pretrained(stated, str(source), readout=readout), task=stated)
     model = load(str(source))
     return Subject(model=model, task=replace(stated, tokenizer=model.tokenizer, vocab_size=None))
 

@@ -35,7 +35,8 @@ def model_line(model: Any) -> str:
     kind = next(filter(None, names), "")
     attention = getattr(cfg, "attention", "")
     facts = [kind, f"{depth} of {quantity(cfg.n_heads, 'head')}", f"width {cfg.d_model}", attention]
-    return ", ".join([*(str(fact) for fact in facts if fact), f"{n_parameters:,} parameters"])
+    facts += [f"{n_parameters:,} parameters", getattr(model, "read_out_fit", "")]
+    return ", ".join(str(fact) for fact in facts if fact)
 
 
 def quantity(n: int, noun: str) -> str:

@@ -34,6 +34,8 @@ class Manifest:
     pretrained: str | None = None
     symbols: dict[str, str] | None = None
     fresh_heads: tuple[tuple[int, int], ...] | None = None
+    read_out_fit: str = ""
+    """How the read-out was fitted before training, if it was."""
     versions: dict[str, str]
     hardware: dict[str, str | int | None]
     threads: Annotated[int, POSITIVE_COUNT]
@@ -109,6 +111,7 @@ def manifest_of(
         "settings": settings.to_dict(),
         "initial_weights": weights_fingerprint(model),
         **(origin or {}),
+        **({"read_out_fit": model.read_out_fit} if hasattr(model, "read_out_fit") else {}),
         **environment(),
     }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,9 +18,13 @@ from hooks.model.layers import Linear
 from interp.core.heads import check_heads
 from interp.tasks import task_from
 from interp.tasks.base import Task
+from interp.training.fitted_read_out import fit_read_out
 from interp.training.folder import RunFolder
 from interp.training.packaged import PACKAGED, packaged_folder
 from interp.training.token_rows import markers_of, rows_of
+
+Readout = Literal["new", "fitted"]
+"""Where the read-out of a pretrained model comes from."""
 
 
 @checks_types
@@ -31,13 +35,15 @@ def pretrained(
     symbols: Mapping[str, str] | None = None,
     tokenizer: Any = None,
     fresh_heads: Sequence[tuple[int, int]] = (),
+    readout: Readout = "new",
     seed: int = 0,
 ) -> TransformerStack:
     """Build a model for a task from the weights of a pretrained model.
 
     Each task token has the embedding row of the source's token of the same name (`interp.training.token_rows`); of
     learned positions the first `task.n_ctx` are kept. The read-out is new, initialised from `seed` as in
-    `hooks.make_model`. All other weights are the source's, so activations before the read-out are the source's.
+    `hooks.make_model`, or fitted on the task. All other weights are the source's, so activations before the read-out
+    are the source's.
 
     Args:
         task: The task to learn.
@@ -49,6 +55,9 @@ def pretrained(
             transformers. Default: the source's tokenizer; for a run, the vocab of its task.
         fresh_heads: Heads, (layer, head), that are initialised instead, to see what they contribute. With tied layers,
             a head is the same one in all of them.
+        readout: `new`: with random weights, to be trained. `fitted`: a logistic regression on what the frozen model
+            gives at the scored targets of 2,000 training examples, so that its answers can be evaluated, ablated and
+            audited; `model.read_out_fit` says how, and so does the manifest of a run that starts from it.
         seed: Seed of the read-out and of fresh heads.
 
     Returns:
@@ -103,6 +112,8 @@ def pretrained(
             for weight, value in zip(weights, values, strict=True):
                 weight.copy_(value)
     model.tokenizer = task.vocab  # type: ignore[assignment]
+    if readout == "fitted":
+        model.read_out_fit = fit_read_out(model, task, seed=seed)  # type: ignore[assignment]
     return model.eval()
 
 
