@@ -46,8 +46,7 @@ def fit_read_out(model: TransformerStack, task: Task, *, n: int = N_FIT, seed: i
     rows, constants = regression.coef_, regression.intercept_
     if len(regression.classes_) == 2:
         rows, constants = np.concatenate([-rows, rows]) / 2, np.concatenate([-constants, constants]) / 2
-    scale = np.where(scaler.scale_ == 0, 1.0, scaler.scale_)
-    weights = rows / scale
+    weights = rows / np.asarray(scaler.scale_, dtype=float)
     biases = constants - weights @ scaler.mean_
     # answers without an example are never given
     unembed = cast(Linear, model.unembed)
