@@ -46,8 +46,9 @@ def fit_read_out(model: TransformerStack, task: Task, *, n: int = N_FIT, seed: i
     rows, constants = regression.coef_, regression.intercept_
     if len(regression.classes_) == 2:
         rows, constants = np.concatenate([-rows, rows]) / 2, np.concatenate([-constants, constants]) / 2
-    weights = rows / np.asarray(scaler.scale_, dtype=float)
-    biases = constants - weights @ scaler.mean_
+    mean, scale = (np.asarray(values, dtype=float) for values in (scaler.mean_, scaler.scale_))
+    weights = rows / scale
+    biases = constants - weights @ mean
     # answers without an example are never given
     unembed = cast(Linear, model.unembed)
     weight = torch.zeros_like(unembed.weight)
