@@ -100,7 +100,7 @@ def test_commands(home, monkeypatch, capsys):
     assert (home / "probe.json").exists()
     assert (home / "heads.html").exists()
     (home / "grid.toml").write_text('[task]\nname = "lego"\nn_vars = 2\n[vary]\nseed = [0]\n')
-    assert "1 models in" in run("sweep", "~/grid.toml", "--out=~/sweep", "--list")
+    assert "1 model in" in run("sweep", "~/grid.toml", "--out=~/sweep", "--list")
     assert str(home / "sweep") in run("sweep", "~/grid.toml", "--out=~/sweep", "--slurm")
 
 

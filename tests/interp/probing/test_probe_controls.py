@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from transformer_lens.tools.analysis import interchange
 
 import interp
 from hooks import Transformer
@@ -80,13 +81,13 @@ def test_summaries_of_the_draws(tiny, monkeypatch):
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_a_placebo_has_the_rank_and_the_distance_of_the_interchange(n_classes, monkeypatch):
     drawn = []
-    basis_of = directions.random_basis
+    basis_of = interchange.random_basis
 
     def spied(width, rank, seed):
         drawn.append((width, rank))
         return basis_of(width, rank, seed)
 
-    monkeypatch.setattr(directions, "random_basis", spied)
+    monkeypatch.setattr(interchange, "random_basis", spied)
     generator = torch.Generator().manual_seed(0)
     means, weights = torch.randn(2, n_classes, 16, generator=generator)
     base, source = torch.randn(2, 30, 16, generator=generator)
