@@ -24,6 +24,7 @@ def findings(name, algorithm, *rivals):
     return {finding.variable: finding for finding in result.findings}, result.verdict
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize(("algorithm", "task"), ALGORITHMS.items())
 def test_the_answers_are_the_labels(algorithm, task):
     batch = task.sample(64, generator=torch.Generator().manual_seed(0))
