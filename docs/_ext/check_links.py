@@ -63,7 +63,13 @@ def _finished(app: Sphinx, exception: Exception | None) -> None:
             raise SphinxError("\n".join([f"{len(found)} faults in the built pages:", *found[:50]]))
 
 
+def _purged(app: Sphinx, env: object, docname: str) -> None:
+    """Remove the page of a document that is removed, or that is about to be written again."""
+    Path(app.outdir, f"{docname}.html").unlink(missing_ok=True)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
+    app.connect("env-purge-doc", _purged)
     app.connect("build-finished", _finished, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
