@@ -53,7 +53,7 @@ def runs_everything(config):
 
 
 class CheckShapes:
-    """Keeps the first fast item of each test, and fails if these do not reach every public function."""
+    """Keeps the first fast item of each test and every marked one; fails if these do not reach every public function."""
 
     def __init__(self):
         self.reached = set()
@@ -61,13 +61,14 @@ class CheckShapes:
     @pytest.hookimpl(trylast=True)  # after the choice by marks
     def pytest_collection_modifyitems(self, config, items):
         recorded = read_durations()
+        marked = {item for item in items if item.get_closest_marker("shapes")}
         first_by_test = {}
         for item in items:
-            if item.nodeid not in recorded or item.get_closest_marker("shapes"):
+            if item.nodeid not in recorded:
                 first_by_test.setdefault(item.nodeid.partition("[")[0], item)
-        first_items = set(first_by_test.values())
-        config.hook.pytest_deselected(items=[item for item in items if item not in first_items])
-        items[:] = [item for item in items if item in first_items]
+        kept = marked | set(first_by_test.values())
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
