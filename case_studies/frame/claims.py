@@ -99,6 +99,8 @@ class Claim:
     """The number that the paper printed, if any."""
     needs: Sequence[str] = ()
     """Groups of trained models that `measure` reads."""
+    before_training: Sequence[Size] = ()
+    """Sizes at which it reads these models as they are before training, published weights, so that none is trained."""
     sizes: Sequence[Size] = SIZES
     """Sizes at which it is measured; at others its label is `not measured`."""
     sizes_reason: str = ""
@@ -120,7 +122,8 @@ class Claim:
             raise ValueError(f"needs of claim {self.id} is the text {self.needs!r}; give a tuple of names.")
         object.__setattr__(self, "needs", tuple(self.needs))
         object.__setattr__(self, "sizes", tuple(self.sizes))
-        for size in self.sizes:
+        object.__setattr__(self, "before_training", tuple(self.before_training))
+        for size in (*self.sizes, *self.before_training):
             check_choice("size", size, Size)
         if set(self.sizes) != set(SIZES) and not self.sizes_reason:
             raise ValueError(

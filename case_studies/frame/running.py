@@ -113,15 +113,17 @@ class Run:
         return self.files[claim.id].read(StoredMeasurement.from_dict)
 
     def _specs(self, claims: Sequence[Claim]) -> list[ModelSpec]:
-        """The models that claims need, without the models that these are pretrained from."""
+        """The models that claims need trained, without the models that these are pretrained from."""
         needed: list[ModelSpec] = []
         for claim in claims:
+            if self.size in claim.before_training:
+                continue
             for group in self.evidence[claim.id].groups.values():
                 needed += group
         return needed
 
     def specs_of(self, claims: Sequence[Claim]) -> dict[str, ModelSpec]:
-        """The models that claims need, each once, by key, with their pretrained models."""
+        """The models that claims need trained, each once, by key, with their pretrained models."""
         by_key: dict[str, ModelSpec] = {}
         for spec in self._specs(claims):
             by_key |= {model.key: model for model in (*spec.sources, spec)}

@@ -73,5 +73,6 @@ CLAIMS = (
         value_range=SHARE,
         measure=partial(measure_portion, group="pretrained"),
         needs=("pretrained",),
+        before_training=("paper",),
     ),
 )

@@ -225,6 +225,7 @@ CLAIMS = (
         quantity="difference in score",
         measure=partial(measure_emergence, group="pretrained"),
         needs=("pretrained",),
+        before_training=("paper",),
     ),
     Claim(
         id="start.symbols",

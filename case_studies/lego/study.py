@@ -20,6 +20,7 @@ from case_studies.lego import (
     shortcut,
     starts,
 )
+from case_studies.lego.bert_shape import with_shape_of_bert
 from case_studies.lego.findings import FINDINGS, WORDS
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
@@ -29,7 +30,7 @@ from interp.sweeps.spec import ModelSpec
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """All models of the study, by group."""
-    return {**groups(size), **pathway_groups(size)}
+    return {**with_shape_of_bert(groups(size)), **pathway_groups(size)}
 
 
 STUDY = Study(

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
-from hooks.adapters.huggingface.loading import find_tokenizer
+from hooks.adapters.huggingface.loading import config_of_folder, find_tokenizer
 from hooks.checks import checks_types
 from hooks.files import user_path
-from hooks.model.architectures import Config
+from hooks.model.architectures import Config, config_from_dict
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.layers import Linear
 from interp.core.heads import check_heads
@@ -167,6 +167,24 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
     if isinstance(cfg, EncoderConfig):
         changed |= {"head": "linear", "pooler": False}
     return replace(cfg, **changed)
+
+
+def source_config(source: str | Path) -> Config:
+    """Config of the model in a folder, or of packaged weights, as `interp.load` makes it; no weights are read.
+
+    Args:
+        source: The folder of a finished training run or of a Hugging Face model, or `minilm`.
+
+    Raises:
+        ValueError, FileNotFoundError, MissingExtra: as `interp.load`.
+    """
+    if source in PACKAGED:
+        return config_of_folder(packaged_folder(str(source)))
+    path = user_path(source)
+    files = RunFolder(path)
+    if files.manifest_path.exists():
+        return config_from_dict(files.read_manifest()["config"])
+    return config_of_folder(path)
 
 
 def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Any, Any]:

@@ -27,6 +27,7 @@ from hooks.adapters.huggingface.weights import Row, from_hf_weights, rows
 from hooks.checks import checks_types
 from hooks.files import reading, shortened, user_path
 from hooks.model.architectures import make_model
+from hooks.model.config import TransformerConfig
 from hooks.model.transformer import TransformerStack
 
 HARMLESS = re.compile(
@@ -93,6 +94,29 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
         model.parity = report  # type: ignore[assignment]
     model.tokenizer = find_tokenizer(location) if with_tokenizer and location is not None else None
     return model
+
+
+def config_of_folder(folder: str | Path) -> TransformerConfig:
+    """The config of the model that `from_huggingface` makes of a folder; no weights are read.
+
+    A read-out is tied to the embedding, and there is a pooler, if the class has one: only weights can tell.
+
+    Raises:
+        ValueError, FileNotFoundError: as `from_huggingface`.
+    """
+    path = user_path(folder)
+    check_folder(path)
+    try:
+        with quiet():
+            architecture, config = _read_config(path, local_files_only=True)
+    except StrictDataclassError as error:
+        raise _unreadable_config(path, error) from None
+    with naming_config(architecture, path):
+        return config_of(config, architecture, tied=architecture.head == "lm", pooler=architecture.pooler)
+
+
+def _unreadable_config(location: str | Path, error: Exception) -> ValueError:
+    return ValueError(f"the config.json in {location} cannot be read: {shortened(str(error))}")
 
 
 def _convert(hf_model: Any, architecture: Architecture, location: str | Path | None) -> TransformerStack:
@@ -227,7 +251,7 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
     except SafetensorError as error:
         raise ValueError(f"the weights in {location} cannot be read ({error}). Is a file cut short?") from None
     except StrictDataclassError as error:
-        raise ValueError(f"the config.json in {location} cannot be read: {shortened(str(error))}") from None
+        raise _unreadable_config(location, error) from None
     # Every weight of the config is in the files, with its shape
     for name in sorted(info["missing_keys"]):
         raise ValueError(f"the weights in {location} do not fit its config: {name} is missing.")

@@ -57,6 +57,7 @@ def test_invalid_measurements_are_refused(changes, words):
         (PASSING, {"id": "Figure 1"}, "claim id is 'Figure 1'"),
         (PASSING, {"needs": "few"}, "needs of claim figure-1.some is the text 'few'"),
         (PASSING, {"sizes": ["huge"]}, "size is 'huge'; choose one of quick, standard, paper"),
+        (PASSING, {"before_training": ["huge"]}, "size is 'huge'; choose one of quick, standard, paper"),
         (DISTANT, {"sizes_reason": ""}, "table-4.large is measured at paper; give sizes_reason for others"),
         (PASSING, {"sizes": ()}, "measured at no size"),
         (PASSING, {"method": "A share."}, "method of claim figure-1.some ends with '.'"),
