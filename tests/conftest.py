@@ -53,7 +53,7 @@ def runs_everything(config):
 
 
 class CheckShapes:
-    """Keeps the first fast item of each test and every marked one; fails if these do not reach every public function."""
+    """Keeps the first fast item of each test and every marked one; fails if they do not reach every public function."""
 
     def __init__(self):
         self.reached = set()

@@ -17,6 +17,7 @@ from hooks.files import file_digest
 from interp.core.content_key import digest_of_files
 from interp.core.environment import environment, source_version
 from interp.training.folder import RunFolder
+from interp.training.identity import HASHES
 
 T = TypeVar("T")
 _PROCESS = Path("/proc/self")
@@ -49,7 +50,7 @@ def _models(evidence: Evidence) -> dict[str, Any] | None:
     """Digest of the weights of all models, the distinct environments they were trained in, and their training time."""
     keys = sorted({spec.key for specs in evidence.groups.values() for spec in specs})
     folders = [RunFolder(evidence.folder / key) for key in keys]
-    folders = [folder for folder in folders if folder.finished]
+    folders = [folder for folder in folders if weights_digest(folder.path)]
     if not folders:
         return None
     # One digest of the weights of all models, in the order of their keys
@@ -78,11 +79,14 @@ def training_seconds(folders: Sequence[RunFolder]) -> float:
 
 
 def weights_digest(folder: Path) -> str | None:
-    """SHA-256 of a trained model's weights; None if it is not trained."""
-    path = RunFolder(folder).model_path
-    if not path.exists():
+    """SHA-256 of a trained model's weights, also where only manifest and learning curve are kept; None if untrained."""
+    files = RunFolder(folder)
+    if not files.manifest_path.exists():
         return None
-    return file_digest(path)
+    recorded = files.read_manifest().get(HASHES)
+    if recorded is not None:
+        return recorded.get(files.model_path.name)
+    return file_digest(files.model_path) if files.finished else None
 
 
 def with_cost(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:

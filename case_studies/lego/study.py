@@ -17,6 +17,7 @@ from case_studies.lego import (
     percolation,
     portion,
     real_heads,
+    real_training,
     shortcut,
     starts,
 )
@@ -52,6 +53,7 @@ STUDY = Study(
         *loops.CLAIMS,
         *algorithms.CLAIMS,
         *real_heads.CLAIMS,
+        *real_training.CLAIMS,
         *starts.CLAIMS,
         *lengths.CLAIMS,
         *shortcut.CLAIMS,
