@@ -40,6 +40,8 @@ def test_loading_leaves_the_random_state_of_the_caller(step):
     assert done.stdout.strip() == "True"
 
 
+SLOW_PARTS_OF_SCIPY = ("scipy.stats", "scipy.optimize", "scipy.sparse", "scipy.spatial")
+"""One second of CPU time together; distributions are also in scipy.special."""
 RARELY_USED = ("pandas", "altair", "sklearn", "circuitsvis", "vl_convert", "transformers", "datasets", "tokenizers")
 
 
@@ -50,9 +52,13 @@ def test_nothing_is_loaded_that_is_not_used():
         "from hooks import Transformer; from interp.tasks import Lego; task = Lego(n_vars=2); "
         "net = Transformer(interp.config_for(task, n_layers=1, d_model=8, n_heads=1))"
     )
-    verbs = "print(interp.evaluate(net, task, n=20)); interp.classify_heads(net, task, n=20)"
+    verbs = (
+        "print(interp.evaluate(net, task, n=20)); interp.classify_heads(net, task, n=20); "
+        "interp.ablate_heads(net, task, n=20); interp.probe(net, task, n_train=50, n_test=50); "
+        "interp.audit(net, task, n=64, at_chance=True)"
+    )
     look = "import sys; print('\\nloaded', *[name for name in names if name in sys.modules])"
-    ours = ("altair", "sklearn", "circuitsvis", "vl_convert", "transformer_lens.model_bridge")
+    ours = ("altair", "sklearn", "circuitsvis", "vl_convert", "transformer_lens.model_bridge", *SLOW_PARTS_OF_SCIPY)
     bridges = ("hooks.adapters.bridge", "hooks.adapters.huggingface", "hooks.adapters.huggingface.loading")
     code = f"names = {(*RARELY_USED, *ours, *bridges)!r}; "
     code += "; ".join(part for step in ("import hooks, interp", model, verbs) for part in (step, look))

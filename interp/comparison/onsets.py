@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import binom
+from scipy import special
 
 from hooks.typed import MAY_BE_INFINITE, Axes, Range
 from interp.core.results import Result
@@ -109,7 +109,7 @@ def coverage(n: int) -> float:
 
 def _coverage(rank: int, n: int) -> float:
     """Probability that the median is between the order statistics at this rank from below and from above."""
-    return float(1 - 2 * binom.cdf(rank, n, 0.5))
+    return float(1 - 2 * special.bdtr(rank, n, 0.5))
 
 
 def first_lasting(above: Bool[np.ndarray, " step"]) -> int | None:

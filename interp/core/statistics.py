@@ -1,8 +1,11 @@
-"""Confidence intervals and tests, computed for many cells at once."""
+"""Confidence intervals and tests, computed for many cells at once.
+
+Distributions are those of scipy.special: importing scipy.stats takes longer than most analyses of a small model.
+"""
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+from scipy import special
 
 CONFIDENCE = 0.95
 """Default confidence of every interval."""
@@ -57,8 +60,9 @@ def _clopper_pearson(
     """Ends of the exact interval; hits and trials may be fractional."""
     tail = (1 - confidence) / 2
     tiny = 1e-12  # in place of a parameter 0, where the end is 0 or 1
-    low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, tiny), n - hits + 1))
-    high = np.where(hits >= n, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(n - hits, tiny)))
+    # Quantiles of beta distributions, from below and from above
+    low = np.where(hits <= 0, 0.0, special.betaincinv(np.maximum(hits, tiny), n - hits + 1, tail))
+    high = np.where(hits >= n, 1.0, special.betainccinv(hits + 1, np.maximum(n - hits, tiny), tail))
     return low, high
 
 
@@ -146,7 +150,7 @@ def drop_tests(
     drop_per_answer = drop.sum(0) / answers
     variance = ((drop - drop_per_answer * total) ** 2).sum(0) / answers**2 * n / np.maximum(1, n - 1)
     error = np.sqrt(variance / times + 1 / (n * times) ** 2)
-    p_larger = stats.t.sf((drop_per_answer - threshold) / error, np.maximum(1, n * times - 1))
+    p_larger = special.stdtr(np.maximum(1, n * times - 1), -(drop_per_answer - threshold) / error)
     # "Smaller": at most this number of losses, at the least rate of losses that the threshold and the gains allow
     loss_rate, trials = effective_trials(np.clip(drop, 0, None), total)
     gain_rate, gain_trials = effective_trials(np.clip(-drop, 0, None), total)
@@ -155,7 +159,7 @@ def drop_tests(
     least_loss_rate = np.clip(threshold + least_gain_rate, 0, 1)
     trials = np.minimum(trials, np.maximum((total > 0).sum(0), 1)) * times
     losses = loss_rate * trials
-    p_losses = stats.beta.sf(least_loss_rate, losses + 1, np.maximum(trials - losses, 1e-12))
+    p_losses = special.betaincc(losses + 1, np.maximum(trials - losses, 1e-12), least_loss_rate)
     p_smaller = np.minimum(np.where(losses >= trials, 1.0, p_losses) + MISSED, 1)
     return np.where(empty, 1.0, p_larger), np.where(empty, 1.0, p_smaller)
 
@@ -202,7 +206,7 @@ def t_half_width(
     n = np.isfinite(values).sum(0)
     mean = np.nansum(values, 0) / n.clip(1)
     variance = np.nansum((values - mean) ** 2, 0) / (n - 1).clip(1)
-    half_width = stats.t.isf((1 - confidence) / 2, (n - 1).clip(1)) * np.sqrt(variance / n.clip(1))
+    half_width = -special.stdtrit((n - 1).clip(1), (1 - confidence) / 2) * np.sqrt(variance / n.clip(1))
     return np.where(n < 2, np.nan, half_width)
 
 
@@ -224,7 +228,7 @@ def mean_interval(
     n = np.broadcast_to((weight > 0).sum(0), values.shape[1:])
     mean = values.sum(0) / np.where(total > 0, total, np.nan)
     variance = ((values - np.nan_to_num(mean) * weight) ** 2).sum(0) / np.maximum(total, 1) ** 2
-    quantile = stats.t.isf((1 - CONFIDENCE) / 2, (n - 1).clip(1))
+    quantile = -special.stdtrit((n - 1).clip(1), (1 - CONFIDENCE) / 2)
     half_width = quantile * np.sqrt(variance * n / (n - 1).clip(1))
     return mean, np.where(n < 2, np.nan, half_width)
 

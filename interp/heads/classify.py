@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy import stats
+from scipy import special
 
 from hooks.checks import check_names, checks_types
 from hooks.interventions.ablation_engine import Net
@@ -267,7 +267,7 @@ def classify_heads(
         mean = mean_over_sequences(measures.score)
         half_width = np.zeros_like(mean) if n == ALL else _half_width(measures.score)
         spread = np.sqrt(measures.null_variance.sum(0)) / np.isfinite(measures.score).sum(0).clip(1)
-        p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
+        p = special.ndtr(-mean / np.maximum(spread, 1e-12))
         p_holm = holm(p)
         # Candidates for a label of each kind, and for `uniform`, are compared with untrained models.
         low = mean - half_width

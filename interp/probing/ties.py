@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 TIED = 0.05
@@ -328,4 +328,4 @@ def _association(
         largest += len(rows) * (min(counts.shape) - 1)
     if not n_degrees:
         return 1.0, 0.0
-    return float(stats.chi2.sf(chi_squared, n_degrees)), chi_squared / largest
+    return float(special.chdtrc(n_degrees, chi_squared)), chi_squared / largest

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy import special
 
 from hooks import load_checkpoint
 
@@ -110,5 +110,5 @@ def has_changed(earlier: Sequence[float], accuracy: Sequence[float], n: int) -> 
     pooled = ((before + now) * n + 1) / (2 * n + 2)
     standard_error = np.sqrt(2 * pooled * (1 - pooled) / n)
     # Two-sided, and corrected for the number of outcomes (Bonferroni)
-    noise = norm.isf(FALSE_CHANGE_RATE / 2 / max(1, len(before))) * standard_error
+    noise = -special.ndtri(FALSE_CHANGE_RATE / 2 / max(1, len(before))) * standard_error
     return bool((np.abs(now - before) > noise).any())

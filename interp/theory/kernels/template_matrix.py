@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from hooks.checks import check_class, check_number, checks_types
@@ -156,7 +156,7 @@ def template_matrix(
     matrices = kernel.hidden(jackknife_between, jackknife_variance, jackknife_variance)
     eigenvalues = np.linalg.eigvalsh(matrix)
     estimate, error = _jackknife(eigenvalues, np.linalg.eigvalsh(matrices))
-    margin = error[0] * stats.t.isf((1 - CONFIDENCE) / 2, max(1, len(repeated_kernels) - 1))
+    margin = error[0] * -special.stdtrit(max(1, len(repeated_kernels) - 1), (1 - CONFIDENCE) / 2)
     smallest = Interval(value=estimate[0], low=estimate[0] - margin, high=estimate[0] + margin, n=len(repeated_kernels))
     verdict = "undecided" if kernel.random_draws else "singular"
     if smallest.low > ROUNDING * float(eigenvalues[-1]):

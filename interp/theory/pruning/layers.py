@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from hooks.model.blocks import ExtendedBlock
@@ -158,6 +157,8 @@ def _residual(
     Returns:
         The mask by name; the row and the weight of every coordinate.
     """
+    from scipy.optimize import linear_sum_assignment
+
     weight = block.residual.weight.double()[:, layout.stream]
     written = range(len(weight))[layout.written]
     free_rows = torch.tensor([row for row in range(len(weight)) if row not in written])
