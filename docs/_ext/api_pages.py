@@ -85,7 +85,7 @@ GROUPS = (
         "Heads: labels and attention",
         ("interp.heads.classify", "interp.heads.kinds", "interp.heads.show", "interp.heads.diagonals"),
     ),
-    Group("effects", "Heads: ablation and logit attribution", ("interp.heads",)),
+    Group("effects", "Heads: ablation, edges, logit attribution", ("interp.heads",)),
     Group("audit", "Auditing heads", ("interp.auditing",)),
     Group(
         "algorithms",

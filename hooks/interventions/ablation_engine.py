@@ -81,6 +81,9 @@ class AblationEngine:
             all.
     """
 
+    further_points: tuple[str, ...] = ()
+    """Further hook points of layers whose activations a subclass needs."""
+
     def __init__(
         self,
         model: Net,
@@ -97,7 +100,7 @@ class AblationEngine:
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._output_point = head_output_point(model.cfg)
-        self._input_points = ["attn.hook_v", "attn.hook_pattern"]
+        self._input_points = ["attn.hook_v", "attn.hook_pattern", *self.further_points]
         if isinstance(model, BridgeModel):  # where they cannot be read, replacements may use z only
             self._input_points = [point for point in self._input_points if _has_point(model, point)]
         if model.cfg.vo_identity:
@@ -311,10 +314,10 @@ class AblationEngine:
         self,
         resid: Float[Tensor, "copies pos d_model"],
         layer: int,
-        attn_out: Float[Tensor, "copies pos d_model"],
+        attn_out: Float[Tensor, "copies pos d_model"] | None,
         read_at: Int[Tensor, "batch read"] | None,
     ) -> Float[Tensor, "copies read d_vocab_out"]:
-        """Logits from the input and attention output of a layer, for one or several copies of the batch."""
+        """Logits from the input of a layer and its attention output, for one or several copies of the batch."""
         n_copies = len(resid) // len(self.tokens)
         inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
         uses_positions = isinstance(self.model, BridgeModel) and self.model.capabilities.positions_in_layers

@@ -145,7 +145,7 @@ class Attention(Module):
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
             scores = scores + self.a[:, None, None] * (for_queries.transpose(1, 2) @ for_keys.permute(0, 2, 3, 1))
-        pattern = sites.hook_pattern(sites.hook_attn_scores(_masked(scores, context)).softmax(-1))
+        pattern = sites.hook_pattern(sites.hook_attn_scores(masked_scores(scores, context)).softmax(-1))
         v = sites.hook_v(einsum(for_values, sites.W_V, project) + sites.b_V)
         return self._mixed_output(pattern, v, for_values.transpose(1, 2), sites)
 
@@ -218,10 +218,13 @@ class Attention(Module):
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
             scores = scores + self.a[:, None, None] * (context.query_rows(x) @ x.transpose(1, 2))[:, None]
-        return _masked(scores, context)
+        return masked_scores(scores, context)
 
 
-def _masked(scores: Float[Tensor, "batch head query key"], context: Context) -> Float[Tensor, "batch head query key"]:
+def masked_scores(
+    scores: Float[Tensor, "*copies batch head query key"], context: Context
+) -> Float[Tensor, "*copies batch head query key"]:
+    """Scores with minus infinity at the keys that queries may not see."""
     return scores if context.allowed is None else scores.masked_fill(~context.allowed[:, None], -torch.inf)
 
 

@@ -15,6 +15,7 @@ from interp.cli.attribution import attribution
 from interp.cli.audit import audit
 from interp.cli.balance import balance
 from interp.cli.demo import demo
+from interp.cli.edges import edges
 from interp.cli.heads import heads
 from interp.cli.lens import lens
 from interp.cli.output import Commands, Output, run_command, with_user_paths
@@ -60,6 +61,7 @@ _COMMANDS: tuple[Callable[..., Output], ...] = (
     lens,
     heads,
     attribution,
+    edges,
     audit,
     variation,
     balance,

@@ -151,6 +151,12 @@ VERBS = {
         sums=True,
         lacks=lacks_sum_over_parts,
     ),
+    "edges": VerbNeeds(
+        answers=True,
+        only_transformer=(
+            "it resumes inside layers, with separate inputs of queries, keys, values and MLP; use ablate_heads"
+        ),
+    ),
     "diagonals": VerbNeeds(reads=["attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O"]),
     "train": VerbNeeds(
         answers=True,

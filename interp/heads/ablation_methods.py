@@ -1,11 +1,12 @@
-"""Ablation methods by name: zero, mean, resample, uniform, random_rows, and the ideal map of each registered kind.
+"""Ablation methods by name: zero, mean, resample, uniform, random_rows, and the ideal map of each registered kind; and
+what parts of a model write in the place of their outputs, for the removals among them.
 
 Random draws are made per sequence, so results do not depend on how a batch is split. On every input of a task, means
 are those of these inputs, and `resample` and `random_rows` have one replacement for each pairing of a fixed family
 (`interp.core.inputs`), over which their effect is averaged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,6 +33,8 @@ N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
 """The replacement for some rows of the batch."""
+OutputsOf = Callable[[slice], Mapping[str, Float[Tensor, "#batch pos *width"]]]
+"""What is written at each of some hook points instead, for some rows of the batch."""
 
 
 def check_method(method: str, task: Task) -> None:
@@ -119,6 +122,50 @@ def _output_of_partner(model: Net, batch: Batch, pairing: int) -> ReplacementOf:
     return resample
 
 
+def check_removal(method: str) -> None:
+    """Raise ValueError unless a method is one of `REMOVALS`, which also replace embeddings and MLPs."""
+    if method not in REMOVALS:
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(REMOVALS)}.")
+
+
+def outputs_instead(
+    method: str, model: Net, task: Task, batch: Batch, names: Sequence[str], *, seed: int, every_input: bool = False
+) -> list[OutputsOf]:
+    """What parts write instead, at their hook points, by the name of a removal: one way, or one for each pairing.
+
+    Args:
+        method: One of `REMOVALS`, with the references of `replacements`.
+        model: The model whose parts are replaced.
+        task: Task of the batch, from which reference sequences are sampled.
+        batch: All sequences that parts will be replaced on.
+        names: Hook points.
+        seed: Seed of the reference sequences, and of their assignment to sequences of the batch.
+        every_input: The batch is every input of the task, in the order of `inputs_or_sample`: means are those of the
+            batch, and inputs are paired with each other.
+    """
+    if method == "zero":
+        shapes = _outputs(model, batch.select(slice(0, 1)), average=False, names=names)
+        zeros = {name: torch.zeros_like(output) for name, output in zip(names, shapes, strict=True)}
+        return [lambda rows: zeros]
+    reference = batch if every_input else reference_batch(task, seed)
+    if method == "mean":
+        means = dict(zip(names, _outputs(model, reference, average=True, names=names), strict=True))
+        return [lambda rows: means]
+    if every_input:
+
+        def of_partners(pairing: int) -> OutputsOf:
+            def outputs(rows: slice) -> Mapping[str, Tensor]:
+                sources = batch.select(partners(rows, len(batch), pairing))
+                return dict(zip(names, _outputs(model, sources, average=False, names=names), strict=True))
+
+            return outputs
+
+        return [of_partners(pairing) for pairing in range(number_of_pairings(len(batch)))]
+    samples = dict(zip(names, _outputs(model, reference, average=False, names=names), strict=True))
+    assigned = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(seed, "replacement"))
+    return [lambda rows: {name: output[assigned[rows]] for name, output in samples.items()}]
+
+
 def reference_batch(task: Task, seed: int) -> Batch:
     """The sequences that references are computed on."""
     return sample_split(task, N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
@@ -130,12 +177,15 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
 
 
 @torch.no_grad()
-def _outputs(model: Net, batch: Batch, *, average: bool) -> list[Float[Tensor, "sample pos head width"]]:
-    """Head outputs of each layer on some sequences, or their average over the real tokens at each position."""
-    names = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
+def _outputs(
+    model: Net, batch: Batch, *, average: bool, names: Sequence[str] = ()
+) -> list[Float[Tensor, "sample pos *width"]]:
+    """Activations of some hook points (default: head outputs of each layer) on some sequences, or their average over
+    the real tokens at each position."""
+    names = list(names) or [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
     # The weight of each sequence in the mean at a position.
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
-    share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
+    share = real.double() / real.sum(0).clamp_min(1)
     # Outputs of some sequences after the other, or their weighted sums.
     size = sequences_at_once(batch)
     blocks = []
@@ -143,7 +193,10 @@ def _outputs(model: Net, batch: Batch, *, average: bool) -> list[Float[Tensor, "
         inputs: dict[str, Any] = chunk.model_inputs()
         _, cache = model.run_with_cache(chunk.tokens, **inputs, names_filter=names)
         if average:
-            blocks.append([(cache[name] * weight.to(cache[name])).sum(0, keepdim=True) for name in names])
+            weights = {
+                name: weight.to(cache[name]).view(*weight.shape, *[1] * (cache[name].ndim - 2)) for name in names
+            }
+            blocks.append([(cache[name] * weights[name]).sum(0, keepdim=True) for name in names])
         else:
             blocks.append([cache[name] for name in names])
     outputs = [torch.cat(layer) for layer in zip(*blocks, strict=True)]

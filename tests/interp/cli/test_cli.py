@@ -49,7 +49,8 @@ def test_train_and_probe(interp, tmp_path):
     probed = interp("probe", "run", "--out", "probes.json")
     assert re.search(r"2000 held-out examples \(\d+ distinct, which intervals count\) per cell", probed.stdout)
     assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
-    for command, name in (("lens", "LogitLensResult"), ("attribution", "LogitAttributionResult")):
+    names = {"lens": "LogitLensResult", "attribution": "LogitAttributionResult", "edges": "EdgesResult"}
+    for command, name in names.items():
         process = interp(command, "run", "--n", "64", "--out", "result.json")
         assert process.returncode == 0, process.stderr
         assert json.loads((tmp_path / "result.json").read_text())["result"] == name

@@ -198,7 +198,8 @@ def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "probe", "lens", "heads", "attribution", "audit", "report", "reproduce", "tasks", "train lego"]
+    "command",
+    ["demo", "probe", "lens", "heads", "attribution", "edges", "audit", "report", "reproduce", "tasks", "train lego"],
 )
 def test_every_command_has_json(interp, command):
     assert "--json" in interp(*command.split(), "--help").stdout
@@ -266,7 +267,7 @@ def test_lines_are_written_at_once_into_a_pipe(interp, monkeypatch):
 def test_the_page_on_the_command_line_has_every_command_and_code(interp):
     text = (ROOT / "docs/command_line.md").read_text()
     listed = re.findall(r"^│ (\w+) ", interp("--help").stdout, re.MULTILINE)
-    assert len(set(listed)) == 14
+    assert len(set(listed)) == 15
     for command in listed:
         assert f"| `interp {command}" in text
         assert re.search(rf"^\| `{command}[` ]", text, re.MULTILINE)

@@ -203,6 +203,7 @@ FUNCTIONS = {
     "keep_heads": lambda model, folder: interp.keep_heads(model, TASK, n=16),
     "logit_lens": lambda model, folder: interp.logit_lens(model, TASK, n=16),
     "logit_attribution": lambda model, folder: interp.logit_attribution(model, TASK, n=16),
+    "edges": lambda model, folder: interp.edges(model, TASK, n=16),
     "show_attention": lambda model, folder: interp.show_attention(model, TASK, other_model=model),
     "probe": lambda model, folder: interp.probe(model, TASK, n_train=96, n_test=64, verify=True),
     "report": lambda model, folder: interp.report([model], folder / "page.html", title="x"),
@@ -305,6 +306,7 @@ COMPARED = ("evaluate", "probe", "audit_probe", "classify_heads", "ablate_heads"
 COMPARED += (
     "logit_lens",
     "logit_attribution",
+    "edges",
     "extrapolate",
     "pruning_curve",
     "implements",

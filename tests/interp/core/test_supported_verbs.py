@@ -116,6 +116,7 @@ CALLS = {
     "implements": lambda model: interp.implements(model, TASK, chain_loop(TASK), n=32),
     "logit_lens": lambda model: interp.logit_lens(model, TASK, n=16),
     "logit_attribution": lambda model: interp.logit_attribution(model, TASK, n=16),
+    "edges": lambda model: interp.edges(model, TASK, n=8),
     "diagonals": lambda model: interp.diagonals(model, n_null=4),
     "train": lambda model: interp.train(
         copy.deepcopy(model), TASK, interp.TrainSettings(steps=1, n_eval=8, batch_size=4)

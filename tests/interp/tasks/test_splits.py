@@ -55,12 +55,13 @@ VERBS = {
     "keep_heads": lambda model, task: interp.keep_heads(model, task, n=32),
     "logit_lens": lambda model, task: interp.logit_lens(model, task, n=32),
     "logit_attribution": lambda model, task: interp.logit_attribution(model, task, n=32),
+    "edges": lambda model, task: interp.edges(model, task, n=32),
     "probe": lambda model, task: interp.probe(model, task, n_train=40, n_test=40),
     "audit_probe": lambda model, task: interp.audit_probe(model, task, n_train=40, n_test=40),
     "evaluate": lambda model, task: interp.evaluate(model, task, n=32),
 }
 NEEDS_TRAIN = ("train", "check_task")
-NEEDS_VALIDATION = (*NEEDS_TRAIN, "audit", "ablate_heads", "probe", "audit_probe")
+NEEDS_VALIDATION = (*NEEDS_TRAIN, "audit", "ablate_heads", "edges", "probe", "audit_probe")
 
 
 def refusals():

@@ -1,0 +1,420 @@
+"""Which edges are needed? The cost of replacing what one part of a model gives to one input of another, for every
+edge, exactly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hooks import TransformerStack
+from hooks.checks import check_number, checks_types
+from hooks.interventions.edge_engine import Edge, EdgeEngine
+from hooks.state import restores_state
+from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.intervals import Interval
+from interp.core.progress import Count
+from interp.core.randomness import derived_generator
+from interp.core.results import NOT_SAVED, Result
+from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
+from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead
+from interp.tasks.base import Batch, Score, Task
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+Verdict = Literal["needed", "harmless", "undecided"]
+SHARE_THAT_COUNTS = 0.2
+"""An edge is needed if replacing it costs more than this fraction of the accuracy above chance on some outcome; the
+same fraction as for a head in an audit."""
+EQUAL = 1e-12
+"""Losses of every input this close to the threshold equal it; they are ratios of sums with smaller rounding errors."""
+MOST_LINES = 24
+"""Largest number of edges that are printed; of more, those that cost most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgesResult(Result):
+    """What replacing each edge costs, and which edges are needed.
+
+    An edge is *needed* if replacing it alone costs more than a fifth of the accuracy above chance on some outcome, at
+    the level `alpha` over all edges and outcomes together; *harmless* if it costs less on all of them, at the same
+    level; else *undecided*. An edge that is harmless alone may be needed together with others.
+
+    The independent units of every interval are distinct inputs. With every input of the task (`n="all"`) the intervals
+    are exact, and no edge is undecided unless the model is at chance.
+    """
+
+    method: str
+    """What the sender writes instead: zero, its mean, or what it writes for another input (`resample`)."""
+    senders: Annotated[tuple[str, ...], Axes("edge")]
+    """The part that writes: `embedding` (tokens and positions), a head (`0.1`), or an MLP (`0 MLP`, with its bias)."""
+    receivers: Annotated[tuple[str, ...], Axes("edge")]
+    """The input that reads: the queries, keys or values of a head (`1.0 q`, `1.0 k`, `1.0 v`), `1 MLP`, `read-out`."""
+    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    """Names of the accuracies."""
+    clean: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
+    """Accuracy of the model on the same sequences."""
+    threshold: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
+    """Loss of accuracy that counts; missing where the model is not above chance, which no edge is judged by."""
+    drop: Annotated[Interval, Axes("edge outcome"), DIFFERENCE, MAY_BE_MISSING]
+    """Drop in accuracy, as a fraction, with a conservative 95 % interval over inputs; negative where accuracy rises."""
+    loss_rise: Annotated[Interval, Axes("edge outcome"), MAY_BE_INFINITE]
+    """Rise of the task's loss (nats, or squared error), with its 95 % t interval over inputs."""
+    p_needed: Annotated[Float[np.ndarray, " edge"], SHARE]
+    """One-sided p value of "it costs at most the threshold on every outcome", Holm-corrected over all edges."""
+    p_harmless: Annotated[Float[np.ndarray, " edge"], SHARE]
+    """One-sided p value of "it costs at least the threshold on some outcome", Holm-corrected over all edges."""
+    random_drop: Annotated[Float[np.ndarray, "edge outcome"], DIFFERENCE, MAY_BE_MISSING]
+    """The control: mean drop of all other edges into the same input. Missing for an input with one edge only."""
+    alpha: Annotated[float, SHARE]
+    """Level over all edges."""
+    shape: Annotated[tuple[int, int], POSITIVE_COUNT]
+    """Number of layers and of heads per layer of the model."""
+    n: Annotated[int, COUNT]
+    """Sequences sampled, or all that there are."""
+    model: Any = field(default=None, repr=False, metadata=NOT_SAVED)
+    """The model; None in a loaded result."""
+    task: Any = field(default=None, repr=False, metadata=NOT_SAVED)
+    """The task; None in a loaded result."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each edge: `embedding > 0.1 q`."""
+        return tuple(f"{sender} > {receiver}" for sender, receiver in zip(self.senders, self.receivers, strict=True))
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict on each edge."""
+        verdicts: list[Verdict] = []
+        for p_needed, p_harmless in zip(self.p_needed, self.p_harmless, strict=True):
+            if p_needed <= self.alpha:
+                verdicts.append("needed")
+            else:
+                verdicts.append("harmless" if p_harmless <= self.alpha else "undecided")
+        return tuple(verdicts)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Names of the needed edges, the most costly first."""
+        verdicts = self.verdicts
+        return tuple(self.names[index] for index in self.order if verdicts[index] == "needed")
+
+    @property
+    def order(self) -> list[int]:
+        """Indices of the edges by their cost, the most costly first: the largest drop on a judged outcome, then the
+        rise of the loss."""
+        judged = np.isfinite(self.threshold) if np.isfinite(self.threshold).any() else np.isfinite(self.clean)
+        drop = np.nan_to_num(self.drop.value[:, judged], nan=-np.inf).max(1, initial=-np.inf)
+        loss = np.nan_to_num(self.loss_rise.value[:, judged]).sum(1)
+        return np.lexsort((-loss, -drop)).tolist()
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per edge and outcome."""
+        axes = {"edge": self.names, "outcome": self.outcomes}
+        columns = {"sender": np.array(self.senders), "receiver": np.array(self.receivers)}
+        columns |= {"verdict": np.array(self.verdicts)}
+        columns |= self.drop.columns("drop") | self.loss_rise.columns("loss_rise", "loss_low", "loss_high")
+        columns |= {"clean": np.broadcast_to(self.clean, self.drop.shape)}
+        return self._table(axes, "random_drop", "p_needed", "p_harmless", **columns, n=self.n)
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Sender x receiver map of the largest drop over outcomes; empty where there is no edge."""
+        from interp.view.charts import heatmaps
+
+        senders, receivers = list(dict.fromkeys(self.senders)), list(dict.fromkeys(self.receivers))
+        cells = np.full((len(senders), len(receivers)), np.nan)
+        largest = np.nan_to_num(self.drop.value, nan=-np.inf).max(1)
+        for sender, receiver, drop in zip(self.senders, self.receivers, largest, strict=True):
+            cells[senders.index(sender), receivers.index(receiver)] = drop
+        within = "exact" if self.drop.exact else f"95 % within ±{self.drop.half_width:.2f}"
+        return heatmaps(
+            {f"{len(self.needed)} of {len(self.names)} edges are needed": cells},
+            x=receivers,
+            x_title="input",
+            y=senders,
+            y_title="part",
+            title=f"accuracy lost where a part's output is set to {self.method} for one input, n = {self.n} ({within})",
+            value="drop",
+            domain=(-1.0, 1.0),
+        )
+
+    def sentences(self) -> list[str]:
+        """The result in sentences: how many edges are needed, and which into each input."""
+        counts = {verdict: self.verdicts.count(verdict) for verdict in ("needed", "harmless", "undecided")}
+        level = "" if self.drop.exact else f" at level {self.alpha:g} over all"
+        sentences = [
+            f"{counts['needed']} of {len(self.names)} edges are needed, {counts['harmless']} are harmless, "
+            f"{counts['undecided']} are undecided{level}."
+        ]
+        if not np.isfinite(self.threshold).any():
+            best = np.nanmax(self.clean) if np.isfinite(self.clean).any() else np.nan
+            return [f"The model is not above chance on any outcome (at most {best:.2f}): no edge is judged."]
+        parts_by_input: dict[str, list[str]] = {}
+        for name in self.needed:
+            sender, _, receiver = name.partition(" > ")
+            parts_by_input.setdefault(receiver, []).append(sender)
+        for receiver in dict.fromkeys(self.receivers):
+            if receiver in parts_by_input:
+                sentences.append(f"{_input_in_words(receiver)} need {', '.join(parts_by_input[receiver])}.")
+        return sentences
+
+    def __str__(self) -> str:
+        verdicts, order = self.verdicts, self.order[:MOST_LINES]
+        width = max(len("edge"), *(len(self.names[index]) for index in order))
+        lines = [f"{'edge':<{width}}  {'verdict':<10}" + "".join(f"{name:>24}" for name in self.outcomes)]
+        # Accuracy lost, one line per edge
+        for index in order:
+            cells = "".join(f"{self.drop[index, outcome].text():>24}" for outcome in range(len(self.outcomes)))
+            lines.append(f"{self.names[index]:<{width}}  {verdicts[index]:<10}{cells}")
+        if len(self.names) > len(order):
+            lines.append(f"{len(self.names) - len(order)} edges that cost less")
+        clean = "".join(f"{value:>24.3f}" for value in self.clean)
+        lines.append(f"{'accuracy of the model':<{width + 12}}{clean}")
+        lines.append(f"{'loss that counts':<{width + 12}}" + "".join(f"{value:>24.3f}" for value in self.threshold))
+        sequences = f"{self.n} sequences{repeats_text(self.n, int(np.max(self.drop.n)))}, 95 % intervals"
+        if self.drop.exact:
+            sequences = all_inputs_text(self.n)
+        lines += [f"accuracy lost where the part's output is set to {self.method} for one input; {sequences}"]
+        return "\n".join([*lines, *self.sentences()])
+
+
+@checks_types
+@restores_state
+def edges(
+    model: AnyModel,
+    task: Task,
+    *,
+    method: Literal["mean", "zero", "resample"] = "mean",
+    n: int | EveryInput = 256,
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> EdgesResult:
+    """Replace what each part of a model gives to each later input, one edge at a time, and measure what that costs.
+
+    A part is the embedding, a head or an MLP; an input is that of the queries, keys or values of a head, of an MLP, or
+    of the read-out. Layers that share weights are separate parts. The input gets the residual stream in which the part
+    wrote something else, while all other parts on the way wrote what they do otherwise, and norms are computed anew;
+    all other inputs are those of an untouched pass until what this one changes arrives. Nothing is estimated by
+    gradients: every edge takes a pass, which starts in the layer of the input.
+
+    Args:
+        model: A `hooks` transformer with any block, causal or bidirectional. It is not changed.
+        task: Source of the sequences and their labels.
+        method: What the part writes instead: its `mean` over 256 other sequences, position by position; `zero`; or what
+            it writes for one of them, `resample`.
+        n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
+            of the test split once, without sampling error; the mean is over these, and `resample` pairs them.
+        alpha: Level of the verdicts, over all edges together.
+        seed: Determines sequences and references.
+
+    Raises:
+        ValueError: an unknown method, too few sequences, a model with hooks inside its layers, or one of another
+            library.
+
+    Source: path patching of single edges (Goldowsky-Dill et al. 2023, arXiv:2304.05969), which ACDC (Conmy et al. 2023,
+    arXiv:2304.14997) repeats and EAP (Syed et al. 2023, arXiv:2310.10348) estimates. Differs: exact for every edge,
+    with intervals and a level over all of them; an effect is a loss of accuracy.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> result = interp.edges(lego_loop(task), task, n=64)
+        >>> len(result.names), len(result.needed), result.needed[-1]
+        (100, 15, '0 MLP > read-out')
+    """
+    net = cast(TransformerStack, prepare_model(model, "edges", task))
+    check_removal(method)
+    check_sample_size("n", n)
+    if n != ALL:
+        check_number("n", n, integer=True, low=8)
+    check_level(alpha)
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "edges"))
+    net.eval()
+    effects = edge_effects(net, task, batch, method=method, seed=seed, every_input=n == ALL)
+    return _result(effects, net, task, batch, method=method, alpha=alpha, every_input=n == ALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeEffects:
+    """Right answers and minus the loss of every sequence, and what of them each edge loses."""
+
+    edges: Sequence[Edge]
+    clean: Float[np.ndarray, "sequence measure outcome"]
+    lost: Float[np.ndarray, "sequence edge measure outcome"]
+    total: Float[np.ndarray, "sequence outcome"]
+    """Scored answers."""
+
+
+def edge_points(model: TransformerStack) -> list[str]:
+    """Hook points of everything that parts write."""
+    output = "attn.hook_result" if model.cfg.vo_identity else "attn.hook_z"
+    points = ["blocks.0.hook_resid_pre"]
+    for layer in range(model.cfg.n_layers):
+        points += [f"blocks.{layer}.{output}"]
+        points += [] if model.cfg.attn_only else [f"blocks.{layer}.hook_mlp_out"]
+    return points
+
+
+def edge_effects(
+    model: TransformerStack, task: Task, batch: Batch, *, method: str, seed: int, every_input: bool = False
+) -> EdgeEffects:
+    """What each edge loses on every sequence, averaged over pairings of every input."""
+    instead: list[OutputsOf] = outputs_instead(
+        method, model, task, batch, edge_points(model), seed=seed, every_input=every_input
+    )
+    all_edges: list[Edge] = []
+    clean, lost, total = [], [], []
+    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
+    with Count("replacing edges", -(-len(batch) // size)) as count:
+        for index, chunk in enumerate(chunks(batch, size)):
+            engine = EdgeEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+            all_edges = engine.edges
+            score = task.score(engine.logits, chunk)
+            before = measures(score)
+            rows = slice(index * size, (index + 1) * size)
+            by_replacement = []
+            for outputs_of in instead:
+                after = [
+                    measures(task.score(logits, chunk))
+                    for _, _, logits_by_sender in engine.each_receiver(outputs_of(rows))
+                    for logits in logits_by_sender
+                ]
+                by_replacement.append(torch.stack([before - measured for measured in after], 1))
+            clean.append(before)
+            lost.append(torch.stack(by_replacement).mean(0))
+            total.append(score.total.double())
+            count.advance()
+    arrays = (torch.cat(blocks).cpu().numpy() for blocks in (clean, lost, total))
+    return EdgeEffects(edges=all_edges, **dict(zip(("clean", "lost", "total"), arrays, strict=True)))
+
+
+def measures(score: Score) -> Float[Tensor, "batch measure outcome"]:
+    """Right answers and minus the loss, the two measures that a replacement lowers."""
+    return torch.stack([score.right.double(), -score.loss.double()], 1)
+
+
+def thresholds(
+    right: Float[np.ndarray, "input outcome"],
+    total: Float[np.ndarray, "input outcome"],
+    chances: Sequence[float],
+    *,
+    alpha: float,
+    every_input: bool,
+) -> Float[np.ndarray, " outcome"]:
+    """Loss of accuracy that counts on each outcome; NaN where the model is not above chance at level alpha."""
+    chance = np.array(chances)
+    clean = right.sum(0) / np.maximum(total.sum(0), 1e-300)
+    # A drop from the right answers to none, with chance as the threshold
+    p, _ = drop_tests(right, total, chance)
+    is_above = clean > chance + EQUAL if every_input else p * len(chance) <= alpha
+    return np.where(is_above & (total.sum(0) > 0), SHARE_THAT_COUNTS * np.maximum(clean - chance, 0), np.nan)
+
+
+def p_values(
+    drop: Float[np.ndarray, "input edge outcome"],
+    total: Float[np.ndarray, "input outcome"],
+    threshold: Float[np.ndarray, " outcome"],
+    *,
+    every_input: bool,
+) -> tuple[Float[np.ndarray, " edge"], Float[np.ndarray, " edge"]]:
+    """p values of "it costs at most the threshold on every outcome" and of "at least the threshold on some outcome".
+
+    The first is corrected for the number of outcomes, both are for the number of edges. With every input they are 0 or
+    1.
+    """
+    judged = np.isfinite(threshold)
+    n_edges = drop.shape[1]
+    if not judged.any():
+        return np.ones(n_edges), np.ones(n_edges)
+    drop, total, threshold = drop[..., judged], total[:, judged], threshold[judged]
+    if every_input:
+        is_larger: Bool[np.ndarray, "edge outcome"] = drop.sum(0) / total.sum(0) > threshold + EQUAL
+        is_needed = is_larger.any(1)
+        return np.where(is_needed, 0.0, 1.0), np.where(is_needed, 1.0, 0.0)
+    p_larger, p_smaller = drop_tests(drop, total[:, None], threshold)
+    p_of_some = np.minimum(p_larger.min(1) * judged.sum(), 1)
+    return holm(p_of_some), holm(p_smaller.max(1))
+
+
+def _result(
+    effects: EdgeEffects,
+    model: TransformerStack,
+    task: Task,
+    batch: Batch,
+    *,
+    method: Any,
+    alpha: float,
+    every_input: bool,
+) -> EdgesResult:
+    """Intervals, tests and the control from the effects on each sequence."""
+    inputs = distinct_inputs(batch)
+    clean, lost, total = (sum_by_input(values, inputs) for values in (effects.clean, effects.lost, effects.total))
+    answers = np.where(total.sum(0) > 0, total.sum(0), np.nan)
+    threshold = thresholds(clean[:, 0], total, task.chances, alpha=alpha, every_input=every_input)
+    p_needed, p_harmless = p_values(lost[:, :, 0], total, threshold, every_input=every_input)
+    # Conservative intervals of the drop; exact without sampling error
+    n_inputs = len(total)
+    mean = lost.sum(0) / answers
+    value, low, high = drop_interval(lost[:, :, 0], total[:, None])
+    drop = Interval(
+        value=np.where(np.isnan(answers), np.nan, value),
+        low=np.where(np.isnan(answers), np.nan, low),
+        high=np.where(np.isnan(answers), np.nan, high),
+        n=n_inputs,
+    )
+    rise, half = mean_interval(lost[:, :, 1], total[:, None])
+    loss_rise = Interval(value=rise, low=rise - half, high=rise + half, n=n_inputs)
+    if every_input:
+        drop = Interval(value=mean[:, 0], low=mean[:, 0], high=mean[:, 0], n=n_inputs, exact=True)
+        loss_rise = loss_rise.as_exact()
+    receivers = tuple(str(receiver) for _, receiver in effects.edges)
+    return EdgesResult(
+        method=method,
+        senders=tuple(str(sender) for sender, _ in effects.edges),
+        receivers=receivers,
+        outcomes=tuple(task.outcomes),
+        clean=clean[:, 0].sum(0) / answers,
+        threshold=threshold,
+        drop=drop,
+        loss_rise=loss_rise,
+        p_needed=p_needed,
+        p_harmless=p_harmless,
+        random_drop=_mean_of_others(mean[:, 0], receivers),
+        alpha=alpha,
+        shape=(model.cfg.n_layers, model.cfg.n_heads),
+        n=len(batch),
+        model=model,
+        task=task,
+    )
+
+
+def _mean_of_others(
+    drop: Float[np.ndarray, "edge outcome"], receivers: Sequence[str]
+) -> Float[np.ndarray, "edge outcome"]:
+    """Mean drop of all other edges into the same input."""
+    mean = np.full(drop.shape, np.nan)
+    names = np.array(receivers)
+    for receiver in set(receivers):
+        rows = names == receiver
+        if rows.sum() > 1:
+            mean[rows] = (drop[rows].sum(0) - drop[rows]) / (rows.sum() - 1)
+    return mean
+
+
+def _input_in_words(receiver: str) -> str:
+    """`1.0 q` as "The queries of 1.0"."""
+    words = {"q": "The queries of", "k": "The keys of", "v": "The values of"}
+    head, _, letter = receiver.rpartition(" ")
+    if letter in words:
+        return f"{words[letter]} {head}"
+    return "The answers (read-out)" if receiver == "read-out" else f"The outputs of {receiver}"
