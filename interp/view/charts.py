@@ -82,6 +82,16 @@ def label_gap(labels: Iterable[Any]) -> float:
     return 4 + 0.2 * LETTER * max((len(str(label)) for label in labels), default=0)
 
 
+def tooltips(*shorthands: str) -> list[alt.Tooltip]:
+    """Tooltips of columns with their types, such as "head:N"; Altair takes longer to read them as text."""
+    return [alt.Tooltip(shorthand) for shorthand in shorthands]
+
+
+def text_colour(condition: Mapping[str, Any], colour: str, otherwise: str) -> alt.ColorValue:
+    """Colour encoding of text that has one colour where a Vega-Lite condition is met and a second one elsewhere."""
+    return alt.ColorValue(value=otherwise, condition={**condition, "value": colour})
+
+
 def numbers(*columns: str, digits: str = ".4f") -> list[alt.Tooltip]:
     """Tooltips of numeric columns."""
     return [alt.Tooltip(f"{column}:Q", format=digits) for column in columns]
@@ -299,8 +309,8 @@ def heatmaps(
     is_light = f"datum['{value}'] > {(low + high) / 2}"
     if diverges:
         is_light = f"abs(datum['{value}']) < {0.6 * high}"
-    ink = alt.condition(is_light, alt.value("#111"), alt.value("#fff"))
-    tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]
+    ink = text_colour({"test": is_light}, "#111", "#fff")
+    tooltip = [*tooltips("map:N", f"{x_title}:N", f"{y_title}:O"), *numbers(value)]
     charts: list[Any] = []
     for name, values in panels.items():
         # one table row per cell
@@ -373,7 +383,7 @@ def pattern_maps(
             alt.X("key:O", axis=alt.Axis(**axis, labelAngle=angle), scale=scale),
             alt.Y("query:O", axis=alt.Axis(**axis), scale=scale),
             alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
-            tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
+            tooltip=[*tooltips("map:N", "query:O", "key:O"), *numbers("weight", digits=".3f")],
         )
         .properties(width=side, height=side)
     )

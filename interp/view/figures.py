@@ -48,7 +48,7 @@ def chart_figure(chart: Any) -> Markup:
     Returns:
         `<figure class="chart">` with one SVG image. Equal charts give equal text. `data-tip` of a mark has its values.
     """
-    spec = dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json())
+    spec = dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json(validate=False))
     svg = chart_svg(spec)
     # how the chart looks on a dark page depends on its colours
     kind = ""

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from interp.view.charts import chart_of, colour_by, numbers, title_lines
+from interp.view.charts import chart_of, colour_by, numbers, text_colour, title_lines, tooltips
 
 VERDICT_COLOURS = {
     "faithful": "#0b6e8a",
@@ -49,7 +49,7 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], counted: str
     x_low = alt.X("score_low:Q", scale=x_scale, title=SCORE, axis=axis)
     y_low = alt.Y("cost_low:Q", scale=y_scale, title=COST, axis=axis)
     # a cross of both intervals, and a point
-    tooltip = ["finding:N", "kind:N", *numbers("score", "cost", digits=".3f")]
+    tooltip = [*tooltips("finding:N", "kind:N"), *numbers("score", "cost", digits=".3f")]
     base = chart_of(table)
     layers: list[Any] = [
         base.mark_rule(opacity=0.5).encode(x, y_low, alt.Y2("cost_high:Q"), colour),
@@ -70,7 +70,7 @@ def _verdict_map(base: alt.Chart, table: pd.DataFrame, colour: alt.Color, toolti
     size = {"width": max(120, 66 * (max(table["head"]) + 1)), "height": max(50, 30 * (max(table["layer"]) + 1))}
     cells = base.mark_rect(stroke="#fff").encode(colour, tooltip=list(tooltip))
     # white text on dark cells
-    dark = alt.FieldOneOfPredicate(field="verdict", oneOf=list(DARK_VERDICTS))
-    ink = alt.condition(dark, alt.value("#fff"), alt.value("#222"))
+    dark = {"test": {"field": "verdict", "oneOf": list(DARK_VERDICTS)}}
+    ink = text_colour(dark, "#fff", "#222")
     words = base.mark_text(fontSize=10).encode(alt.Text("verdict:N"), color=ink, tooltip=list(tooltip))
     return alt.layer(cells, words).properties(**size, title="verdicts")

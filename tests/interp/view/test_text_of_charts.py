@@ -29,6 +29,10 @@ WIDER_FONT = "Verdana, DejaVu Sans, sans-serif"
 
 def faults_of(browser, charts_by_name, folder):
     """(chart, fault, text) of every text of the charts that is cut, shortened or drawn over another one."""
+    # Pages do not check charts against Vega-Lite's schema
+    for chart in charts_by_name.values():
+        if not isinstance(chart, str):
+            chart.to_dict(validate=True)
     kinds = {name: "html" if isinstance(chart, str) else "chart" for name, chart in charts_by_name.items()}
     sections = [Section(title=name, **{kinds[name]: chart}) for name, chart in charts_by_name.items()]
     page = browser.open(write_page(folder / "charts.html", title="Charts", lead="", sections=sections))
