@@ -25,6 +25,7 @@ from .heads.ablate import ablate_heads as ablate_heads
 from .heads.classify import classify_heads as classify_heads
 from .heads.diagonals import diagonals as diagonals
 from .heads.edges import edges as edges
+from .heads.explain_attention import explain_attention as explain_attention
 from .heads.keep import keep_heads as keep_heads
 from .heads.logit_attribution import logit_attribution as logit_attribution
 from .heads.show import show_attention as show_attention

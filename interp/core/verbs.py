@@ -118,6 +118,16 @@ def lacks_sum_over_parts(model: TransformerStack) -> str:
     return ""
 
 
+def lacks_sum_of_stream(model: TransformerStack) -> str:
+    """What a model lacks for taking scores apart: layers that add to the stream."""
+    if model.cfg.block_class.adds_to_stream:
+        return ""
+    return (
+        f"its block is {model.cfg.block!r}, whose layers do not add the outputs of heads and MLPs to the residual "
+        f"stream, so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use edges."
+    )
+
+
 def lacks_unpruned_matrices(model: TransformerStack) -> str:
     """Whether a model has masks of torch's pruning, which are in the way of further pruning."""
     if not prune.is_pruned(model):
@@ -156,6 +166,11 @@ VERBS = {
         only_transformer=(
             "it resumes inside layers, with separate inputs of queries, keys, values and MLP; use ablate_heads"
         ),
+    ),
+    "explain_attention": VerbNeeds(
+        answers=True,
+        only_transformer="it takes scores apart by the weights of a hooks.Transformer; use show_attention",
+        lacks=lacks_sum_of_stream,
     ),
     "diagonals": VerbNeeds(reads=["attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O"]),
     "train": VerbNeeds(

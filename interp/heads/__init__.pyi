@@ -2,6 +2,7 @@ from .ablate import AblationResult as AblationResult
 from .classify import HeadPatterns as HeadPatterns
 from .diagonals import DiagonalsResult as DiagonalsResult
 from .edges import EdgesResult as EdgesResult
+from .explain_attention import AttentionExplanation as AttentionExplanation
 from .keep import KeepResult as KeepResult
 from .kinds import known_kinds as known_kinds
 from .kinds import register_kind as register_kind

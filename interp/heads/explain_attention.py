@@ -1,0 +1,451 @@
+"""Why does a head attend where it does? Its scores, taken apart into pairs of what wrote into query and key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import numpy as np
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hooks import TransformerStack
+from hooks.checks import check_number, checks_types
+from hooks.interventions.ablation_engine import AblationEngine, Head, head_output_point
+from hooks.interventions.replacements import Pattern
+from hooks.model.attention import visible_keys
+from hooks.state import restores_state
+from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, SIZE, Axes
+from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.heads import check_heads
+from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.intervals import Interval
+from interp.core.randomness import derived_generator
+from interp.core.results import Result
+from interp.core.statistics import drop_interval, mean_interval
+from interp.core.verbs import AnyModel, prepare_model
+from interp.tasks.base import Batch, Task
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+TOKENS, POSITIONS, BIASES = "tokens", "positions", "biases"
+"""Parts that belong to no head and no MLP."""
+ALL_PAIRS, OTHER_PAIRS = "all pairs", "all other pairs"
+"""Removals of many pairs: of all, which leaves even attention, and of all but those that are removed one by one."""
+LEAST_SHARE = 0.05
+"""Share of the variance from which on a pair has a sentence; the first pair always has."""
+TOLERANCE = 1e-3
+"""Largest distance of the sum of all pairs from the scores, as a share of the largest score: rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionExplanation(Result):
+    """The scores of one head as a sum over pairs: what one part wrote into the query, times what another wrote into
+    the key, with the scale of the norm before attention held at its value.
+
+    Softmax ignores what is added to all keys of a query, so that a pair counts by how it varies over keys. The
+    independent units of every interval are distinct inputs.
+    """
+
+    head: Annotated[tuple[int, int], COUNT]
+    """(layer, head)."""
+    parts: Annotated[tuple[str, ...], Axes("query_part"), Axes("key_part")]
+    """What writes: `tokens`, `positions`, heads (`0.1`) and MLPs (`0 MLP`) of earlier layers, and `biases` of all."""
+    share: Annotated[Interval, Axes("query_part key_part"), MAY_BE_MISSING]
+    """Per pair: share of the variance of the scores over the visible keys of a query that the pair accounts for
+    (covariance with the scores over their variance), with its 95 % interval. All pairs sum to 1; a pair that opposes
+    the scores has a negative share."""
+    control: Annotated[Float[np.ndarray, "query_part key_part"], MAY_BE_MISSING]
+    """The same with the scores of another sequence: what a pair accounts for whatever the sequence is."""
+    removals: Annotated[tuple[str, ...], Axes("removal")]
+    """Pairs that were removed (`1.0 of keys x tokens of queries`), then `all other pairs` and `all pairs`."""
+    pairs: Annotated[tuple[tuple[int, int], ...], COUNT]
+    """For each removed pair, the indices of the parts of its query and key."""
+    pattern_change: Annotated[Interval, Axes("removal"), SHARE, MAY_BE_MISSING]
+    """Per removal: share of the attention of a query that moves to other keys, mean over queries, with its interval."""
+    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    """Names of the accuracies."""
+    clean: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
+    """Accuracy of the model."""
+    drop: Annotated[Interval, Axes("removal outcome"), DIFFERENCE, MAY_BE_MISSING]
+    """Per removal and outcome: drop in accuracy with its conservative 95 % interval."""
+    remainder: Annotated[float, SIZE]
+    """Largest distance of the sum of all pairs from a score, as a share of the largest score (at least 1): rounding."""
+    n: Annotated[int, COUNT]
+    """Sequences sampled, or all that there are."""
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per pair."""
+        axes = {"query_part": self.parts, "key_part": self.parts}
+        return self._table(axes, "control", **self.share.columns("share"), n=self.n)
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Query part x key part map of the shares."""
+        from interp.view.charts import heatmaps
+
+        layer, head = self.head
+        within = "exact" if self.share.exact else f"95 % within ±{self.share.half_width:.2f}"
+        return heatmaps(
+            {f"head {layer}.{head}": self.share.value},
+            x=self.parts,
+            x_title="key",
+            y=self.parts,
+            y_title="query",
+            title=f"share of the variance of scores, n = {self.n} ({within})",
+            value="share",
+            domain=(-1.0, 1.0),
+        )
+
+    def sentences(self) -> list[str]:
+        """What the head attends by, and what goes with it."""
+        layer, head = self.head
+        sentences = []
+        for index, (query, key) in enumerate(self.pairs):
+            if index and abs(self.share.value[query, key]) < LEAST_SHARE:
+                continue
+            share, change = self.share[query, key], self.pattern_change[index]
+            largest = int(np.nan_to_num(self.drop.value[index]).argmax())
+            subject = f"Head {layer}.{head} attends by" if not index else "Then by"
+            sentences.append(
+                f"{subject} what {self.parts[key]} wrote into the keys and {self.parts[query]} into the queries: "
+                f"{share.text(2)} of the variance of its scores. Without it {change.text(2)} of the attention moves, "
+                f"and {self.drop[index, largest].text(2)} of {self.outcomes[largest]} is lost."
+            )
+        listed = sum(float(self.share.value[pair]) for pair in self.pairs)
+        sentences.append(
+            f"These {len(self.pairs)} of {len(self.parts) ** 2} pairs account for {listed:.2f}. Without all others "
+            f"{self.pattern_change[-2].text(2)} of the attention moves, without any {self.pattern_change[-1].text(2)}."
+        )
+        return sentences
+
+    def __str__(self) -> str:
+        width = max(map(len, self.removals))
+        header = f"{'removed':<{width}}{'share':>21}{'other sequence':>16}{'attention that moves':>23}"
+        lines = [header + "".join(f"{name:>23}" for name in self.outcomes)]
+        for index, name in enumerate(self.removals):
+            cells = f"{'':>37}"
+            if index < len(self.pairs):
+                pair = self.pairs[index]
+                cells = f"{self.share[pair].text(2):>21}{self.control[pair]:>16.2f}"
+            cells += f"{self.pattern_change[index].text(2):>23}"
+            cells += "".join(f"{self.drop[index, outcome].text(2):>23}" for outcome in range(len(self.outcomes)))
+            lines.append(f"{name:<{width}}{cells}")
+        sequences = f"{self.n} sequences{repeats_text(self.n, int(np.max(self.drop.n)))}, 95 % intervals"
+        if self.share.exact:
+            sequences = all_inputs_text(self.n)
+        lines.append(f"accuracy lost by outcome; {sequences}; remainder at most {self.remainder:.1g}")
+        return "\n".join([*lines, *self.sentences()])
+
+
+@checks_types
+@restores_state
+def explain_attention(
+    model: AnyModel,
+    task: Task,
+    head: Head,
+    *,
+    n: int | EveryInput = 256,
+    n_pairs: int = 5,
+    seed: int = 0,
+) -> AttentionExplanation:
+    """Take the scores of a head apart into what wrote into its queries times what wrote into its keys.
+
+    The stream that attention reads is a sum over parts, and with the scale of its norm held at the value for each
+    position, queries and keys are sums too; so each score is a sum over pairs of parts, exactly. The pairs that account
+    for most of the variance of the scores over keys are then removed, one at a time: their scores become even over the
+    keys of each query, and the model is run with that pattern.
+
+    Args:
+        model: A `hooks` transformer whose layers add to the residual stream. It is not changed.
+        task: Source of the sequences and their labels.
+        head: (layer, head), with learned queries and keys.
+        n: Number of held-out sequences. "all": every input of the test split once, without sampling error.
+        n_pairs: Number of pairs to remove, those with the largest shares.
+        seed: Determines the sequences.
+
+    Raises:
+        ValueError: layers that normalise the stream or do not add to it, a head that does not exist or is hard-coded,
+            too few sequences or pairs, or scores that do not vary.
+
+    Source: Elhage et al. 2021, A Mathematical Framework for Transformer Circuits (the QK circuit; composition of
+    queries and keys). Differs: pairs are of all parts, and each is verified by removing it.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> why = interp.explain_attention(lego_loop(task), task, (1, 0), n=32)
+        >>> why.removals[0], bool(why.remainder < 1e-5)
+        ('positions of keys x positions of queries', True)
+    """
+    net = cast(TransformerStack, prepare_model(model, "explain_attention", task))
+    ((layer, index),) = check_heads("head", [head], net)
+    patterns = net.cfg.patterns_of(layer)
+    if patterns and not patterns[index].learned:
+        raise ValueError(
+            f"head is {(layer, index)}, whose pattern is hard-coded ({patterns[index].kind}): it has no queries."
+        )
+    check_sample_size("n", n)
+    if n != ALL:
+        check_number("n", n, integer=True, low=8)
+    check_number("n_pairs", n_pairs, integer=True, low=1)
+    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "explain attention"))
+    net.eval()
+    # Shares of the variance of scores, of every pair
+    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
+    statistics = []
+    remainder, parts = 0.0, []
+    for chunk in chunks(batch, size):
+        scores = ScoreParts.of(net, chunk, (layer, index))
+        statistics.append((scores.covariance(), scores.covariance(of_next=True), scores.variance(), scores.n_queries()))
+        remainder, parts = max(remainder, scores.remainder()), scores.names
+    covariance, of_others, variance, queries = (torch.cat(blocks).numpy() for blocks in zip(*statistics, strict=True))
+    inputs = distinct_inputs(batch)
+    share = _share(covariance, variance, inputs, head=(layer, index))
+    largest = np.argsort(-np.abs(share.value), axis=None, kind="stable")[:n_pairs]
+    pairs = [(int(cell // len(parts)), int(cell % len(parts))) for cell in largest]
+    # The pairs with the largest shares are removed, one at a time; then all others, and all
+    changes, drops, right, total = _removals(net, task, batch, (layer, index), pairs, size)
+    change, half = mean_interval(sum_by_input(changes, inputs), sum_by_input(queries, inputs)[:, None].astype(float))
+    pattern_change = Interval(
+        value=change, low=np.maximum(change - half, 0), high=np.minimum(change + half, 1), n=len(set(inputs.tolist()))
+    )
+    drop = _drop(sum_by_input(drops, inputs), sum_by_input(total, inputs))
+    is_exact = n == ALL
+    names = [f"{parts[key]} of keys x {parts[query]} of queries" for query, key in pairs]
+    return AttentionExplanation(
+        head=(layer, index),
+        parts=tuple(parts),
+        share=share.as_exact() if is_exact else share,
+        control=of_others.sum(0) / variance.sum(),
+        removals=(*names, OTHER_PAIRS, ALL_PAIRS),
+        pairs=tuple(pairs),
+        pattern_change=pattern_change.as_exact() if is_exact else pattern_change,
+        outcomes=tuple(task.outcomes),
+        clean=right.sum(0) / np.where(total.sum(0) > 0, total.sum(0), np.nan),
+        drop=drop.as_exact() if is_exact else drop,
+        remainder=remainder,
+        n=len(batch),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreParts:
+    """Queries and keys of one head on some sequences, as sums over parts."""
+
+    names: list[str]
+    head: Head
+    queries: Float[Tensor, "part batch pos width"]
+    """Scaled so that the dot product with keys is a score."""
+    keys: Float[Tensor, "part batch pos width"]
+    scores: Float[Tensor, "batch query key"]
+    """Those of the model."""
+    visible: Bool[Tensor, "batch query key"]
+    """Keys that each real query sees; none of a query that is padding."""
+
+    @staticmethod
+    @torch.no_grad()
+    def of(net: TransformerStack, batch: Batch, head: Head) -> "ScoreParts":
+        """The parts of the scores of a head, in double precision.
+
+        Raises:
+            ValueError: scores that are not the sum of all pairs, because the block reads the stream in another way.
+        """
+        layer, index = head
+        names, streams, constant, scores = _streams(net, batch, layer)
+        block: Any = net.block(layer)
+        attention, sites = block.attention, net.blocks[layer].attn
+        # With the scale of the norm held at its value, what attention reads is a sum over parts
+        inputs, shift = streams, torch.zeros_like(constant)
+        if block.n_norms:
+            norm = block.norm_1
+            stream = streams.sum(0) + constant
+            scale = (stream.var(-1, keepdim=True, unbiased=False) + norm.eps).sqrt()
+            weight = norm.weight.double()
+
+            def normed(x: Tensor) -> Tensor:
+                return (x - x.mean(-1, keepdim=True)) / scale * weight
+
+            inputs, shift = normed(streams), norm.bias.double()
+            constant = normed(constant.expand_as(stream))
+        inputs = torch.cat([inputs, (constant + shift).expand_as(inputs[0])[None]])
+        # Queries and keys of the head, whose biases belong to those of the stream
+        w_q, w_k = sites.W_Q[index].double(), sites.W_K[index].double()
+        queries, keys = inputs @ w_q, inputs @ w_k
+        queries[-1] += sites.b_Q[index].double()
+        keys[-1] += sites.b_K[index].double()
+        queries = queries / attention.scale
+        if attention.a is not None:  # a I: the scores gain a dot product of the inputs
+            queries = torch.cat([queries, inputs * attention.a[index].double()], -1)
+            keys = torch.cat([keys, inputs], -1)
+        visible = visible_keys(net.cfg, batch.tokens, batch.attention_mask)
+        if batch.attention_mask is not None:
+            visible = visible & batch.attention_mask.bool()[:, :, None]
+        parts = ScoreParts(
+            names=[*names, BIASES],
+            head=head,
+            queries=queries,
+            keys=keys,
+            scores=scores[:, index].double().masked_fill(~visible, 0),
+            visible=visible,
+        )
+        if parts.remainder() > TOLERANCE:
+            raise ValueError(
+                f"the scores of head {layer}.{index} differ from the sum over parts by {parts.remainder():.2g} of the "
+                f"largest: the block {net.cfg.block!r} reads the stream in another way. Use interp.edges."
+            )
+        return parts
+
+    def pair(self, query: int, key: int) -> Float[Tensor, "batch query key"]:
+        """What a pair adds to the scores, even over keys removed."""
+        return self.centred(self.queries[query] @ self.keys[key].mT)
+
+    def centred(self, scores: Float[Tensor, "batch query key"]) -> Float[Tensor, "batch query key"]:
+        """Scores minus their mean over the visible keys of each query; zero where there are none."""
+        scores = scores.masked_fill(~self.visible, 0)
+        mean = scores.sum(-1, keepdim=True) / self.visible.sum(-1, keepdim=True).clamp_min(1)
+        return (scores - mean).masked_fill(~self.visible, 0)
+
+    def covariance(self, *, of_next: bool = False) -> Float[Tensor, "batch query_part key_part"]:
+        """Covariance over keys of what each pair adds with the scores, summed over queries.
+
+        Args:
+            of_next: With the scores of the next sequence.
+        """
+        scores = self.centred(self.scores)
+        if of_next:
+            scores = self.centred(scores.roll(1, 0))
+        weighted_keys = einsum(scores, self.keys, "b i j, p b j e -> b p i e")
+        return einsum(self.queries, weighted_keys, "q b i e, b p i e -> b q p")
+
+    def variance(self) -> Float[Tensor, " batch"]:
+        """Variance of the scores over keys, summed over queries."""
+        return self.centred(self.scores).square().sum((1, 2))
+
+    def n_queries(self) -> Float[Tensor, " batch"]:
+        """Real queries of each sequence."""
+        return self.visible.any(-1).double().sum(-1)
+
+    def remainder(self) -> float:
+        """Largest distance of the sum of all pairs from a score, as a share of the largest score, at least 1."""
+        total = (self.queries.sum(0) @ self.keys.sum(0).mT).masked_fill(~self.visible, 0)
+        return float((total - self.scores).abs().max() / self.scores.abs().max().clamp_min(1))
+
+    def pattern(self, scores: Float[Tensor, "batch query key"]) -> Float[Tensor, "batch query key"]:
+        """The attention that scores give; zero for queries that are padding."""
+        return scores.masked_fill(~self.visible, -torch.inf).softmax(-1).nan_to_num(0)
+
+
+def _streams(
+    net: TransformerStack, batch: Batch, layer: int
+) -> tuple[list[str], Float[Tensor, "part batch pos d_model"], Float[Tensor, " d_model"], Tensor]:
+    """What each part wrote into the stream before a layer, the sum of biases, and the scores of the layer."""
+    point = head_output_point(net.cfg)
+    names = ["blocks.0.hook_resid_pre", f"blocks.{layer}.attn.hook_attn_scores"]
+    names += ["hook_pos_embed"] if "hook_pos_embed" in net.hook_dict else []
+    for earlier in range(layer):
+        names += [f"blocks.{earlier}.{point}"] + ([] if net.cfg.attn_only else [f"blocks.{earlier}.hook_mlp_out"])
+    inputs: dict[str, Any] = batch.model_inputs()
+    _, cache = net.run_with_cache(batch.tokens, **inputs, names_filter=names)
+    embedding = cache["blocks.0.hook_resid_pre"].double()
+    parts = {TOKENS: embedding}
+    if "hook_pos_embed" in names:
+        parts[POSITIONS] = cache["hook_pos_embed"].double()
+        parts[TOKENS] = embedding - parts[POSITIONS]
+    constant = torch.zeros_like(embedding[0, 0])
+    for earlier in range(layer):
+        sites: Any = net.blocks[earlier].attn
+        heads = cache[f"blocks.{earlier}.{point}"].double()
+        if not net.cfg.vo_identity:
+            heads = einsum(heads, sites.W_O.double(), "b p h e, h e d -> b p h d")
+        parts |= {f"{earlier}.{index}": written for index, written in enumerate(heads.unbind(2))}
+        constant = constant + sites.b_O.double()
+        if not net.cfg.attn_only:
+            parts[f"{earlier} MLP"] = cache[f"blocks.{earlier}.hook_mlp_out"].double()
+    return list(parts), torch.stack(list(parts.values())), constant, cache[names[1]]
+
+
+def _share(
+    covariance: Float[np.ndarray, "sample query_part key_part"],
+    variance: Float[np.ndarray, " sample"],
+    inputs: np.ndarray,
+    *,
+    head: Head,
+) -> Interval:
+    """Covariance over variance, as a ratio of sums over distinct inputs."""
+    mean_variance = variance.mean()
+    if not mean_variance > 0:
+        layer, index = head
+        raise ValueError(
+            f"head is {(layer, index)}, whose scores are the same for all keys: there is nothing to explain."
+        )
+    sums = sum_by_input(covariance / mean_variance, inputs)
+    value, half = mean_interval(sums, sum_by_input(variance / mean_variance, inputs)[:, None, None])
+    return Interval(value=value, low=value - half, high=value + half, n=len(sums))
+
+
+@torch.no_grad()
+def _removals(
+    net: TransformerStack,
+    task: Task,
+    batch: Batch,
+    head: Head,
+    pairs: Sequence[tuple[int, int]],
+    size: int,
+) -> tuple[
+    Float[np.ndarray, "sample removal"],
+    Float[np.ndarray, "sample removal outcome"],
+    Float[np.ndarray, "sample outcome"],
+    Float[np.ndarray, "sample outcome"],
+]:
+    """Attention that moves, summed over queries, and answers lost by each removal; right answers and all answers."""
+    changes, drops, right, total = [], [], [], []
+    for chunk in chunks(batch, size):
+        parts = ScoreParts.of(net, chunk, head)
+        engine = AblationEngine(net, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+        score = task.score(engine.logits, chunk)
+        of_pairs = torch.stack([parts.pair(*pair) for pair in pairs])
+        # Without each pair, without all others, and without any
+        scores_without = [parts.scores - of_pair for of_pair in of_pairs]
+        scores_without += [of_pairs.sum(0), torch.zeros_like(parts.scores)]
+        clean_pattern = parts.pattern(parts.scores)
+        moved, lost = [], []
+        for scores in scores_without:
+            pattern = parts.pattern(scores)
+            moved.append((pattern - clean_pattern).abs().sum((1, 2)) / 2)
+            after = task.score(engine.head_set([parts.head], _pattern_of_head(parts, pattern)), chunk)
+            lost.append((score.right - after.right).double())
+        changes.append(torch.stack(moved, 1))
+        drops.append(torch.stack(lost, 1))
+        right.append(score.right.double())
+        total.append(score.total.double())
+    arrays = (torch.cat(blocks).cpu().numpy() for blocks in (changes, drops, right, total))
+    return tuple(arrays)  # type: ignore[return-value]
+
+
+def _pattern_of_head(parts: ScoreParts, pattern: Float[Tensor, "batch query key"]) -> Pattern:
+    """A replacement of the pattern of the head; rows of padding stay as they are."""
+
+    def rows(layer: int, clean: Tensor) -> Tensor:
+        edited = clean.clone()
+        real = parts.visible.any(-1)[..., None]
+        edited[:, parts.head[1]] = torch.where(real, pattern.to(clean), clean[:, parts.head[1]])
+        return edited
+
+    return Pattern(rows)
+
+
+def _drop(lost: Float[np.ndarray, "input removal outcome"], total: Float[np.ndarray, "input outcome"]) -> Interval:
+    """Drop of accuracy with its conservative interval; missing for outcomes without answers."""
+    value, low, high = drop_interval(lost, total[:, None])
+    missing = total.sum(0) == 0
+    return Interval(
+        value=np.where(missing, np.nan, value),
+        low=np.where(missing, np.nan, low),
+        high=np.where(missing, np.nan, high),
+        n=len(total),
+    )

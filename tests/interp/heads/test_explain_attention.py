@@ -1,0 +1,176 @@
+"""Scores as sums over pairs: an induction head, positions only, hooks on the scores, every block, errors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from bridges import bridge_of
+from families import MODELS, model_of
+
+import interp
+from hooks import HeadPattern, Transformer
+from interp.core.inputs import inputs_or_sample
+from interp.core.randomness import derived_generator
+from interp.heads import AttentionExplanation
+from interp.heads.explain_attention import ScoreParts
+from interp.known_answers import known_answer
+from interp.known_answers.lego.loop import lego_loop
+from interp.tasks import Lego
+from interp.tasks.base import logits_at_targets
+
+TASK = Lego(n_vars=2, sentence_format="compact")
+N = 24
+ADDS = ("pre_ln", "causal", "no_norm", "a I", "a I and b I", "tied", "attention_only")
+
+
+def random_model(family, task=TASK):
+    """A model with random weights, gains and biases, two layers, for the sizes of a task."""
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_layers": 2, "tied_embedding": False}
+    return model_of(replace(MODELS[family], **sizes)).eval()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model("pre_ln")
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return inputs_or_sample(TASK, N, generator=derived_generator(0, "explain attention"))
+
+
+@pytest.fixture(scope="module")
+def result(model):
+    return interp.explain_attention(model, TASK, (1, 1), n=N, n_pairs=3)
+
+
+@pytest.mark.parametrize("family", ADDS)
+def test_pairs_sum_to_the_scores(family, batch):
+    """Of every pair, computed one by one, biases included."""
+    model = random_model(family)
+    _, cache = model.run_with_cache(batch.tokens)
+    for head in (0, 1):
+        parts = ScoreParts.of(model, batch, (1, head))
+        total = sum(q @ k.mT for q in parts.queries for k in parts.keys)
+        scores = cache["blocks.1.attn.hook_attn_scores"][:, head]
+        visible = scores.isfinite()
+        assert parts.visible.sum() == visible.sum()
+        torch.testing.assert_close(total[visible].float(), scores[visible], rtol=1e-5, atol=1e-5)
+        assert parts.names[:2] == ["tokens", "positions"]
+        assert parts.names[-1] == "biases"
+    result = interp.explain_attention(model, TASK, (1, 0), n=N)
+    assert result.remainder < 1e-5
+    assert result.share.value.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_an_induction_head_matches_the_token_before_the_key():
+    """By construction: what the head of layer 0 wrote into the keys, times the tokens of the queries."""
+    answer = known_answer("recall induction", seed=0)
+    heads = [place for place, truth in answer.heads.items() if truth.truth == "faithful"]
+    (before,) = [place for place in heads if place[0] == 0]
+    (induction,) = [place for place in heads if place[0] == 1]
+    result = interp.explain_attention(answer.model, answer.task, induction, n=64)
+    assert result.removals[0] == f"{before[0]}.{before[1]} of keys x tokens of queries"
+    assert result.drop[0].max() > 0.2
+    assert f"Head {induction[0]}.{induction[1]} attends by what {before[0]}.{before[1]} wrote into the keys" in str(
+        result
+    )
+
+
+def test_a_head_that_reads_positions_only_is_explained_by_them_in_any_sequence():
+    task = Lego(n_vars=2)
+    result = interp.explain_attention(lego_loop(task), task, (0, 1), n=32, n_pairs=1)
+    assert result.removals[0] == "positions of keys x positions of queries"
+    cell = result.parts.index("positions"), result.parts.index("positions")
+    assert result.share[cell].value == pytest.approx(1, abs=1e-6)
+    assert result.control[cell] == pytest.approx(1, abs=1e-6)
+    # All of it is this pair: without it attention is even, without all others nothing moves
+    assert result.pattern_change[0].value == pytest.approx(float(result.pattern_change[2].value))
+    assert result.pattern_change[1].value == pytest.approx(0, abs=1e-6)
+
+
+@torch.no_grad()
+def test_shares_and_removals_against_hooks_on_the_scores(model, batch, result):
+    parts = ScoreParts.of(model, batch, (1, 1))
+    (query, key) = result.pairs[0]
+    contribution = parts.queries[query] @ parts.keys[key].mT
+    _, cache = model.run_with_cache(batch.tokens)
+    scores = cache["blocks.1.attn.hook_attn_scores"][:, 1].double()
+    # Share: covariance over keys, of all queries together
+    ours = (contribution - contribution.mean(-1, keepdim=True)).flatten()
+    theirs = (scores - scores.mean(-1, keepdim=True)).flatten()
+    share = float((ours * theirs).sum() / theirs.square().sum())
+    assert float(result.share.value[query, key]) == pytest.approx(share, abs=1e-5)
+    largest = np.sort(np.abs(result.share.value), axis=None)[::-1]
+    assert [abs(float(result.share.value[pair])) for pair in result.pairs] == pytest.approx(largest[:3].tolist())
+    # Removal: subtract what the pair adds to the scores
+    patterns = {}
+
+    def subtract(activation, hook):
+        edited = activation.clone()
+        edited[:, 1] -= contribution.to(activation)
+        return edited
+
+    def store(activation, hook):
+        patterns["new"] = activation[:, 1]
+
+    logits = model.run_with_hooks(
+        batch.tokens,
+        fwd_hooks=[("blocks.1.attn.hook_attn_scores", subtract), ("blocks.1.attn.hook_pattern", store)],
+    )
+    moved = (patterns["new"] - cache["blocks.1.attn.hook_pattern"][:, 1]).abs().sum(-1).mean() / 2
+    assert float(result.pattern_change.value[0]) == pytest.approx(float(moved), abs=1e-5)
+    clean = TASK.score(logits_at_targets(model(batch.tokens), batch), batch)
+    score = TASK.score(logits_at_targets(logits, batch), batch)
+    np.testing.assert_allclose(result.drop.value[0], (clean.right - score.right).mean(0), atol=1e-6)
+
+
+def test_padding_changes_nothing(model, batch):
+    mask = torch.ones_like(batch.tokens, dtype=torch.bool)
+    padded = replace(
+        batch,
+        tokens=torch.nn.functional.pad(batch.tokens, (0, 3)),
+        attention_mask=torch.nn.functional.pad(mask, (0, 3)),
+    )
+    plain, with_padding = (ScoreParts.of(model, sequences, (1, 0)) for sequences in (batch, padded))
+    torch.testing.assert_close(with_padding.covariance(), plain.covariance(), rtol=1e-4, atol=1e-4)
+    assert with_padding.n_queries().tolist() == plain.n_queries().tolist() == [batch.tokens.shape[1]] * N
+
+
+def test_every_input_is_exact():
+    task = Lego(n_vars=2, alphabet="ab")
+    result = interp.explain_attention(lego_loop(task), task, (1, 0), n="all", n_pairs=1)
+    assert result.share.exact
+    assert result.drop.exact
+    assert "inputs, exact" in str(result)
+
+
+def test_saved_and_loaded(result, tmp_path):
+    result.save(tmp_path / "why.json")
+    loaded = AttentionExplanation.load(tmp_path / "why.json")
+    assert str(loaded) == str(result)
+    assert loaded.plot().to_json() == result.plot().to_json()
+
+
+def test_errors(model):
+    with pytest.raises(ValueError, match=r"head has head \(2, 0\); this model has layers 0 to 1 with heads 0 to 1"):
+        interp.explain_attention(model, TASK, (2, 0))
+    with pytest.raises(ValueError, match="n is 4; it must be at least 8"):
+        interp.explain_attention(model, TASK, (0, 0), n=4)
+    with pytest.raises(ValueError, match="n_pairs is 0; it must be at least 1"):
+        interp.explain_attention(model, TASK, (0, 0), n_pairs=0)
+    with pytest.raises(ValueError, match=r"its block is 'post_ln', whose layers do not add .* scores are no sum"):
+        interp.explain_attention(random_model("post_ln"), TASK, (0, 0))
+    row = (HeadPattern(kind="uniform"), HeadPattern())
+    cfg = interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16, head_patterns=(row,))
+    with pytest.raises(ValueError, match=r"head is \(0, 0\), whose pattern is hard-coded \(uniform\)"):
+        interp.explain_attention(Transformer(cfg), TASK, (0, 0))
+    flat = Transformer(interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16))
+    flat.weights[0].attention.q.weight.data.zero_()
+    flat.weights[0].attention.q.bias.data.zero_()
+    with pytest.raises(ValueError, match="whose scores are the same for all keys"):
+        interp.explain_attention(flat, TASK, (0, 0), n=8)
+    bridge = bridge_of("native", d_vocab=TASK.d_vocab, d_model=16, d_head=8, n_heads=2, n_ctx=TASK.n_ctx)
+    with pytest.raises(ValueError, match="explain_attention does not accept a TransformerLens bridge"):
+        interp.explain_attention(bridge, TASK, (0, 0))
