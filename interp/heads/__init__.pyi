@@ -1,4 +1,6 @@
 from .ablate import AblationResult as AblationResult
+from .circuit import CircuitResult as CircuitResult
+from .circuit_json import read_circuit as read_circuit
 from .classify import HeadPatterns as HeadPatterns
 from .diagonals import DiagonalsResult as DiagonalsResult
 from .edges import EdgesResult as EdgesResult

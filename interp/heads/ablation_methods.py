@@ -128,6 +128,15 @@ def check_removal(method: str) -> None:
         raise ValueError(f"method is {method!r}; choose one of {', '.join(REMOVALS)}.")
 
 
+def part_points(model: Net) -> list[str]:
+    """Hook points of what all parts write: the embedding, and the heads and MLP of each layer."""
+    points = ["blocks.0.hook_resid_pre"]
+    for layer in range(model.cfg.n_layers):
+        points += [f"blocks.{layer}.{head_output_point(model.cfg)}"]
+        points += [] if model.cfg.attn_only else [f"blocks.{layer}.hook_mlp_out"]
+    return points
+
+
 def outputs_instead(
     method: str, model: Net, task: Task, batch: Batch, names: Sequence[str], *, seed: int, every_input: bool = False
 ) -> list[OutputsOf]:

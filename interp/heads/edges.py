@@ -23,7 +23,8 @@ from interp.core.randomness import derived_generator
 from interp.core.results import NOT_SAVED, Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead
+from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
+from interp.heads.circuit import CircuitResult, find_circuit
 from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -39,6 +40,9 @@ EQUAL = 1e-12
 """Losses of every input this close to the threshold equal it; they are ratios of sums with smaller rounding errors."""
 MOST_LINES = 24
 """Largest number of edges that are printed; of more, those that cost most."""
+
+
+search_circuit = restores_state(find_circuit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +120,36 @@ class EdgesResult(Result):
         drop = np.nan_to_num(self.drop.value[:, judged], nan=-np.inf).max(1, initial=-np.inf)
         loss = np.nan_to_num(self.loss_rise.value[:, judged]).sum(1)
         return np.lexsort((-loss, -drop)).tolist()
+
+    def circuit(
+        self,
+        *,
+        at_most: int | None = None,
+        faithful: float = 0.95,
+        n: int | EveryInput = 512,
+        seed: int = 0,
+    ) -> CircuitResult:
+        """Search the fewest edges that keep the task while all others are replaced, and judge them as a whole.
+
+        The fewest edges by their single costs come first; from these, edges are removed with re-measurement until none
+        can go alone. On other sequences the circuit is then compared with the model, with its complement, with random
+        circuits, and with as many edges by their single costs.
+
+        Args:
+            at_most: Largest number of edges; of a larger circuit those with the largest single costs, which then may
+                keep less than `faithful`.
+            faithful: Share of the accuracy above chance that the circuit keeps on every judged outcome.
+            n: Number of sequences: half of them find the circuit, the other half judge it. "all": every input, for
+                both, without sampling error.
+            seed: Determines the sequences.
+
+        Raises:
+            ValueError: a loaded result, a model at chance, hard-coded heads, or a block whose inputs are no sums over
+                parts.
+        """
+        if self.model is None:
+            raise ValueError("this result was loaded and has no model; call interp.edges(model, task) again.")
+        return search_circuit(self, self.model, self.task, at_most=at_most, faithful=faithful, n=n, seed=seed)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per edge and outcome."""
@@ -255,22 +289,12 @@ class EdgeEffects:
     """Scored answers."""
 
 
-def edge_points(model: TransformerStack) -> list[str]:
-    """Hook points of everything that parts write."""
-    output = "attn.hook_result" if model.cfg.vo_identity else "attn.hook_z"
-    points = ["blocks.0.hook_resid_pre"]
-    for layer in range(model.cfg.n_layers):
-        points += [f"blocks.{layer}.{output}"]
-        points += [] if model.cfg.attn_only else [f"blocks.{layer}.hook_mlp_out"]
-    return points
-
-
 def edge_effects(
     model: TransformerStack, task: Task, batch: Batch, *, method: str, seed: int, every_input: bool = False
 ) -> EdgeEffects:
     """What each edge loses on every sequence, averaged over pairings of every input."""
     instead: list[OutputsOf] = outputs_instead(
-        method, model, task, batch, edge_points(model), seed=seed, every_input=every_input
+        method, model, task, batch, part_points(model), seed=seed, every_input=every_input
     )
     all_edges: list[Edge] = []
     clean, lost, total = [], [], []

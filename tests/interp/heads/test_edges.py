@@ -18,8 +18,7 @@ from interp.core.randomness import derived_generator
 from interp.core.statistics import drop_interval, drop_tests, holm
 from interp.heads import EdgesResult
 from interp.heads import edges as edges_module
-from interp.heads.ablation_methods import N_REFERENCE, reference_batch
-from interp.heads.edges import edge_points
+from interp.heads.ablation_methods import N_REFERENCE, part_points, reference_batch
 from interp.known_answers import known_answer
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
@@ -55,7 +54,7 @@ def instead(model, task, method, n):
     """What each part writes instead, computed here."""
     reference = reference_batch(task, 0)
     _, cache = model.run_with_cache(reference.tokens)
-    outputs = {name: cache[name].detach() for name in edge_points(model)}
+    outputs = {name: cache[name].detach() for name in part_points(model)}
     if method == "zero":
         return {name: torch.zeros_like(values[:n]) for name, values in outputs.items()}
     if method == "mean":

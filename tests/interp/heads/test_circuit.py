@@ -1,0 +1,183 @@
+"""Circuits: found in a loop, judged against every smaller set, drawn, written for other tools; errors."""
+
+import json
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from own_models import transformer
+
+import interp
+from hooks import Transformer
+from interp.core.intervals import Interval
+from interp.heads import CircuitResult, EdgesResult, read_circuit
+from interp.heads.circuit import EdgeSets
+from interp.known_answers.lego.loop import lego_loop
+from interp.tasks import Lego
+
+TASK = Lego(n_vars=2, alphabet="abcde")
+
+
+@pytest.fixture(scope="module")
+def edges():
+    return interp.edges(lego_loop(TASK), TASK, n="all")
+
+
+@pytest.fixture(scope="module")
+def circuit(edges):
+    return edges.circuit(n="all")
+
+
+def kept(edges, names):
+    return np.array([name in names for name in edges.names])
+
+
+def test_the_circuit_of_a_loop_is_that_of_its_chain(edges, circuit):
+    """The value of the first variable is written by 0.1, moved by 1.0 and read at the answers."""
+    assert {"embedding > 0.1 v", "0.1 > 0 MLP", "0 MLP > 1.0 v", "1.0 > 1 MLP", "0 MLP > read-out"} <= set(
+        circuit.names
+    )
+    assert not {name for name in circuit.names if "0.0" in name or "2.0" in name}
+    assert set(circuit.names) <= set(edges.names)
+    assert len(circuit.names) < 20
+
+
+def test_it_is_faithful_and_no_edge_can_go(edges, circuit):
+    """On every input, each smaller circuit by one edge is measured here once more."""
+    sets = EdgeSets(edges.model, TASK, TASK.every_input("test"), method="mean", seed=0, every_input=True)
+    model, alone = sets.scores([np.ones(len(edges.names), bool), kept(edges, circuit.names)])
+    np.testing.assert_allclose(circuit.performs.value[:2], [model.accuracy, alone.accuracy])
+    least = 0.5 + 0.95 * (model.accuracy - 0.5)
+    assert (alone.accuracy >= least).all()
+    assert circuit.is_faithful == "yes"
+    smaller = [kept(edges, names) for names in combinations(circuit.names, len(circuit.names) - 1)]
+    for scores in sets.scores(smaller):
+        assert (scores.accuracy < least).any()
+    assert circuit.n_needed == len(circuit.names)
+
+
+def test_controls_lose_the_task(circuit):
+    by_name = dict(zip(circuit.sets, circuit.performs.value, strict=True))
+    assert (by_name["without the circuit"] <= 0.8).all()
+    assert np.mean([by_name[f"random {index}"][1] for index in range(8)]) < 0.8
+    assert list(by_name)[:2] == ["whole model", "circuit"]
+    assert circuit.n_by_cost >= len(circuit.names)
+
+
+def test_another_half_of_the_sequences_judges(edges):
+    result = interp.edges(edges.model, TASK, n=32).circuit(n=48)
+    assert not result.performs.exact
+    assert result.n_measured == 24
+    assert "found on 24 sequences, measured on 24" in str(result)
+    assert result.lost.high.max() > 0.025  # too few to show that it is faithful
+    assert result.is_faithful == "undecided"
+
+
+def test_at_most_so_many_edges(edges):
+    small = edges.circuit(n="all", at_most=3)
+    assert len(small.names) == 3
+    assert small.is_faithful == "no"
+
+
+def test_answers_follow_the_intervals(circuit):
+    def interval(low, high, shape=(2,)):
+        ends = {"value": np.full(shape, low), "low": np.full(shape, low), "high": np.full(shape, high)}
+        return Interval(**ends, n=100)
+
+    assert replace(circuit, lost=interval(0.0, 0.02)).is_faithful == "yes"
+    assert replace(circuit, lost=interval(0.0, 0.03)).is_faithful == "undecided"
+    assert replace(circuit, lost=interval(0.03, 0.04)).is_faithful == "no"
+    # A gap between model and circuit counts if the better of the two is above chance
+    halves = (2, 1, 2)
+    gap = {"gaps": interval(0.1, 0.2, (1, 2)), "left_over": interval(0.0, 0.01)}
+    assert replace(circuit, **gap, without_halves=interval(0.6, 0.7, halves)).is_complete == "no"
+    assert replace(circuit, **gap, without_halves=interval(0.4, 0.5, halves)).is_complete == "yes"
+    assert replace(circuit, **gap, without_halves=interval(0.4, 0.7, halves)).is_complete == "undecided"
+    close = gap | {"gaps": interval(-0.01, 0.01, (1, 2)), "without_halves": interval(0.6, 0.7, halves)}
+    assert replace(circuit, **close).is_complete == "yes"
+    assert replace(circuit, **close | {"left_over": interval(0.1, 0.2)}).is_complete == "no"
+    assert replace(circuit, **close | {"gaps": interval(-0.2, -0.1, (1, 2))}).is_complete == "no"
+
+
+def test_written_for_other_tools_and_read(edges, circuit, tmp_path):
+    circuit.save_circuit(tmp_path / "circuit.json")
+    graph = json.loads((tmp_path / "circuit.json").read_text())
+    assert set(graph) == {"cfg", "nodes", "edges"}
+    assert graph["cfg"] == {"n_layers": 3, "n_heads": 2, "parallel_attn_mlp": False, "d_model": edges.model.cfg.d_model}
+    assert len(graph["edges"]) == len(edges.names)
+    assert graph["edges"]["input->a0.h1<v>"]["in_graph"] is True
+    assert graph["edges"]["input->a0.h0<v>"]["in_graph"] is False
+    assert graph["nodes"]["m0"] == graph["nodes"]["logits"] == {"in_graph": True}
+    assert graph["nodes"]["a0.h0"] == {"in_graph": False}
+    read = read_circuit(tmp_path / "circuit.json")
+    assert [f"{sender} > {receiver}" for sender, receiver, _, _ in read] == list(edges.names)
+    assert [is_member for *_, is_member in read] == circuit.in_circuit.tolist()
+    np.testing.assert_allclose([score for _, _, score, _ in read], circuit.cost)
+
+
+@pytest.mark.parametrize(
+    ("edge", "words"),
+    [
+        ({"a0.h1": {"score": 1.0, "in_graph": True}}, "has the edge 'a0.h1'; it must be sender->receiver"),
+        ({"x0->m1": {"score": 1.0, "in_graph": True}}, "has the node 'x0' in 'x0->m1'; nodes are input, logits"),
+        ({"m0->m1": {"score": 1.0, "in_graph": 1}}, "in_graph of 'm0->m1' is a int; it must be a bool"),
+        ({"m0->m1": {"in_graph": True}}, "score"),
+    ],
+)
+def test_a_circuit_of_another_tool_that_cannot_be_read(edge, words, tmp_path):
+    (tmp_path / "circuit.json").write_text(json.dumps({"edges": edge}))
+    with pytest.raises(ValueError, match=words):
+        read_circuit(tmp_path / "circuit.json")
+
+
+def test_drawn_as_a_graph_and_as_a_page(circuit, tmp_path):
+    svg = circuit.svg()
+    assert svg.count('class="edge ') == len(circuit.names)
+    assert 'class="edge v" tabindex="0" role="button" data-name="embedding &gt; 0.1 v"' in svg
+    page = circuit.save_page(tmp_path / "circuit.html").read_text()
+    assert svg in page
+    assert "Click an edge" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    # Layers go up, and an edge is as wide as it costs
+    heights = {name: svg.index(f">{name}</text>") for name in ("embedding", "0 MLP", "read-out")}
+    assert all(height > 0 for height in heights.values())
+    cheap = replace(circuit, cost=np.where(np.arange(len(circuit.cost)) == np.argmax(circuit.cost), 1.0, 0.0))
+    assert cheap.svg().count('stroke-width="1.50"') >= len(circuit.names) - 1
+    assert 'stroke-width="8.00"' in circuit.svg()
+
+
+def test_saved_and_loaded(circuit, tmp_path):
+    circuit.save(tmp_path / "circuit.json")
+    loaded = CircuitResult.load(tmp_path / "circuit.json")
+    assert str(loaded) == str(circuit)
+    assert loaded.svg() == circuit.svg()
+    assert len(loaded.to_dataframe()) == len(circuit.sets) * 2
+
+
+def test_errors(edges, tmp_path):
+    edges.save(tmp_path / "edges.json")
+    with pytest.raises(ValueError, match=r"this result was loaded and has no model; call interp\.edges"):
+        EdgesResult.load(tmp_path / "edges.json").circuit()
+    with pytest.raises(ValueError, match=r"faithful is 1\.5; it is a share, 0 to 1"):
+        edges.circuit(faithful=1.5)
+    with pytest.raises(ValueError, match="at_most is 0; it must be"):
+        edges.circuit(at_most=0)
+    with pytest.raises(ValueError, match="n is 8; it must be at least 16"):
+        edges.circuit(n=8)
+    task = Lego(n_vars=2, sentence_format="compact")
+    with pytest.raises(ValueError, match="the model is not above chance on any outcome, so there is no task to keep"):
+        interp.edges(transformer(task), task, n=16).circuit()
+    post_ln = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16, block="post_ln"))
+    with pytest.raises(ValueError, match="the model has the block 'post_ln'; a circuit needs learned heads and inputs"):
+        interp.edges(post_ln, task, n=16).circuit()
+
+
+def test_the_caller_keeps_the_random_state(edges):
+    before = torch.get_rng_state()
+    edges.model.train()
+    edges.circuit(n="all", at_most=3)
+    assert edges.model.training
+    edges.model.eval()
+    assert torch.equal(torch.get_rng_state(), before)
