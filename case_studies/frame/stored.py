@@ -82,7 +82,7 @@ class StoredResults:
         """
         entry = self.entry(claim)
         if entry is None or entry["measured"] is None:
-            note = entry["note"] if entry else f"Not in the stored results ({self.origin})."
+            note = entry["note"] if entry else "Not in the stored results."
             return ClaimResult(claim=claim, note=note if self.size in claim.sizes else claim.sizes_reason)
         # What of the stored number is not what the rule names today
         number = f"{entry['measured']:.4g}, n = {entry['n']} {entry['unit']}"

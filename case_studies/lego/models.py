@@ -13,7 +13,6 @@ from typing import Any
 
 from case_studies.frame.claims import Preregistration
 from case_studies.frame.evidence import Size
-from case_studies.lego.real_models import real_groups
 from case_studies.recipes.lego_models import chain_models
 from case_studies.recipes.seeds import more_seeds, with_seeds
 from hooks.model.architectures import Config
@@ -154,8 +153,6 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     groups["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     groups["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
     groups["plain-pretrained"] = _specs(size, "plain", pretrained=True)[:TEXT_SEEDS]
-    # Models that start from real pretrained weights
-    groups |= real_groups(size)
     # Chains of four without mimicking
     untaught = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="query_key")
     random = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="none")

@@ -25,13 +25,14 @@ from case_studies.lego.bert_shape import with_shape_of_bert
 from case_studies.lego.findings import FINDINGS, WORDS
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
+from case_studies.lego.real_models import real_groups
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
 
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """All models of the study, by group."""
-    return {**with_shape_of_bert(groups(size)), **pathway_groups(size)}
+    return {**with_shape_of_bert(groups(size)), **pathway_groups(size), **real_groups(size)}
 
 
 STUDY = Study(

@@ -7,6 +7,7 @@ import torch
 
 import hooks
 import interp
+from case_studies.lego.real_models import CONFIG, TASK
 from interp.tasks import Lego
 from interp.training.packaged import PACKAGED
 
@@ -32,6 +33,10 @@ def test_two_heads_look_for_equal_tokens_of_chains_that_were_never_trained():
     assert set(patterns.heads("association")) == {(1, 1), (2, 9)}
     untrained = interp.classify_heads(hooks.make_model(model.cfg, seed=0), task, n=64)
     assert not untrained.heads("association")
+
+
+def test_the_models_of_the_study_have_the_shape_of_these_weights():
+    assert interp.pretrained(TASK, "minilm").cfg == CONFIG
 
 
 def test_fine_tuning_starts_from_the_weights():
