@@ -74,6 +74,8 @@ class AblationEngine:
         model: Model with the heads. It is not changed.
         tokens: Token ids.
         read_at: Positions to return logits for; if None, all. Fewer positions cost less.
+        patterns: Whether replacements may read patterns and values (`HeadInputs.mixed`). Without them, long sequences
+            cost much less.
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
 
     Raises:
@@ -90,6 +92,7 @@ class AblationEngine:
         tokens: Int[Tensor, "batch pos"],
         *,
         read_at: Int[Tensor, "batch read"] | None = None,
+        patterns: bool = True,
         **inputs: Any,
     ):
         if isinstance(model, TransformerStack):
@@ -100,10 +103,12 @@ class AblationEngine:
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._output_point = head_output_point(model.cfg)
-        self._input_points = ["attn.hook_v", "attn.hook_pattern", *self.further_points]
+        self._input_points = [*self.further_points]
+        if patterns:
+            self._input_points += ["attn.hook_v", "attn.hook_pattern"]
         if isinstance(model, BridgeModel):  # where they cannot be read, replacements may use z only
             self._input_points = [point for point in self._input_points if _has_point(model, point)]
-        if model.cfg.vo_identity:
+        if model.cfg.vo_identity and patterns:
             self._input_points.append("hook_resid_pre")
         # One clean pass, whose activations all interventions start from
         cached = (*self._input_points, self._output_point, "hook_resid_pre")

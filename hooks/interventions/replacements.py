@@ -49,8 +49,8 @@ class HeadInputs:
         """
         if self.pattern is None or self.v is None:
             raise ValueError(
-                "this replacement needs attn.hook_pattern and attn.hook_v, one of which cannot be read in this model; "
-                "zero, mean and resample need attn.hook_z only."
+                "this replacement needs attn.hook_pattern and attn.hook_v, which cannot be read in this model, or were "
+                "not recorded (patterns=False); zero, mean and resample need attn.hook_z only."
             )
         return self.pattern, self.v
 

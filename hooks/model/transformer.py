@@ -293,9 +293,10 @@ def make_context(
     """
     hard_coded = cfg.pathways is not None or any(cfg.patterns_of(layer) for layer in range(cfg.n_layers))
     if not hard_coded:
+        if cfg.attention == "causal" and attention_mask is None:
+            return Context(causal=True)
         real = None if attention_mask is None else attention_mask.bool()
-        allowed = allowed_keys(cfg.attention, real, pos, device)
-        return Context(allowed=allowed, causal=cfg.attention == "causal" and attention_mask is None)
+        return Context(allowed=allowed_keys(cfg.attention, real, pos, device))
     if tokens is None:
         raise ValueError("this model has hard-coded heads, which depend on token ids: pass tokens as well.")
     return token_maps(tokens, attention_mask, heads=cfg.pathways or (), d_vocab=cfg.d_vocab, attention=cfg.attention)

@@ -175,7 +175,7 @@ def ablate_heads(
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     with Count("ablating heads", -(-len(batch) // size)) as count:
-        for start, chunk, engine in engines_on(model, batch, size):
+        for start, chunk, engine in engines_on(model, batch, size, patterns=method not in REMOVALS):
             score = task.score(engine.logits, chunk)
             before = _measures(score)
             clean.append(before)
@@ -218,10 +218,18 @@ def ablate_heads(
     )
 
 
-def engines_on(model: Net, batch: Batch, size: int) -> Iterator[tuple[int, Batch, AblationEngine]]:
-    """For `size` sequences at a time: index of the first one, the sequences, and their engine."""
+def engines_on(model: Net, batch: Batch, size: int, *, patterns: bool) -> Iterator[tuple[int, Batch, AblationEngine]]:
+    """For `size` sequences at a time: index of the first one, the sequences, and their engine.
+
+    Args:
+        model: Model with the heads.
+        batch: All sequences.
+        size: Number of sequences of an engine.
+        patterns: Whether replacements read patterns and values.
+    """
     for index, chunk in enumerate(chunks(batch, size)):
-        engine = AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+        inputs = chunk.model_inputs()
+        engine = AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, patterns=patterns, **inputs)
         yield index * size, chunk, engine
 
 

@@ -208,11 +208,13 @@ def keep_heads(
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "keep heads"))
     # Choose sets of heads on one half of the sequences, or on every input.
     half = len(batch) // 2
+    patterns = method not in REMOVALS
     if n == ALL:
-        chooser = _HeadSets(net, task, batch, replacements_on_all(method, net, task, batch))
+        chooser = _HeadSets(net, task, batch, replacements_on_all(method, net, task, batch), patterns=patterns)
     else:
         choosing = batch.select(slice(0, half))
-        chooser = _HeadSets(net, task, choosing, [replacements(method, net, task, choosing, seed=seed)])
+        replacement = replacements(method, net, task, choosing, seed=seed)
+        chooser = _HeadSets(net, task, choosing, [replacement], patterns=patterns)
     sets: dict[str, list[HeadSet]] = {}
     for order in orders:
         if order == "exact":
@@ -228,7 +230,7 @@ def keep_heads(
     if n != ALL:
         measuring = batch.select(slice(half, None))
         replacement = replacements(method, net, task, measuring, seed=seed, first=half)
-        measurer = _HeadSets(net, task, measuring, [replacement])
+        measurer = _HeadSets(net, task, measuring, [replacement], patterns=patterns)
     measurer.measure({members for of_order in sets.values() for members in of_order}, "measuring sets of heads")
     result = _result(measurer, sets, sufficient, method=method, n=len(batch))
     if n != ALL:
@@ -239,13 +241,13 @@ def keep_heads(
 class _HeadSets:
     """Scores of a model with only some of its heads, on some sequences."""
 
-    def __init__(self, net: Net, task: Task, batch: Batch, replacements_of: Sequence[ReplacementOf]):
+    def __init__(self, net: Net, task: Task, batch: Batch, replacements_of: Sequence[ReplacementOf], *, patterns: bool):
         self.net, self.task, self.batch = net, task, batch
         self.replacements_of = replacements_of
         """Replacements of heads, over which scores are averaged; several only on every input."""
         self.audited = [task.outcomes.index(name) for name in task.audited_outcomes]
         self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-        self.engines = list(engines_on(net, batch, self.size))
+        self.engines = list(engines_on(net, batch, self.size, patterns=patterns))
         self.scores: dict[HeadSet, tuple[Float[np.ndarray, "sequence measure outcome"], np.ndarray]] = {}
         """For each set of heads: right answers, loss and number of answers of each sequence and outcome; and for each
         sequence the answers that equal the whole model's, and all answers."""

@@ -134,7 +134,7 @@ class HardcodedAttention(Attention):
         self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], maps: PathwayMaps, sites: Any
     ) -> Float[Tensor, "batch query head d_head"]:
         """z of the learned heads."""
-        if self.training and x.shape[1] >= FUSED_FROM:
+        if x.shape[1] >= FUSED_FROM:
             return self._fused_z(x, v, maps, sites)
         pattern = super()._scores(x, maps, sites).softmax(-1)
         return (pattern @ v.transpose(1, 2)).transpose(1, 2)

@@ -304,7 +304,8 @@ def _head_orders(
 
 def _engines(model: TransformerStack, batch: Batch) -> Iterator[tuple[Batch, AblationEngine]]:
     for chunk in chunks(batch, max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])):
-        yield chunk, AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+        inputs = chunk.model_inputs()
+        yield chunk, AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, patterns=False, **inputs)
 
 
 def _least_important_first(model: TransformerStack, task: Task, batch: Batch) -> list[Head]:

@@ -83,18 +83,16 @@ class Shapes(TorchDispatchMode):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("train", [False, True])
-def test_only_learned_heads_compute_quadratic_maps(train, padded):
+def test_no_head_computes_a_quadratic_map(train, padded):
     tokens, mask = batch_of(97, rows=2)
     mask[1, 50:] = not padded
     given = mask if padded else None
-    for pathways, n_learned in ((HARDCODE, 0), (HYBRID, 2)):
+    for pathways in (HARDCODE, HYBRID):
         model = model_of(head_patterns=pathways).train(train)
         with Shapes() as shapes:
             model(tokens, given)[mask].square().mean().backward()
         assert len(shapes.seen) > 100
-        found = shapes.square(97)
-        assert not found if n_learned == 0 or train else found
-        assert all(torch.Size(shape).numel() <= 2 * n_learned * 97**2 for shape in found)
+        assert not shapes.square(97)
     with Shapes() as shapes:
         model.run_with_cache(tokens, given, names_filter="blocks.1.attn.hook_pattern")
     assert (2, 6, 97, 97) in shapes.square(97)  # computed if hooked
