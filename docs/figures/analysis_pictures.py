@@ -39,6 +39,7 @@ def main() -> None:
         "logit_attribution": results["added"].plot(),
         "classify_heads": results["kinds"].plot(),
         "ablate_heads": results["ablation"].plot(),
+        "patch": results["patched"].plot(),
         "audit": results["audited"].plot(),
         "show_attention": results["patterns"].plot("1.0"),
         "attention_variation": results["variation"].plot(),

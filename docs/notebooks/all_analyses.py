@@ -73,6 +73,15 @@ ablation = interp.ablate_heads(loop, lego, n=64)
 ablation.plot()
 
 # %% [markdown]
+# ## Which head carries the answer, and where?
+#
+# [Activation patching](../patching.md): the output of one head at one place, of a second sentence with other values.
+
+# %%
+patched = interp.patch(loop, lego, positions="roles", n=32)
+patched.plot()
+
+# %% [markdown]
 # ## Does each head do what it looks like?
 #
 # The [audit](../audit.md) answers with one word for each head, and a sentence.

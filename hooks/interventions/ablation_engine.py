@@ -67,6 +67,28 @@ def projected_values(
     return outputs + b[:, None] * block.read(resid, sites)[:, :, None]
 
 
+def attention_output(
+    model: Net, layer: int, outputs: Float[Tensor, "*rows head width"]
+) -> Float[Tensor, "*rows d_model"]:
+    """Attention output of a layer from the outputs of its heads, computed as in a forward pass.
+
+    Args:
+        model: Model with the heads.
+        layer: Index of the layer.
+        outputs: The heads' outputs (`head_output_point`); of a wrapped model at all positions.
+    """
+    sites: Any = model.blocks[layer]
+    if isinstance(model, BridgeModel):
+        return sites.attn.output(outputs.flatten(0, -4)).unflatten(0, outputs.shape[:-3])
+    output_map = model.block(layer).attention.o
+    if sites.attn.hook_result is None:
+        return output_map(outputs.flatten(-2))
+    # Where each head's output has a hook point, these are summed
+    if not model.cfg.vo_identity:
+        outputs = einsum(outputs, sites.attn.W_O, "... h e, h e d -> ... h d")
+    return outputs.sum(-2) + output_map.bias_or_zero
+
+
 class AblationEngine:
     """One clean pass on a batch, from which any number of head replacements are computed.
 
@@ -252,26 +274,11 @@ class AblationEngine:
         edited = outputs.repeat(len(edits), 1, 1, 1, 1)
         for index, heads in enumerate(edits):
             edited[index, :, :, heads] = new_outputs[:, :, heads]
-        attn_outs = self._attention_output(layer, edited)
+        attn_outs = attention_output(self.model, layer, edited)
         if positions is None:
             return attn_outs
         all_rows = attn_outs.new_zeros(len(edits), *self.tokens.shape, attn_outs.shape[-1])
         return all_rows.scatter_(2, positions[None, ..., None].expand_as(attn_outs), attn_outs)
-
-    def _attention_output(
-        self, layer: int, outputs: Float[Tensor, "edit batch row head width"]
-    ) -> Float[Tensor, "edit batch row d_model"]:
-        """Attention output of a layer from the outputs of its heads, computed as in a forward pass."""
-        sites: Any = self.model.blocks[layer]
-        if isinstance(self.model, BridgeModel):
-            return sites.attn.output(outputs.flatten(0, 1)).unflatten(0, outputs.shape[:2])
-        output_map = self.model.block(layer).attention.o
-        if sites.attn.hook_result is None:
-            return output_map(outputs.flatten(-2))
-        # Where each head's output has a hook point, these are summed
-        if not self.model.cfg.vo_identity:
-            outputs = einsum(outputs, sites.attn.W_O, "n b p h e, h e d -> n b p h d")
-        return outputs.sum(-2) + output_map.bias_or_zero
 
     @torch.no_grad()
     def _run_copies(

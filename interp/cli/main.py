@@ -19,6 +19,7 @@ from interp.cli.edges import edges
 from interp.cli.heads import heads
 from interp.cli.lens import lens
 from interp.cli.output import Commands, Output, run_command, with_user_paths
+from interp.cli.patch import patch
 from interp.cli.probe import probe
 from interp.cli.pruning import pruning
 from interp.cli.report import report
@@ -62,6 +63,7 @@ _COMMANDS: tuple[Callable[..., Output], ...] = (
     heads,
     attribution,
     edges,
+    patch,
     audit,
     variation,
     balance,

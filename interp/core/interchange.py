@@ -7,8 +7,9 @@ Source: interchange interventions, Geiger et al. 2021 (arXiv:2106.02997).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import BridgeModel, TransformerStack
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
-from hooks.model.layers import has_hooks, take
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, attention_output, head_output_point
+from hooks.model.layers import has_activation_hooks, has_hooks, take
+from hooks.model.sites import LayerSites
 from interp.core.activations import chunks, residual_names
 from interp.core.devices import device_of
 from interp.tasks.base import Batch
@@ -128,6 +130,10 @@ class Recording:
         rows: Any = slice(None),
     ) -> Float[Tensor, "row target d_vocab_out"]:
         """Logits at the targets, with the activations at a site and some positions set to `values`."""
+        # Until the next layer only the edited positions differ, and no others are computed.
+        if site.kind != "resid" and self._is_unhooked(site.layer):
+            values = self._stream_after(site, positions, values, rows)
+            site = Site("resid", site.layer + 1)
         # Set the activations at the positions.
         edited = self.cache[site.hook_point(self.net)][rows].clone()
         values = values.to(edited)
@@ -151,10 +157,46 @@ class Recording:
             logits = self._resume(batch, resid, site.layer, None)
         return take(logits, batch.target_positions)
 
+    def _is_unhooked(self, layer: int) -> bool:
+        """Whether a layer of a `hooks.Transformer` has no hook, which would see some positions only."""
+        if isinstance(self.net, BridgeModel):
+            return False
+        modules = [*self.net.blocks[layer].modules(), *self.net.block(layer).modules()]
+        return not any(map(has_activation_hooks, modules))
+
+    def _stream_after(
+        self,
+        site: Site,
+        positions: Int[Tensor, "row position"],
+        values: Float[Tensor, "row position width"],
+        rows: Any,
+    ) -> Float[Tensor, "row position d_model"]:
+        """The residual stream after the layer of a site, at the positions where its activations are set to `values`."""
+        net = self.net
+        assert isinstance(net, TransformerStack)
+        resid = self.activations(Site("resid", site.layer), positions, rows)
+        values = values.to(resid)
+        # The output of attention, with the edit or as it was.
+        if site.kind == "z":
+            outputs = self.activations(replace(site, head=None), positions, rows)
+            outputs[:, :, site.head] = values
+            attn_out = attention_output(net, site.layer, outputs)
+        elif site.kind == "attn_out":
+            attn_out = values
+        else:
+            attn_out = self.activations(Site("attn_out", site.layer), positions, rows)
+        # The rest of the layer.
+        edits = [(site.hook_point(net), lambda _, hook: values)] if site.kind == "mlp_out" else []
+        with net.hooks(edits) if edits else nullcontext():
+            return net.block(site.layer).write(resid, attn_out, cast(LayerSites, net.blocks[site.layer]))
+
     def _resume(self, batch: Batch, resid: Tensor, layer: int, read_at: Tensor | None) -> Tensor:
         inputs: dict[str, Any] = {"tokens": batch.tokens, "attention_mask": batch.attention_mask}
         if isinstance(self.net, BridgeModel) and self.net.capabilities.positions_in_layers:
             inputs["position_ids"] = batch.position_ids
+        # A hook in the last layer sees all positions, not only those that are read out.
+        if read_at is not None and layer < self.net.cfg.n_layers and not self._is_unhooked(self.net.cfg.n_layers - 1):
+            return take(self.net.resume(resid, layer, **inputs), read_at)
         return self.net.resume(resid, layer, read_at=read_at, **inputs)
 
 
@@ -169,7 +211,10 @@ def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> 
             "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
             "Remove it, or attach it to hook_embed."
         )
-    names = residual_names(net) + [site.hook_point(net) for site in sites_of(net, kinds)]
+    recorded = list(kinds)
+    if "mlp_out" in kinds and isinstance(net, TransformerStack):
+        recorded.append("attn_out")  # passes with another output of the MLP resume from it
+    names = residual_names(net) + [site.hook_point(net) for site in sites_of(net, recorded)]
     names = list(dict.fromkeys(names))
     for inputs in chunks(batch, size):
         inputs = inputs.to(device_of(net))
@@ -200,21 +245,26 @@ class Interchange:
         self.logits = self._base.logits
         """Logits at the targets of the base inputs."""
 
+    @property
+    def source_logits(self) -> Float[Tensor, "source target d_vocab_out"]:
+        """Logits at the targets of the source inputs."""
+        return torch.cat([recording.logits for recording in self._sources])
+
     def activations(
         self, site: Site, place: Place, rows: Rows
     ) -> tuple[Float[Tensor, "pair width"], Float[Tensor, "pair width"]]:
         """Activations of base and source at a place, its positions side by side; zero where it is missing."""
         base = self._base.activations(site, place.base[rows.base].clamp_min(0), rows.base)
-        source = self._source_activations(site, place, rows.source)
+        source = self._source_activations(site, place.source[rows.source], rows.source)
         base = base * (place.base[rows.base] >= 0)[..., None].to(base.device)
         source = source * (place.source[rows.source] >= 0)[..., None].to(source.device)
         return base.flatten(1).cpu(), source.flatten(1).cpu()
 
     def _source_activations(
-        self, site: Site, place: Place, rows: Int[Tensor, " pair"]
+        self, site: Site, positions: Int[Tensor, "pair position"], rows: Int[Tensor, " pair"]
     ) -> Float[Tensor, "pair position width"]:
-        """Activations of source inputs at a place, each from the recording that it is in."""
-        positions = place.source[rows].clamp_min(0)
+        """Activations of source inputs at some positions, each from the recording that it is in."""
+        positions = positions.clamp_min(0)
         recording_of_row = np.searchsorted(self._first_rows, rows.numpy(), side="right") - 1
         groups, values = [], []
         for index in np.unique(recording_of_row).tolist():
@@ -242,22 +292,56 @@ class Interchange:
         Yields:
             The pairs of a chunk, and their logits.
         """
+        return self._logits(site, rows, place.base[rows.base], place.source[rows.source], edit)
+
+    def logits_at_places(
+        self, site: Site, places: Sequence[Place], rows: Rows
+    ) -> Iterator[tuple[int, slice, Float[Tensor, "chunk target d_vocab_out"]]]:
+        """Logits at the targets with the source's activations at a site and each of several places in turn.
+
+        Pairs and places are stacked along the batch. All places must have the same number of positions.
+
+        Yields:
+            The index of a place, some of the pairs, and their logits.
+        """
+        stacked = Rows(rows.base.repeat(len(places)), rows.source.repeat(len(places)))
+        base = torch.cat([place.base[rows.base] for place in places])
+        source = torch.cat([place.source[rows.source] for place in places])
+        for chunk, logits in self._logits(site, stacked, base, source, lambda before, new: new):
+            # A chunk may have pairs of several places.
+            start = chunk.start
+            while start < chunk.stop:
+                index = start // len(rows)
+                stop = min(chunk.stop, (index + 1) * len(rows))
+                pairs = slice(start - index * len(rows), stop - index * len(rows))
+                yield index, pairs, logits[start - chunk.start : stop - chunk.start]
+                start = stop
+
+    def _logits(
+        self,
+        site: Site,
+        rows: Rows,
+        base_positions: Int[Tensor, "pair position"],
+        source_positions: Int[Tensor, "pair position"],
+        edit: Edit,
+    ) -> Iterator[tuple[slice, Float[Tensor, "chunk target d_vocab_out"]]]:
+        """As `logits_by_chunk`, with the positions of each pair."""
         for start in range(0, len(rows), self._size):
             pairs = slice(start, min(start + self._size, len(rows)))
             chunk = rows.select(pairs)
             # Edited activations of the base inputs.
-            base_positions, source_positions = place.base[chunk.base], place.source[chunk.source]
-            before = self._base.activations(site, base_positions.clamp_min(0), chunk.base)
-            source_values = self._source_activations(site, place, chunk.source)
+            positions = base_positions[pairs].clamp_min(0)
+            before = self._base.activations(site, positions, chunk.base)
+            source_values = self._source_activations(site, source_positions[pairs], chunk.source)
             new = edit(before.flatten(1), source_values.flatten(1)).view_as(before)
             # Use them only in pairs that have the place, and only at the coordinates of the site.
-            exists = ((base_positions >= 0) & (source_positions >= 0)).all(1)
+            exists = ((base_positions[pairs] >= 0) & (source_positions[pairs] >= 0)).all(1)
             replaced = exists[:, None, None].expand_as(before).to(before.device)
             if site.coordinates is not None:
                 coordinates = torch.tensor(site.coordinates, device=before.device)
                 replaced = replaced & torch.isin(torch.arange(before.shape[-1], device=before.device), coordinates)
             values = torch.where(replaced, new, before)
-            yield pairs, self._base.logits_with(site, base_positions.clamp_min(0), values, chunk.base)
+            yield pairs, self._base.logits_with(site, positions, values, chunk.base)
 
     def answers(
         self, site: Site, place: Place, rows: Rows, read_answers: AnswersFromLogits, edit: Edit = swap_whole

@@ -152,6 +152,8 @@ VERBS = {
     "keep_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
     "keep_heads with another pattern": _OTHER_PATTERN,
     "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),
+    "patch": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True),
+    "patch of MLPs": VerbNeeds(edits=[*_STREAM, "hook_mlp_out"], answers=True),
     "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True, untrained=True),
     "logit_lens": VerbNeeds(reads=_EMBEDDED_STREAM, edits=["hook_resid_post"], answers=True),
     "logit_attribution": VerbNeeds(

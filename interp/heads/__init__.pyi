@@ -9,3 +9,4 @@ from .keep import KeepResult as KeepResult
 from .kinds import known_kinds as known_kinds
 from .kinds import register_kind as register_kind
 from .logit_attribution import LogitAttributionResult as LogitAttributionResult
+from .patch import PatchResult as PatchResult

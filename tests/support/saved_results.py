@@ -76,6 +76,7 @@ def make():
         interp.edges(model, lego, n=32),
         interp.edges(lego_loop(loop), loop, n=32).circuit(n=32),
         interp.explain_attention(model, lego, (0, 0), n=32, n_pairs=2),
+        interp.patch(model, lego, n=32),
         interp.diagonals(model, n_null=8),
         interp.attention_variation([new_model(dyck, seed=seed) for seed in range(3)], dyck, n_baseline=4, resamples=20),
         Onsets(verb="evaluate", value="accuracy", null="chance 0.5", by=("target",), labels=(("a",), ("b",)),

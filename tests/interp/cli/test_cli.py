@@ -50,6 +50,7 @@ def test_train_and_probe(interp, tmp_path):
     assert re.search(r"2000 held-out examples \(\d+ distinct, which intervals count\) per cell", probed.stdout)
     assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
     names = {"lens": "LogitLensResult", "attribution": "LogitAttributionResult", "edges": "EdgesResult"}
+    names["patch"] = "PatchResult"
     for command, name in names.items():
         process = interp(command, "run", "--n", "64", "--out", "result.json")
         assert process.returncode == 0, process.stderr

@@ -237,7 +237,7 @@ def test_text_options_are_converted_by_the_task(interp, sums, tmp_path):
 def test_a_run_whose_task_is_not_known(interp, sums, monkeypatch):
     assert interp("train", "sums", "--out", "run").returncode == 0
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    for command in ("probe", "lens", "heads", "attribution", "edges", "audit", "report"):
+    for command in ("probe", "lens", "heads", "attribution", "edges", "patch", "audit", "report"):
         process = interp(command, "run")
         assert process.returncode == 2
         assert "there is no task 'sums' (the class test_cli_tasks:Sums) here" in process.stderr

@@ -199,7 +199,20 @@ def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "probe", "lens", "heads", "attribution", "edges", "audit", "report", "reproduce", "tasks", "train lego"],
+    [
+        "demo",
+        "probe",
+        "lens",
+        "heads",
+        "attribution",
+        "edges",
+        "patch",
+        "audit",
+        "report",
+        "reproduce",
+        "tasks",
+        "train lego",
+    ],
 )
 def test_every_command_has_json(interp, command):
     assert "--json" in interp(*command.split(), "--help").stdout

@@ -118,6 +118,8 @@ CALLS = {
     "logit_attribution": lambda model: interp.logit_attribution(model, TASK, n=16),
     "edges": lambda model: interp.edges(model, TASK, n=8),
     "explain_attention": lambda model: interp.explain_attention(model, TASK, (0, 0), n=8),
+    "patch": lambda model: interp.patch(model, TASK, n=8),
+    "patch of MLPs": lambda model: interp.patch(model, TASK, site="mlp_out", n=8),
     "diagonals": lambda model: interp.diagonals(model, n_null=4),
     "train": lambda model: interp.train(
         copy.deepcopy(model), TASK, interp.TrainSettings(steps=1, n_eval=8, batch_size=4)

@@ -334,7 +334,16 @@ def test_visible_keys_match_the_patterns_of_the_bridge():
 
 WORKING = ("evaluate", "perplexity", "probe", "probe with verify=True", "audit_probe", "show_attention")
 WORKING += ("attention_variation", "classify_heads", "ablate_heads", "ablate_heads with another pattern", "keep_heads")
-WORKING += ("keep_heads with another pattern", "audit", "implements", "logit_lens", "logit_attribution", "diagonals")
+WORKING += (
+    "keep_heads with another pattern",
+    "audit",
+    "patch",
+    "patch of MLPs",
+    "implements",
+    "logit_lens",
+    "logit_attribution",
+    "diagonals",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -56,6 +56,7 @@ VERBS = {
     "logit_lens": lambda model, task: interp.logit_lens(model, task, n=32),
     "logit_attribution": lambda model, task: interp.logit_attribution(model, task, n=32),
     "edges": lambda model, task: interp.edges(model, task, n=32),
+    "patch": lambda model, task: interp.patch(model, task, n=32),
     "probe": lambda model, task: interp.probe(model, task, n_train=40, n_test=40),
     "audit_probe": lambda model, task: interp.audit_probe(model, task, n_train=40, n_test=40),
     "evaluate": lambda model, task: interp.evaluate(model, task, n=32),
