@@ -1,15 +1,17 @@
 """Training the models that claims need: which are missing, how long they take, in which order they are trained."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from interp.core.devices import is_accelerator
 from interp.core.progress import Count, say
 from interp.sweeps.cost import training_memory, training_operations
-from interp.sweeps.parallel import train_to_disk
+from interp.sweeps.parallel import Specs, train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.speed import timed_trainings
+from interp.sweeps.stacked import in_stacks, train_stacked
 from interp.sweeps.status import run_status
 from interp.training.folder import RunFolder
 
@@ -159,7 +161,7 @@ def train_models(
     device: str | None = None,
     scheduler: Any = None,
 ) -> None:
-    """Train models stage by stage, with a bar of progress.
+    """Train models stage by stage, with a bar of progress; on an accelerator stacked where they can be.
 
     Args:
         stages: As from `missing_models`.
@@ -173,11 +175,33 @@ def train_models(
     say(str(plan))
     with Count("training models", len(operations), work=sum(operations.values())) as count:
         for stage in stages:
+            separate = {folder / spec.key: spec for spec in stage}
+            # On an accelerator, models of one config are trained as one if they can be
+            if is_accelerator(device) and scheduler is None:
+                stacks, separate = in_stacks(separate)
+                for stack in stacks:
+                    separate |= _stacked(stack, device=device, fresh=fresh, count=count, operations=operations)
             train_to_disk(
-                {folder / spec.key: spec for spec in stage},
+                separate,
                 n_jobs=plan.processes,
                 device=device,
                 fresh=fresh,
                 on_finished=lambda path: count.advance(work=operations[path]),
                 scheduler=scheduler,
             )
+
+
+def _stacked(
+    stack: Specs, *, device: str | None, fresh: bool, count: Count, operations: Mapping[Path, float]
+) -> dict[Path, ModelSpec]:
+    """Train models as one; returns those that failed or that another process trains, which are to be tried alone."""
+    remaining: dict[Path, ModelSpec] = {}
+
+    def report(path: Path, error: Exception | None) -> None:
+        if error is None:
+            count.advance(work=operations[path])
+        else:
+            remaining[path] = stack[path]
+
+    train_stacked(stack, device=device, fresh=fresh, on_outcome=report)
+    return remaining

@@ -35,6 +35,11 @@ def check_device(device: str) -> torch.device:
     return torch_device
 
 
+def is_accelerator(device: str | None) -> bool:
+    """Whether the name of a device is that of another one than the CPU, the default."""
+    return device is not None and not device.startswith("cpu")
+
+
 def warn_of_slow_bfloat16(device: torch.device) -> None:
     """Warn if a device has no units for bfloat16 and would compute in another precision, number by number."""
     if device.type != "cpu":

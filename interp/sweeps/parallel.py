@@ -13,6 +13,7 @@ import torch
 
 from hooks.files import user_path
 from hooks.model.architectures import Model, make_model
+from interp.core.devices import is_accelerator
 from interp.core.processes import in_processes
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.status import save_failure
@@ -178,8 +179,7 @@ def _outcomes(
     function = _train_and_send if sends_files else _train
     calls = [(function, (absolute, specs[folder], device, fresh)) for absolute, folder in folders.items()]
     # On an accelerator one process at a time; a scheduler decides itself how many
-    on_cpu = device is None or device.startswith("cpu")
-    options = {"n_jobs": min(n_jobs, len(specs)) if on_cpu else 1}
+    options = {"n_jobs": 1 if is_accelerator(device) else min(n_jobs, len(specs))}
     if scheduler is not None:
         options["scheduler"] = scheduler
     for absolute, outcome in in_processes(calls, **options):

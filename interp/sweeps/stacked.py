@@ -22,6 +22,8 @@ from interp.training.manifest import manifest_of
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
 from interp.training.train import Diverged, StepInputs, Trainer
 
+STACK = 64
+"""Most models that are trained as one, so that an error or an interrupt concerns few of them."""
 MEMORY_SHARE = 0.5
 """Share of the free memory for the activations of the models in one pass."""
 
@@ -55,6 +57,34 @@ def why_not_stacked(spec: ModelSpec) -> str:
 def stacking_group(spec: ModelSpec) -> tuple[str, ...]:
     """Key of the specifications that can be trained as one stack, or of which none can be stacked."""
     return repr(spec.config), repr(spec.task.describe()), str(bool(spec.settings.contrastive))
+
+
+def in_stacks(specs: Specs, *, required: bool = False) -> tuple[list[Specs], dict[Path, ModelSpec]]:
+    """Models to train as one, by config and task, and those to train separately.
+
+    Args:
+        specs: Models by the folders of their runs.
+        required: Whether every model is to be in a stack, also a single one.
+
+    Raises:
+        ValueError: stacks are required, and some models cannot be stacked.
+    """
+    groups: dict[Any, dict[Path, ModelSpec]] = {}
+    for path, spec in specs.items():
+        groups.setdefault(stacking_group(spec), {})[path] = spec
+    stacks: list[Specs] = []
+    separate: dict[Path, ModelSpec] = {}
+    for group in groups.values():
+        # All models of a group can be stacked, or none; a single one gains nothing
+        reason = why_not_stacked(next(iter(group.values())))
+        if reason and required:
+            raise ValueError(f"stacked is True, but models of the sweep cannot be: {reason}.")
+        if reason or (len(group) == 1 and not required):
+            separate |= group
+            continue
+        pairs = list(group.items())
+        stacks += [dict(pairs[start : start + STACK]) for start in range(0, len(pairs), STACK)]
+    return stacks, separate
 
 
 def train_stacked(

@@ -10,14 +10,13 @@ import numpy as np
 from hooks.checks import check_number, checks_types
 from hooks.files import user_path
 from hooks.state import restores_state
-from interp.core.devices import check_device
+from interp.core.devices import check_device, is_accelerator
 from interp.core.progress import Count
 from interp.core.results import plots_offline
 from interp.sweeps.cost import training_operations
 from interp.sweeps.grid import SEED, Sweep
 from interp.sweeps.parallel import Specs, train_each, train_to_disk
-from interp.sweeps.spec import ModelSpec
-from interp.sweeps.stacked import stacking_group, train_stacked, why_not_stacked
+from interp.sweeps.stacked import in_stacks, train_stacked
 from interp.sweeps.status import failure_of, mismatch_of, run_status, save_failure
 from interp.sweeps.sweep_table import SweepTable, in_words, over_seeds
 from interp.sweeps.tables import Verb, VerbInput, compares_models, tabulate, verb_name
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-STACK = 64
-"""Most models that are trained as one, so that an error or an interrupt concerns few of them."""
 PRINTED_ROWS = 12
 """Rows that are printed."""
 
@@ -109,11 +106,11 @@ def sweep(
 
     # On an accelerator, models of one config are stacked if they can be
     specs = {path: grid[index] for path, index in missing.items()}
-    accelerated = scheduler is None and device is not None and not device.startswith("cpu")
+    accelerated = scheduler is None and is_accelerator(device)
     stacks: list[Specs] = []
     separate = dict(specs)
     if stacked or (stacked is None and accelerated):
-        stacks, separate = _stacks(specs, required=bool(stacked))
+        stacks, separate = in_stacks(specs, required=bool(stacked))
 
     # Train the stacks in this process, then the others in processes or on a cluster
     operations = {path: training_operations(spec) for path, spec in specs.items()}
@@ -148,26 +145,6 @@ def _train_sources(grid: Sweep, folder: Path, device: str | None, *, shared_fold
         )
     for spec in grid.base.sources:
         train_to_disk({folder / spec.key: spec}, n_jobs=1, device=device)
-
-
-def _stacks(specs: Specs, *, required: bool) -> tuple[list[Specs], dict[Path, ModelSpec]]:
-    """Models to train as one, by config and task, and those to train separately."""
-    groups: dict[Any, dict[Path, ModelSpec]] = {}
-    for path, spec in specs.items():
-        groups.setdefault(stacking_group(spec), {})[path] = spec
-    stacks: list[Specs] = []
-    separate: dict[Path, ModelSpec] = {}
-    for group in groups.values():
-        # All models of a group can be stacked, or none; a single one gains nothing
-        reason = why_not_stacked(next(iter(group.values())))
-        if reason and required:
-            raise ValueError(f"stacked is True, but models of the sweep cannot be: {reason}.")
-        if reason or (len(group) == 1 and not required):
-            separate |= group
-            continue
-        pairs = list(group.items())
-        stacks += [dict(pairs[start : start + STACK]) for start in range(0, len(pairs), STACK)]
-    return stacks, separate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import toys
@@ -7,7 +8,7 @@ import interp
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
-from case_studies.frame.training import Plan
+from case_studies.frame.training import Plan, plan_training, train_models
 from case_studies.study import Study
 from interp import TrainSettings
 from interp.sweeps.cost import training_memory, training_operations
@@ -149,3 +150,16 @@ def test_durations_of_a_plan(seconds, longest, claims, words):
 def test_a_plan_without_models():
     study = Study(name="toy", title="Toy", lead="Nothing.", claims=[toys.PASSING])
     assert str(study.plan(folder="nowhere")).splitlines()[0] == "plan: no models to train"
+
+
+def test_on_an_accelerator_models_of_one_config_are_trained_as_one(tmp_path, monkeypatch):
+    """Here on the CPU, which passes for an accelerator; a model that cannot be stacked with others is trained alone."""
+    monkeypatch.setattr("case_studies.frame.training.is_accelerator", lambda device: True)
+    pair = toys.specs(2)
+    single = [replace(pair[0], config=interp.config_for(toys.TASK, n_layers=1, d_model=16))]
+    folders = {spec.key: RunFolder(tmp_path / spec.key) for spec in (*pair, *single)}
+    plan = plan_training([*pair, *single], tmp_path, n_jobs=1)
+    train_models([[*pair, *single]], tmp_path, plan=plan, device="cpu")
+    assert all(folder.finished for folder in folders.values())
+    stacked = {key: folder.read_manifest().get("stacked") for key, folder in folders.items()}
+    assert stacked == {**{spec.key: 2 for spec in pair}, single[0].key: None}

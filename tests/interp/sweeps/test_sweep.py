@@ -295,7 +295,7 @@ def test_on_an_accelerator_models_are_stacked_by_default(tmp_path, monkeypatch):
     interp.sweep(Sweep(BASE, {"config.n_layers": [1, 2], "seed": range(2)}), tmp_path, device="cuda")
     assert [len(one) for one in stacks] == [2, 2]
     stacks.clear()
-    monkeypatch.setattr("interp.sweeps.sweep.STACK", 3)
+    monkeypatch.setattr("interp.sweeps.stacked.STACK", 3)
     interp.sweep(Sweep(BASE, {"seed": range(7)}), tmp_path, device="cuda")
     assert [len(one) for one in stacks] == [3, 3, 1]
     stacks.clear()
