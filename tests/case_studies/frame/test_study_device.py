@@ -163,3 +163,8 @@ def test_on_an_accelerator_models_of_one_config_are_trained_as_one(tmp_path, mon
     assert all(folder.finished for folder in folders.values())
     stacked = {key: folder.read_manifest().get("stacked") for key, folder in folders.items()}
     assert stacked == {**{spec.key: 2 for spec in pair}, single[0].key: None}
+    # one that fails among them is named, as elsewhere
+    failing = toys.specs(1, n_train=4, learning_rate=1e30)
+    with pytest.raises(ValueError, match=r"model \w+ \(seed 0\): the loss is nan"):
+        train_models([[*failing, *toys.specs(1, first=7)]], tmp_path, plan=plan, device="cpu")
+    assert RunFolder(tmp_path / toys.specs(1, first=7)[0].key).finished
