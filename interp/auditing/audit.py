@@ -14,9 +14,10 @@ from hooks.state import restores_state
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
 from interp.auditing.outcomes import choose_outcomes
+from interp.auditing.parallel_experiments import ParallelExperiments, check_jobs
 from interp.auditing.records import HeadVerdict, head_verdicts, set_costs
 from interp.auditing.result import AuditResult
-from interp.auditing.sets import effects_of_sets, find_sets, undecided_sets
+from interp.auditing.sets import MOST_PAIRED, effects_of_sets, find_sets, undecided_sets
 from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
@@ -58,6 +59,7 @@ def audit(
     outcomes: Sequence[str] | None = None,
     at_chance: bool = False,
     seed: int = 0,
+    n_jobs: int = 1,
 ) -> AuditResult:
     """Decide for every head whether it does what it looks like.
 
@@ -88,6 +90,8 @@ def audit(
             model is far enough above chance for n sequences.
         at_chance: Accept a model that is not above chance, for which few verdicts are possible.
         seed: Determines sequences, references and random rows. Without effect with `n="all"`.
+        n_jobs: Number of processes, each with one torch thread, that share the layers of the model. The numbers are the
+            same. Processes that are started for it take some seconds of imports.
 
     Raises:
         ValueError: an inconsistent task, a model that does not fit it, a task without relations visible to the model,
@@ -109,6 +113,12 @@ def audit(
     check_names("outcomes", outcomes)
     if seconds is not None:
         check_number("seconds", seconds, above=0)
+    check_number("n_jobs", n_jobs, integer=True, above=0)
+    check_jobs(n_jobs, model)
+
+    def in_jobs(experiments: HeadExperiments) -> HeadExperiments | ParallelExperiments:
+        return experiments if n_jobs == 1 else ParallelExperiments(experiments, n_jobs)
+
     # With n="all" nothing is drawn, but for the untrained models of the labels: these are the same for every seed
     inputs = None
     if n == ALL:
@@ -124,6 +134,7 @@ def audit(
         heads = experiments.heads
         n_first = len(experiments.batch)
         runs = [experiments]
+        on_first = in_jobs(experiments)
         count.advance()
 
         # 2. Labels: what each head looks like
@@ -134,29 +145,27 @@ def audit(
 
         # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
         experiments_started = perf_counter()
-        on_heads = experiments.effects(ON_ALL_HEADS, labels)
+        on_heads = on_first.effects(ON_ALL_HEADS, labels)
         loss = on_heads.mean("mean")[:, judged.indices]
         tested_labels = labels_to_test(labels, heads, loss, judged.threshold)
-        on_heads |= experiments.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
+        on_heads |= on_first.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
         seconds_per_head = (perf_counter() - experiments_started) / (n_first * len(heads))
 
         # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
         if inputs is None:
-            search = _experiments_for_search(model, task, max(LEAST_SEARCHED, n_first // SEARCHED), seed)
-            further = _experiments_for_search(model, task, CONFIRMED, seed)
+            search = in_jobs(_experiments_for_search(model, task, max(LEAST_SEARCHED, n_first // SEARCHED), seed))
+            further = in_jobs(_experiments_for_search(model, task, CONFIRMED, seed))
         else:
             # Every input has no chance findings to confirm; of many inputs the first ones, in a random order, do
-            search, further = experiments, None
+            search, further = on_first, None
             if len(inputs) > MOST_SEARCHED:
                 first_inputs = inputs.select(slice(0, MOST_SEARCHED))
-                search, further = HeadExperiments(model, task, first_inputs, seed, inputs=inputs), experiments
+                search, further = in_jobs(HeadExperiments(model, task, first_inputs, seed, inputs=inputs)), on_first
         sets = find_sets(
             search, needed, judged.indices, judged.threshold, further=further, every_input=inputs is not None
         )
-        on_sets = effects_of_sets(
-            experiments, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling
-        )
+        on_sets = effects_of_sets(on_first, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling)
 
         # 5. Verdicts: the rules, applied to what is significant about each head
         factors = corrections(len(heads), len(labels), len(sets.needed_pairs) + len(sets.cancelling))
@@ -188,6 +197,7 @@ def audit(
                 )
                 experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
                 runs.append(experiments)
+                on_look = in_jobs(experiments)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
                 # Experiments that extend the evidence; of a head that does nothing alone only its sets are open
                 does_nothing = set()
@@ -197,9 +207,9 @@ def audit(
                         does_nothing.add(head)
                 still_tested = [head for head in still_tested if head in undecided and head not in does_nothing]
                 still_labelled = [head for head in still_tested if head in tested_labels]
-                on_heads = experiments.effects(ON_UNDECIDED_HEADS, labels, heads=still_tested)
-                on_heads |= experiments.effects(LABEL_TESTS, tested_labels, heads=still_labelled)
-                on_sets = effects_of_sets(experiments, sets, judged.indices, pairs=pairs, cancelling=cancelling)
+                on_heads = on_look.effects(ON_UNDECIDED_HEADS, labels, heads=still_tested)
+                on_heads |= on_look.effects(LABEL_TESTS, tested_labels, heads=still_labelled)
+                on_sets = effects_of_sets(on_look, sets, judged.indices, pairs=pairs, cancelling=cancelling)
                 evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
             count.advance()
 
@@ -227,6 +237,7 @@ def audit(
         warnings=(
             *judged.warnings,
             *_why_undecided(head_records, evidence, n, limit),
+            *pairs_not_tried(sets.n_pairs, len(heads)),
             *stratum_warnings(in_strata, strata, evidence, heads, alpha=alpha),
         ),
         strata=in_strata,
@@ -252,6 +263,18 @@ def _why_undecided(
         outlook = f"about {max(size for size in sizes if size):,} would decide them"
     heads_in_words = quantity(len(undecided), "head")
     return (f"{heads_in_words} undecided after {evidence.n:,} sequences, where {bound} ended the audit: {outlook}.",)
+
+
+def pairs_not_tried(n_pairs: int, n_heads: int) -> tuple[str, ...]:
+    """That the search removed only some of the pairs of heads."""
+    every_pair = n_heads * (n_heads - 1) // 2
+    if n_pairs == every_pair:
+        return ()
+    return (
+        f"the search for sets removed {n_pairs:,} of {every_pair:,} pairs of heads: all of the {MOST_PAIRED} heads "
+        f"with the largest effects, and those with a needed head. Of two idle heads outside these, each may do the "
+        f"work of the other.",
+    )
 
 
 def _kinds_of_labelled_heads(patterns: HeadPatterns) -> dict[Head, str]:

@@ -57,6 +57,8 @@ class HeadSets:
     """All subsets were tried; otherwise these are the sets that the search has found."""
     n_removals: int
     """Number of sets that were removed."""
+    n_pairs: int
+    """Number of pairs of heads that were removed."""
 
     @property
     def needed_pairs(self) -> list[tuple[Head, Heads]]:
@@ -129,6 +131,7 @@ def find_sets(
         smallest_costly=tuple(sorted(removed.smallest_costing(needed_alone))),
         exact=exact,
         n_removals=len(removed.by_heads),
+        n_pairs=sum(len(heads) == 2 for heads in removed.by_heads),
     )
 
 

@@ -14,6 +14,7 @@ import torch
 import interp
 from hooks import Transformer
 from interp.auditing import AuditResult
+from interp.auditing.audit import pairs_not_tried
 from interp.auditing.interventions import INTERVENTIONS
 from interp.auditing.outcomes import judged_outcomes
 from interp.auditing.sets import HeadSets
@@ -97,7 +98,13 @@ def test_a_head_that_adds_nothing_to_a_costly_set_is_not_redundant(monkeypatch):
     other = next(head for head, one in known.heads.items() if one.truth != "redundant")
     three = tuple(sorted((*pair, other)))
     sets = HeadSets(
-        needed_in={other: (three,)}, harmless={}, largest_harmless=(), smallest_costly=(), exact=False, n_removals=0
+        needed_in={other: (three,)},
+        harmless={},
+        largest_harmless=(),
+        smallest_costly=(),
+        exact=False,
+        n_removals=0,
+        n_pairs=0,
     )
     monkeypatch.setattr("interp.auditing.audit.find_sets", lambda *arguments, **options: sets)
     result = interp.audit(known.model, known.task, n=N)
@@ -388,3 +395,13 @@ def test_audits_of_earlier_versions_load_with_the_names_of_today(tmp_path):
     known = answer("dyck stack, redundant")
     again = interp.audit(known.model, known.task, n=64, outcomes=["hard"], alpha=0.05)
     assert verdicts_of(again) == verdicts_of(redundant)
+
+
+def test_an_audit_says_that_not_every_pair_was_tried():
+    assert pairs_not_tried(45, 10) == ()
+    assert pairs_not_tried(0, 1) == ()
+    (warning,) = pairs_not_tried(1128, 96)
+    assert warning == (
+        "the search for sets removed 1,128 of 4,560 pairs of heads: all of the 48 heads with the largest effects, and "
+        "those with a needed head. Of two idle heads outside these, each may do the work of the other."
+    )

@@ -67,7 +67,9 @@ def evidence_of(drop, looks):
     return GrowingEvidence.of(effects_of(drop), BAR, looks=looks, factors=FACTORS)
 
 
-NO_SETS = HeadSets(needed_in={}, harmless={}, largest_harmless=(), smallest_costly=(), exact=True, n_removals=0)
+NO_SETS = HeadSets(
+    needed_in={}, harmless={}, largest_harmless=(), smallest_costly=(), exact=True, n_removals=0, n_pairs=0
+)
 NOT_DOUBTFUL = {"zero": (), "mean": (), "resample": ()}
 
 

@@ -204,6 +204,17 @@ def test_more_heads_are_searched():
     assert not found.exact
     assert set(found.costly) == {pair, three}
     assert found.n_removals == len(table.calls) == len(set(table.calls)) < 1000
+    assert found.n_pairs == 15 * 14 // 2
+
+
+def test_pairs_of_the_strongest_heads_and_of_needed_ones_are_tried(monkeypatch):
+    monkeypatch.setattr(searching, "MOST_PAIRED", 6)
+    needed = frozenset([(0, 0)])
+    strongest = np.zeros((15, 1))
+    strongest[5:11] = 1
+    found = sets(Table(lambda removed: float(needed <= removed), heads=MANY, effects=strongest))
+    # 15 pairs of the six strongest, and 14 with the needed head; random orders begin with a pair each
+    assert 15 + 14 <= found.n_pairs <= 15 + 14 + searching.ORDERS
 
 
 @pytest.mark.usefixtures("many_sets")
@@ -263,6 +274,7 @@ TESTED_SETS = HeadSets(
     smallest_costly=(),
     exact=True,
     n_removals=0,
+    n_pairs=0,
 )
 
 

@@ -84,7 +84,9 @@ def found_on(*outcomes):
     return p_values_of({name: [[known[name] for known in outcomes]] for name in TESTED})
 
 
-NO_SETS = HeadSets(needed_in={}, harmless={}, largest_harmless=(), smallest_costly=(), exact=True, n_removals=0)
+NO_SETS = HeadSets(
+    needed_in={}, harmless={}, largest_harmless=(), smallest_costly=(), exact=True, n_removals=0, n_pairs=0
+)
 
 
 def facts(p, heads, labelled, *, sets=NO_SETS, losses=None, doubtful=(), strata=None, at_chance=False):
