@@ -1,7 +1,8 @@
-"""Ablation of every head: the ablation engine, against a full forward pass per head in TransformerLens."""
+"""Ablation of every head: the ablation engine, against a pass per head in TransformerLens, and resumed by hand."""
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,8 @@ def comparisons() -> Iterator[BenchmarkResult]:
             name = f"zero {n_layers} x {n_heads} heads, {batch} x {pos} tokens, read {place}"
             check = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
             yield compare(name, unmyopic, peer, bar=bar, check=check)
+            resumed = partial(resumed_by_hand, model, tokens, read_at)
+            yield compare(f"{name}, resumed by hand", unmyopic, resumed, bar=1.10, check=check)
 
 
 def bridge_of(model: Transformer) -> TransformerBridge:
@@ -80,10 +83,30 @@ def metric(logits: Tensor) -> Tensor:
 
 def each_head(model: Transformer, tokens: Tensor, read_at: Tensor | None) -> Tensor:
     positions = None if read_at is None else read_at.expand(len(tokens), -1)
-    engine = AblationEngine(model, tokens, read_at=positions)
+    engine = AblationEngine(model, tokens, read_at=positions, patterns=False)
     scores = torch.empty(model.cfg.n_layers, model.cfg.n_heads)
     for head, logits in engine.each_head(lambda layer, clean: torch.zeros_like(clean.z)):
         scores[head] = metric(logits)
+    return scores
+
+
+def resumed_by_hand(model: Transformer, tokens: Tensor, read_at: Tensor | None) -> Tensor:
+    """A pass for each head from its layer on, with the clean input of the layer."""
+    names = [
+        f"blocks.{layer}.{name}" for layer in range(model.cfg.n_layers) for name in ("attn.hook_z", "hook_resid_pre")
+    ]
+    _, cache = model.run_with_cache(tokens, names_filter=names)
+    positions = None if read_at is None else read_at.expand(len(tokens), -1)
+    scores = torch.empty(model.cfg.n_layers, model.cfg.n_heads)
+    for layer in range(model.cfg.n_layers):
+        output_map: Any = model.block(layer).attention.o
+        for head in range(model.cfg.n_heads):
+            z = cache[f"blocks.{layer}.attn.hook_z"].clone()
+            z[:, :, head] = 0
+            resid = cache[f"blocks.{layer}.hook_resid_pre"]
+            scores[layer, head] = metric(
+                model.resume(resid, layer, attn_out=output_map(z.flatten(2)), read_at=positions)
+            )
     return scores
 
 

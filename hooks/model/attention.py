@@ -9,7 +9,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hooks.model.layers import Identity, Linear, Module, has_activation_hooks, has_hooks, take
+from hooks.model.layers import Identity, Layer, Linear, has_activation_hooks, is_read, take
 
 FUSED_FROM = 64
 """Attention over at least this many tokens stores no scores and patterns unless a hook needs them. For fewer tokens the
@@ -84,7 +84,7 @@ def visible_keys(
     return allowed.expand(batch, -1, -1)
 
 
-class Attention(Module):
+class Attention(Layer):
     """z_h = softmax(q_h k_h^T / scale) v_h;  out = sum_h z_h W_O,h + b_O.
 
     With `qk_identity` the scores of head h gain a_h x x^T, with `vo_identity` the output gains
@@ -240,6 +240,6 @@ def masked_scores(
 
 
 def pattern_is_hooked(sites: Any) -> bool:
-    """True if a hook needs scores, patterns or results, which fused attention does not compute."""
+    """True if scores, patterns or results are read, which fused attention does not compute."""
     points = [getattr(sites, name, None) for name in ("hook_attn_scores", "hook_pattern", "hook_result")]
-    return any(point is not None and has_hooks(point) for point in points)
+    return any(point is not None and is_read(point) for point in points)

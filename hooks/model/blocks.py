@@ -14,11 +14,11 @@ from torch import Tensor
 from hooks.model.attention import Attention, Context
 from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.hardcoded.lego_attention import HardcodedAttention
-from hooks.model.layers import LayerNorm, Linear, Module, activate
+from hooks.model.layers import Layer, LayerNorm, Linear, activate
 from hooks.model.sites import LayerSites, MLPSites
 
 
-class MLP(Module):
+class MLP(Layer):
     """out = act(x W_in + b_in) W_out + b_out."""
 
     def __init__(self, cfg: Any):
@@ -34,7 +34,7 @@ class MLP(Module):
         return self.w_out(post)
 
 
-class DeepMLP(Module):
+class DeepMLP(Layer):
     """out = W_out relu(W_3 relu(W_2 relu(W_in x))), with hook points at the first hidden layer; no biases."""
 
     def __init__(self, cfg: Any):
@@ -51,7 +51,7 @@ class DeepMLP(Module):
         return self.w_out(F.relu(self.w_3(F.relu(self.w_2(hidden)))))
 
 
-class Block(Module):
+class Block(Layer):
     """The weights of one stored block. Subclasses say how they are wired."""
 
     n_norms: ClassVar[int] = 1

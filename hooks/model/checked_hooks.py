@@ -14,6 +14,8 @@ from hooks.model.hook_names import SETTERS
 from hooks.model.layers import HookPoint, check_not_compiled
 from hooks.model.locks import ModelLock, one_thread
 
+TRANSFORMS = {"device", "incl_bwd", "pos_slice", "reset_hooks_end", "clear_contexts"}
+"""Options of TransformerLens's `run_with_cache` for which its own hooks store activations."""
 Name = str | Callable[[str], bool]
 """A hook name, or a condition on hook names."""
 
@@ -25,6 +27,8 @@ class CheckedHooks(HookedRootModule):
     """
 
     cfg: Any
+    records = False
+    """Whether hook points store activations themselves (`HookPoint.record`), without hooks."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -73,13 +77,27 @@ class CheckedHooks(HookedRootModule):
         """
         check_not_compiled(*self.modules())
         filters = names_filter if isinstance(names_filter, list | tuple) else [names_filter]
-        for name in filters:
-            if name is not None:
-                self._names(name)  # raises if there is no such hook point
+        names = [hook_name for name in filters if name is not None for hook_name in self._names(name)]
+        if self.records and not kwargs.keys() & TRANSFORMS and not remove_batch_dim:
+            return self._run_and_record(names or list(self.hook_dict), *args, **kwargs)
         logits, cache = super().run_with_cache(
             *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
         )
         return logits, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+
+    def _run_and_record(self, names: Iterable[str], *args: Any, **kwargs: Any) -> tuple[Any, ActivationCache]:
+        """Logits and activations, stored as they are: one tensor may be that of several points."""
+        record: dict[str, Tensor] = {}
+        points: list[Any] = [self.hook_dict[name] for name in names]
+        outer_records = [point.record for point in points]  # of a pass whose hook runs this one
+        try:
+            for point in points:
+                point.__dict__["record"] = record  # without torch's checks of attributes
+            logits = self(*args, **kwargs)
+        finally:
+            for point, outer in zip(points, outer_records, strict=True):
+                point.__dict__["record"] = outer
+        return logits, ActivationCache(record, self)
 
     def hook_point(self, name: str) -> HookPoint:
         """The hook point of that name.

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.checks import check_fields
-from hooks.model.layers import Module, check_ids, look_up
+from hooks.model.layers import Layer, Module, check_ids, look_up
 from hooks.typed import check_field_types
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
@@ -89,7 +89,7 @@ class BracketStates:
         return dict(vars(self))
 
 
-class TokenEmbedding(Module):
+class TokenEmbedding(Layer):
     """One learned vector per token, token type or position.
 
     Args:

@@ -6,8 +6,17 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 from torch.nn.utils.prune import BasePruningMethod
 from transformer_lens import hook_points
+
+GLOBAL_HOOKS = (
+    torch_modules._global_forward_hooks,
+    torch_modules._global_forward_pre_hooks,
+    torch_modules._global_backward_hooks,
+    torch_modules._global_backward_pre_hooks,
+)
+"""torch's tables of hooks on all modules."""
 
 
 class Module(nn.Module):
@@ -22,6 +31,18 @@ class Module(nn.Module):
             self.__dict__[name] = self._modules[name]
 
 
+class Layer(Module):
+    """A module that is called in one step while no hook of torch's is attached to it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # has_hooks(self), without the cost of a call; then hooks of all modules, and compiled modules
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return super().__call__(*args, **kwargs)
+        if any(GLOBAL_HOOKS) or self._compiled_call_impl is not None:
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
+
 class HookPoint(hook_points.HookPoint):
     """TransformerLens's hook point, skipped in one step while no hook is attached.
 
@@ -29,12 +50,17 @@ class HookPoint(hook_points.HookPoint):
     layer below, and an edit in place changes only what comes after it.
     """
 
+    record: dict[str, Tensor] | None = None
+    """Where a pass with a cache stores the activation after the hooks, under the name of the point."""
+
     def __call__(self, x: Tensor) -> Tensor:
         if self._forward_hooks or self._forward_pre_hooks:
-            return self.run_hooks(x.clone())
+            x = self.run_hooks(x.clone())
         # has_hooks(self), without the cost of a call
-        if self._backward_hooks or self._backward_pre_hooks:
-            return super().__call__(x)
+        elif self._backward_hooks or self._backward_pre_hooks:
+            x = super().__call__(x)
+        if self.record is not None:
+            self.record[self.name] = x.detach()  # pyright: ignore[reportArgumentType]
         return x
 
     def run_hooks(self, x: Tensor) -> Tensor:
@@ -91,6 +117,13 @@ def has_hooks(module: nn.Module) -> bool:
     return any(hook_tables(module))
 
 
+def is_read(point: HookPoint) -> bool:
+    """True if an activation is needed: a hook is attached, or it is recorded."""
+    if point._forward_hooks or point._forward_pre_hooks or point._backward_hooks or point._backward_pre_hooks:
+        return True
+    return point.record is not None
+
+
 def has_activation_hooks(module: nn.Module) -> bool:
     """True if any hook is attached but those of torch's pruning, which only recompute the weights."""
     return any(not isinstance(hook, BasePruningMethod) for table in hook_tables(module) for hook in table.values())
@@ -132,7 +165,7 @@ class Sites(NeverCalled, Module):
                 setattr(self, name, HookPoint() if on else None)
 
 
-class Linear(nn.Module):
+class Linear(Layer):
     """y = x W^T + b, with W (output, input)."""
 
     def __init__(self, d_in: int, d_out: int, *, bias: bool = True):
@@ -162,7 +195,7 @@ class LinearWeights(NeverCalled, Linear):
         return self._instead
 
 
-class Identity(nn.Module):
+class Identity(Layer):
     """y = x: takes the place of a `Linear`, with the identity matrix as its weight."""
 
     weight: Tensor
@@ -180,7 +213,7 @@ class Identity(nn.Module):
         return self.weight.new_zeros(len(self.weight))
 
 
-class TiedReadOut(nn.Module):
+class TiedReadOut(Layer):
     """y = x W_E^T, with the rows of an embedding; it has no other weights."""
 
     def __init__(self, embedding: nn.Module):
@@ -222,7 +255,7 @@ class NormSites(Sites):
         return self._norm[0].bias
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(Layer):
     """y = (x - mean) / sqrt(var + eps) * w + b over the last axis."""
 
     def __init__(self, width: int, eps: float):
@@ -237,12 +270,19 @@ class LayerNorm(nn.Module):
         The scale is computed only if it is hooked; an edit of it rescales the result. An unedited scale leaves every
         bit of the result as it is.
         """
-        y = F.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
-        # Rescale by the ratio of the scale before and after its hooks
-        if has_hooks(sites.hook_scale):
+        if not is_read(sites.hook_scale):
+            y = torch.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
+            return sites.hook_normalized(y)
+        # The kernel has 1 / scale, without a gradient
+        y, _, inverse_scale = torch.native_layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
+        if has_hooks(sites.hook_scale) or torch.is_grad_enabled():
             scale = (x.var(-1, keepdim=True, unbiased=False) + self.eps).sqrt()
-            ratio = scale / sites.hook_scale(scale.clone())
-            y = y + (y - self.bias) * (ratio - 1)
+        else:
+            scale = inverse_scale.reciprocal().to(x.dtype)
+        # Rescale by the ratio of the scale before and after its hooks
+        edited = sites.hook_scale(scale)
+        if has_hooks(sites.hook_scale):
+            y = y + (y - self.bias) * (scale / edited - 1)
         return sites.hook_normalized(y)
 
 

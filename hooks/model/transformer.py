@@ -45,6 +45,7 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
     cfg: Any
     embed: Any
     unembed: Any
+    records = True
 
     def __init__(self, cfg: TransformerConfig, *, seed: int = 0):
         super().__init__()

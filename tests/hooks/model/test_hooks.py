@@ -240,3 +240,84 @@ def test_parts_put_in_place_later_are_the_ones_used(make, tokens):
     assert torch.equal(model(tokens), expected(tokens))
     model.weights[1].mlp = None
     assert model.weights[1].mlp is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("block", ["pre_ln", "post_ln", "dyck"])
+def test_a_cache_without_hooks_equals_one_by_hooks(make, block, tokens):
+    """Recorded activations are those that hooks of TransformerLens's own cache get, scales of norms up to rounding."""
+    model = make(block=block)
+    logits, cache = model.run_with_cache(tokens)
+    expected, by_hooks = model.run_with_cache(tokens, device="cpu")  # an option for which hooks are attached
+    assert torch.equal(logits, expected)
+    assert list(cache) == list(by_hooks)
+    for name, activation in by_hooks.items():
+        torch.testing.assert_close(cache[name], activation, rtol=1e-6, atol=1e-6)
+        if not name.endswith("hook_scale"):
+            assert torch.equal(cache[name], activation)
+
+
+def test_a_cache_has_no_gradient_and_leaves_that_of_the_logits(make, tokens):
+    model = make()
+    logits, cache = model.run_with_cache(tokens)
+    assert not any(activation.requires_grad for activation in cache.values())
+    logits.sum().backward()
+    expected = [weight.grad.clone() for weight in model.parameters()]
+    model.zero_grad()
+    model(tokens).sum().backward()
+    for weight, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient)
+
+
+@torch.no_grad()
+def test_a_cache_stores_what_hooks_of_the_caller_made(make, tokens):
+    model = make()
+    model.add_hook("blocks.1.hook_resid_post", lambda x, hook: x * 2)
+    _, clean = make().run_with_cache(tokens)
+    logits, cache = model.run_with_cache(tokens, names_filter=["blocks.1.hook_resid_post"])
+    torch.testing.assert_close(cache["blocks.1.hook_resid_post"], 2 * clean["blocks.1.hook_resid_post"])
+    assert torch.equal(logits, model(tokens))
+
+
+@torch.no_grad()
+def test_nothing_is_recorded_after_a_pass_or_an_error(make, tokens):
+    model = make()
+    model.run_with_cache(tokens)
+    with pytest.raises(ValueError, match="depth is 9"):
+        model.run_with_cache(tokens, depth=9)
+    assert all(point.record is None for point in model.hook_dict.values())
+
+
+@torch.no_grad()
+def test_a_cache_within_a_hook_leaves_that_of_the_pass(make, tokens):
+    """A hook may run the model again, with a cache of its own."""
+    model = make()
+    inner = {}
+
+    def run_again(x, hook):
+        if not inner:
+            inner["running"] = True
+            inner["cache"] = model.run_with_cache(tokens[:1], names_filter="blocks.0.hook_resid_pre")[1]
+        return x
+
+    with model.hooks([("blocks.1.hook_resid_pre", run_again)]):
+        _, cache = model.run_with_cache(tokens)
+    assert set(cache) == set(model.hook_dict)
+    assert len(cache["blocks.2.hook_resid_post"]) == len(tokens)
+    assert inner["cache"]["blocks.0.hook_resid_pre"].shape[0] == 1
+
+
+@torch.no_grad()
+def test_hooks_on_all_modules_are_called(make, tokens):
+    """torch's global hooks see every map that a pass calls."""
+    model = make()
+    called = []
+    handle = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, *_: called.append(type(module).__name__)
+    )
+    try:
+        model(tokens)
+    finally:
+        handle.remove()
+    assert {"Linear", "LayerNorm", "Attention", "MLP"} <= set(called)
+    assert called.count("MLP") == model.cfg.n_layers
