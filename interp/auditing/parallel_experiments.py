@@ -1,4 +1,4 @@
-"""Experiments on heads in several processes, each of which has some layers of the model."""
+"""Experiments on heads in several processes, each of which has some heads of the model."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float
 
 from hooks import BridgeModel
-from hooks.interventions.ablation_engine import Head, Net
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Head, Net
 from interp.auditing.experiments import Effects, HeadExperiments
 from interp.core.devices import device_of
 from interp.core.processes import in_processes
 from interp.tasks.base import Score
 
-FEW_SETS = 24
+FEW_SETS = 8
 """Up to this number of sets per process, sending them takes longer than removing them."""
 MOST_STORED = 3
 """Number of experiments that a process keeps, each with its clean runs: those of the search, and those of the tests."""
@@ -41,8 +41,8 @@ def check_jobs(n_jobs: int, model: Net) -> None:
 class ParallelExperiments:
     """The experiments of a `HeadExperiments` in processes, with the same numbers.
 
-    All heads of a layer, and all sets of heads that begin in the same layer, are in one process. So everything that is
-    computed in one pass, or from the same activations, is computed together as it is in one process.
+    Sets with the same heads in their first layer are in one process, since they continue from the same activations.
+    Where a pass has several edits of a layer, all that begin in this layer are. So each pass is that of one process.
     """
 
     experiments: HeadExperiments
@@ -69,7 +69,7 @@ class ParallelExperiments:
     ) -> Effects:
         """As `HeadExperiments.effects`."""
         chosen = list(self.heads if heads is None else heads)
-        shares = self._by_process(chosen, [layer for layer, _ in chosen])
+        shares = self._by_process(chosen, [(head,) for head in chosen])
         if len(shares) < 2:
             return self.experiments.effects(interventions, labels, heads)
         # Every process has NaN for the heads of the others
@@ -85,7 +85,7 @@ class ParallelExperiments:
     def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]:
         """As `HeadExperiments.removed`."""
         numbers = range(len(sets))
-        shares = self._by_process(numbers, [min(heads, default=(0, 0))[0] for heads in sets])
+        shares = self._by_process(numbers, sets)
         if len(shares) < 2 or len(sets) <= FEW_SETS * len(shares):
             return self.experiments.removed(sets)
         drops = self._in_processes("removed", [([sets[number] for number in share],) for share in shares])
@@ -94,21 +94,31 @@ class ParallelExperiments:
             drop[:, share] = drop_of_share
         return drop
 
-    def _by_process(self, items: Iterable[Any], layers: Sequence[int]) -> list[list[Any]]:
-        """Items by process: those of a layer together, the layers with the most work first to whoever has the least."""
+    def _by_process(self, items: Iterable[Any], sets: Sequence[Sequence[Head]]) -> list[list[Any]]:
+        """Items by process, each with the set of heads that it edits: the most work first, to whoever has the least."""
         n_layers = self.experiments.model.cfg.n_layers
-        # An intervention in a layer computes this layer and those after it
-        items_of_layer: dict[int, list[Any]] = {}
-        for item, layer in zip(items, layers, strict=True):
-            items_of_layer.setdefault(layer, []).append(item)
-        work = {layer: len(members) * (n_layers - layer) for layer, members in items_of_layer.items()}
+        # What stays together, and its work: an edit of a layer computes this layer and those after it
+        items_together: dict[tuple[int, ...], list[Any]] = {}
+        work: dict[tuple[int, ...], int] = {}
+        for item, heads in zip(items, sets, strict=True):
+            first_layer = min((layer for layer, _ in heads), default=0)
+            heads_there = sorted({head for layer, head in heads if layer == first_layer})
+            place = (first_layer, *heads_there) if self._has_single_edits else (first_layer,)
+            items_together.setdefault(place, []).append(item)
+            work[place] = work.get(place, 0) + n_layers - first_layer
         shares: list[list[Any]] = [[] for _ in range(min(self.n_jobs, len(work)))]
         work_of_share = [0] * len(shares)
-        for layer in sorted(work, key=lambda layer: (-work[layer], layer)):
+        for place in sorted(work, key=lambda place: (-work[place], place)):
             least = work_of_share.index(min(work_of_share))
-            shares[least] += items_of_layer[layer]
-            work_of_share[least] += work[layer]
+            shares[least] += items_together[place]
+            work_of_share[least] += work[place]
         return shares
+
+    @cached_property
+    def _has_single_edits(self) -> bool:
+        """Whether every chunk is large enough to be edited in one way per pass."""
+        n_tokens = [engine.tokens.numel() for _, _, engine in self.experiments._clean_runs()]
+        return 2 * min(n_tokens) > TOKENS_PER_PASS
 
     def _in_processes(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Results of a method of the experiments for each tuple of arguments, in their order."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from own_models import own_model
 
 import interp
 from hooks import Transformer
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS
 from interp.auditing import parallel_experiments
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS
@@ -49,6 +51,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize("n_jobs", [2, 3, 5])
 def test_effects_are_those_of_a_single_process(experiments, calls, n_jobs):
+    assert 2 * experiments.batch.tokens.numel() <= TOKENS_PER_PASS  # several heads of a layer per pass
     names = [*ON_ALL_HEADS, *LABEL_TESTS]
     effects = ParallelExperiments(experiments, n_jobs).effects(names, LABELS)
     expected = experiments.effects(names, LABELS)
@@ -81,6 +84,23 @@ def test_sets_are_removed_as_in_a_single_process(experiments, calls, monkeypatch
     assert np.ptp(drop.sum(0)) > 0
     first_layers = [{min(heads, default=(0, 0))[0] for heads in part} for (part,) in calls[0]]
     assert sum(map(len, first_layers)) == 3
+
+
+def test_sets_of_a_layer_are_shared_where_a_pass_has_a_single_edit(experiments, calls, monkeypatch):
+    monkeypatch.setattr(parallel_experiments, "FEW_SETS", 0)
+    batch = experiments.task.sample(100, generator=torch.Generator().manual_seed(2), split="test")
+    many = replace(experiments, batch=batch)
+    assert 2 * batch.tokens.numel() > TOKENS_PER_PASS
+    sets = [((0, 0),), ((0, 1),), ((0, 0), (0, 1)), ((0, 0), (1, 1)), ((0, 0), (1, 0), (2, 1)), ((0, 1), (2, 0))]
+    drop = ParallelExperiments(many, 2).removed(sets)
+    np.testing.assert_array_equal(drop, many.removed(sets))
+    assert [len(part) for (part,) in calls[0]] == [3, 3]
+    # Those that continue from the same edit are in one process
+    assert {(0, 0)} in [{heads[0] for heads in part if heads != sets[2]} for (part,) in calls[0]]
+    effects = ParallelExperiments(many, 4).effects(ON_ALL_HEADS, LABELS)
+    for name, values in many.effects(ON_ALL_HEADS, LABELS).drop.items():
+        np.testing.assert_array_equal(effects.drop[name], values)
+    assert len(calls[1]) == 4
 
 
 def test_few_sets_are_removed_in_this_process(experiments, calls):
