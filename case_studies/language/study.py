@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from case_studies.language import diagonals, finetuning, perplexity
+from case_studies.language import diagonals, finetuning, perplexity, real_diagonals
 from case_studies.language.findings import FINDINGS, WORDS
 from case_studies.language.models import groups
 from case_studies.study import Study
@@ -18,7 +18,7 @@ STUDY = Study(
     ),
     findings=FINDINGS,
     words=WORDS,
-    claims=(*perplexity.CLAIMS, *diagonals.CLAIMS, *finetuning.CLAIMS),
+    claims=(*perplexity.CLAIMS, *diagonals.CLAIMS, *real_diagonals.CLAIMS, *finetuning.CLAIMS),
     groups=groups,
     shipped=Path(__file__).parent / "results",
 )

@@ -16,6 +16,7 @@ from case_studies.lego import (
     one_length,
     percolation,
     portion,
+    real_audit,
     real_heads,
     real_training,
     shortcut,
@@ -32,7 +33,8 @@ from interp.sweeps.spec import ModelSpec
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """All models of the study, by group."""
-    return {**with_shape_of_bert(groups(size)), **pathway_groups(size), **real_groups(size)}
+    real = {**real_groups(size), **real_audit.audited_groups(size)}
+    return {**with_shape_of_bert(groups(size)), **pathway_groups(size), **real}
 
 
 STUDY = Study(
@@ -54,6 +56,7 @@ STUDY = Study(
         *loops.CLAIMS,
         *algorithms.CLAIMS,
         *real_heads.CLAIMS,
+        *real_audit.CLAIMS,
         *real_training.CLAIMS,
         *starts.CLAIMS,
         *lengths.CLAIMS,

@@ -1,0 +1,121 @@
+"""Claims about which heads of a real pretrained encoder do what they look like: on chains after fine-tuning, on text.
+
+There is one model of each, so units are its heads.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from case_studies.frame.claims import SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AtLeast
+from case_studies.lego.real_models import SOURCE, real_groups
+from case_studies.recipes.intervals import proportion
+from case_studies.recipes.masked_tokens import MaskedTokens
+from case_studies.recipes.pretrained_weights import PretrainedWeights
+from interp.auditing.audit import audit
+from interp.auditing.result import AuditResult
+from interp.heads.kinds import known_kinds
+from interp.sweeps.spec import ModelSpec
+from interp.training.pretrained import pretrained
+
+AUDITED = "real-audited"
+"""The group of the fine-tuned model."""
+MOST = 0.5
+"""Share of the labelled heads that counts as most of them."""
+N = 128
+"""Held-out sequences."""
+WEIGHTS = PretrainedWeights()
+NO_TIME = "An audit of a real encoder takes longer than this size."
+BEFORE_ANY_AUDIT = Preregistration(
+    "after first models",
+    "the labels of all heads on chains before fine-tuning, the accuracies of the fine-tuned model, and those of fitted "
+    "read-outs on text; no head of these models had been ablated or audited.",
+)
+
+
+def audited_groups(size: Size) -> dict[str, Sequence[ModelSpec]]:
+    """The first fine-tuned model."""
+    return {AUDITED: real_groups(size)["real-pretrained"][:1]}
+
+
+def measure_chains(evidence: Evidence) -> Measurement:
+    """Share of the labelled heads that are faithful, of the encoder that was fine-tuned on chains."""
+    (spec,) = evidence.specs(AUDITED)
+    result = audit(evidence.run(spec).model, spec.task, n=N, seed=evidence.seed)
+    return _measurement(result, "Chains of six variables, four of them trained.")
+
+
+def measure_text(evidence: Evidence) -> Measurement:
+    """Share of the labelled heads that are faithful, of the frozen encoder with a fitted read-out of masked tokens."""
+    task = MaskedTokens()
+    model = pretrained(task, SOURCE, readout="fitted", seed=evidence.seed)
+    result = audit(model, task, n=N, seed=evidence.seed)
+    answers = " ".join(task.answer_names)
+    return _measurement(result, f"{model.read_out_fit}. Text: Python's language reference; answers: {answers}")
+
+
+def _measurement(result: AuditResult, note: str) -> Measurement:
+    """Share of faithful heads among those with a label, and the verdicts of every label."""
+    kinds = known_kinds()
+    labelled = [head for head in result.heads if head.label in kinds]
+    verdicts = Counter(head.verdict for head in labelled)
+    names = sorted({head.verdict for head in result.heads})
+    by_label: list[list] = [["label", "heads", *names]]
+    for label in sorted({head.label for head in result.heads}):
+        counts = Counter(head.verdict for head in result.heads if head.label == label)
+        by_label.append([label, counts.total(), *(counts[name] for name in names)])
+    rows: list[list] = [["head", "label", "score", "verdict", "why", "accuracy lost without it"]]
+    for head in result.heads:
+        lost = " ".join(f"{drop:+.3f}" for drop in head.costs["mean"].drop)
+        rows.append([f"{head.layer}.{head.head}", head.label, f"{head.score:.2f}", head.verdict, head.reason, lost])
+    return Measurement.from_interval(
+        proportion(verdicts["faithful"], len(labelled)),
+        unit="heads of one model",
+        numbers={
+            **{f"labelled heads that are {name}": verdicts[name] for name in names},
+            "heads that can be removed together": len(result.largest_harmless),
+            "accuracy": [float(value) for value in result.clean],
+            "sequences": result.n,
+        },
+        tables=[("Verdicts by label", by_label), (f"Every head; accuracy lost on {', '.join(result.outcomes)}", rows)],
+        note=f"Exact interval over heads, which are not independent. {note}",
+    )
+
+
+def _claim(name: str, statement: str, **options) -> Claim:
+    return Claim(
+        id=f"real.audit.{name}",
+        source="ours, after LEGO, Section 5 and Appendix F; here all-MiniLM-L6-v2",
+        statement=statement,
+        rule=AtLeast(MOST),
+        preregistration=BEFORE_ANY_AUDIT,
+        quantity="share of labelled heads",
+        value_range=SHARE,
+        sizes=LARGE_SIZES,
+        sizes_reason=NO_TIME,
+        packs=WEIGHTS,
+        **options,
+    )
+
+
+METHOD = (
+    "Share of the heads with a label (classify_heads) whose verdict is faithful (audit, {n} sequences{task}), exact "
+)
+METHOD += "interval over heads"
+CLAIMS = (
+    _claim(
+        "chains",
+        "After fine-tuning on chains, most labelled heads of a pretrained model do what they look like.",
+        method=METHOD.format(n=N, task=" of the variables that are known"),
+        measure=measure_chains,
+        needs=(AUDITED,),
+    ),
+    _claim(
+        "text",
+        "On masked tokens of text, most labelled heads of a pretrained model do what they look like.",
+        method=METHOD.format(n=N, task=", read-out fitted on the frozen model"),
+        measure=measure_text,
+    ),
+)

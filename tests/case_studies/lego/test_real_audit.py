@@ -1,0 +1,106 @@
+"""Audits of a real encoder as claims: the counts of verdicts, and the task of masked tokens; here on small models."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.models.bert.tokenization_bert import BertTokenizerFast
+
+import interp
+from case_studies.frame.evidence import Evidence
+from case_studies.lego import real_audit
+from case_studies.lego.real_models import TASK, real_groups
+from case_studies.lego.study import STUDY
+from case_studies.recipes import masked_tokens
+from case_studies.recipes.masked_tokens import MaskedTokens
+
+LETTERS = "abcdefgh"
+
+
+@pytest.fixture
+def letters(monkeypatch):
+    """Paragraphs of letters in the place of Python's language reference, a token each."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS]
+    tokenizer = BertTokenizerFast(vocab={name: index for index, name in enumerate(names)})
+    draws = torch.randint(8, (20, 40), generator=torch.Generator().manual_seed(0)).tolist()
+    paragraphs = [" ".join(LETTERS[draw] for draw in row) for row in draws]
+    monkeypatch.setattr(masked_tokens, "topics", {"one": "\n\n".join(paragraphs), "same": paragraphs[0]})
+    monkeypatch.setattr(masked_tokens, "packaged_folder", lambda name: Path(name))
+    monkeypatch.setattr(masked_tokens, "find_tokenizer", lambda folder: tokenizer)
+    caches = (masked_tokens._text, masked_tokens._occurrences)
+    for cached in caches:
+        cached.cache_clear()
+    yield paragraphs
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_a_frequent_token_of_a_paragraph_is_masked(letters):
+    task = MaskedTokens(n_answers=4, n_ctx=12)
+    assert interp.check_task(task)
+    batch = task.sample(200, generator=torch.Generator().manual_seed(0), split="test")
+    counts = batch.labels[:, 0].bincount(minlength=4)
+    assert (counts > 25).all()  # drawn uniformly
+    frequent = max(LETTERS, key="".join(letters).count)
+    assert "".join(letters).count(task.answer_names[0]) == "".join(letters).count(frequent)
+    for tokens, label, position in zip(batch.tokens, batch.labels[:, 0], batch.target_positions[:, 0], strict=True):
+        words = task.vocab.words(tokens)
+        assert (words[0], words[-1], words.count("[MASK]")) == ("[CLS]", "[SEP]", 1)
+        assert words[position] == "[MASK]"
+        words[position] = task.answer_names[label]
+        assert any(" ".join(words[1:-1]) in paragraph for paragraph in letters)
+
+
+def test_marks_are_related_to_no_equal_token(letters):
+    task = MaskedTokens(n_answers=4, n_ctx=12)
+    batch = task.sample(8, generator=torch.Generator().manual_seed(0))
+    relations = task.relations(batch)
+    assert relations["special"].any(1).nonzero()[:, 1].unique().tolist() == [0, 11]
+    marked = batch.tokens >= len(task.vocab) - 3
+    assert not relations["same_token"].masked_select(marked[:, None].expand(-1, 12, -1)).any()
+    assert relations["same_token"].any()
+
+
+@pytest.fixture(scope="module")
+def audited():
+    known = interp.known_answers.known_answer("template copy, zero decoy", seed=0)
+    return interp.audit(known.model, known.task, n=128)
+
+
+def test_the_share_is_of_labelled_heads_that_are_faithful(audited):
+    measurement = real_audit._measurement(audited, "A note.")
+    labelled = [head for head in audited.heads if head.label not in ("unclassified", "uniform")]
+    assert [head.verdict for head in audited.heads] == ["idle", "misleading", "faithful"]
+    assert measurement.n == len(labelled) == 2
+    assert measurement.value == 0.5
+    assert measurement.numbers["labelled heads that are misleading"] == 1
+    (title, by_label), (_, every_head) = measurement.tables
+    assert title == "Verdicts by label"
+    assert sum(int(row[1]) for row in by_label[1:]) == 3
+    assert len(every_head) == 1 + 3
+
+
+@pytest.mark.parametrize("name", ["chains", "text"])
+def test_each_claim_audits_its_model(name, audited, monkeypatch, letters):
+    calls = []
+
+    def audit(model, task, **options):
+        calls.append((model, task, options))
+        return audited
+
+    class Model:
+        read_out_fit = "fitted"
+
+    monkeypatch.setattr(real_audit, "audit", audit)
+    monkeypatch.setattr(real_audit, "pretrained", lambda task, source, **options: Model())
+    monkeypatch.setattr(Evidence, "run", lambda self, spec: type("Run", (), {"model": spec.key}))
+    claim = next(claim for claim in STUDY.claims if claim.id == f"real.audit.{name}")
+    groups = {group: tuple(real_audit.audited_groups("standard")[group]) for group in claim.needs}
+    measurement = claim.measure(Evidence(size="standard", seed=0, groups=groups, folder=Path()))
+    assert claim.rule.verdict(measurement) == "inconclusive"
+    ((model, task, options),) = calls
+    assert options == {"n": real_audit.N, "seed": 0}
+    if name == "chains":
+        assert (model, task) == (real_groups("standard")["real-pretrained"][0].key, TASK)
+    else:
+        assert (type(model), task) == (Model, MaskedTokens())
