@@ -172,13 +172,13 @@ class EdgeEngine(AblationEngine):
     @torch.no_grad()
     def _find_reach(self, layer: int) -> "Reach":
         """Whether stream and attention reach past a layer, found by changing them at the first sequence."""
-        resid = self._clean(layer, "hook_resid_pre")[:1]
+        resid = self._clean(layer, "hook_resid_pre")[None, :1]
         generator = torch.Generator().manual_seed(0)
         change = torch.randn(resid.shape, generator=generator, dtype=torch.float32).to(resid)
-        attn_out = attention_output(self.model, layer, self._clean(layer, self._output_point)[None])[0, :1]
+        attn_out = attention_output(self.model, layer, self._clean(layer, self._output_point)[None])[:, :1]
         streams = torch.cat([resid, resid + change, resid])
         written = torch.cat([attn_out, attn_out, attn_out + change])
-        mlp_out = self._clean(layer, "hook_mlp_out")[:1].expand_as(streams) if self._has_mlp(layer) else None
+        mlp_out = self._clean(layer, "hook_mlp_out")[None, :1].expand_as(streams) if self._has_mlp(layer) else None
         mid, _, post = self._pass_layer(layer, streams, written, mlp_out)
         differs = [not torch.equal(post[0], post[row]) for row in (1, 2)]
         return Reach(stream=differs[0], attention=differs[1], stream_to_mlp=not torch.equal(mid[0], mid[1]))
@@ -311,7 +311,9 @@ class EdgeEngine(AblationEngine):
         resid = self._clean(layer, "hook_resid_pre")
         if layer == self._layers[-1]:
             resid = self._rows_read(layer, resid[None]).expand_as(attn_outs)
-            return self._read_out(self.model.block(layer).write(resid, attn_outs, self.model.blocks[layer]))
+            block, sites = self.model.block(layer), self.model.blocks[layer]
+            posts = block.write(resid.flatten(0, 1), attn_outs.flatten(0, 1), sites)
+            return self._read_out(posts.unflatten(0, attn_outs.shape[:2]))
         rows = resid.expand_as(attn_outs).flatten(0, 1)
         return self._resume(rows, layer, attn_outs.flatten(0, 1), self.read_at).unflatten(0, attn_outs.shape[:2])
 

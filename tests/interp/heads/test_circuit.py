@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from browser import faults
 from own_models import transformer
 
 import interp
@@ -181,3 +182,23 @@ def test_the_caller_keeps_the_random_state(edges):
     assert edges.model.training
     edges.model.eval()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_page_in_a_browser(browser, circuit, tmp_path):
+    """An edge is chosen by a click and by keys; at 1280 and 400 pixels, light and dark, nothing is wrong."""
+    path = circuit.save_page(tmp_path / "circuit.html")
+    assert faults(browser, path) == []
+    page = browser.open(path)
+    page.run("document.querySelector('.edge').dispatchEvent(new MouseEvent('click', {bubbles: true})); 0")
+    name = page.run("document.querySelector('#numbers strong').textContent")
+    assert name in circuit.names
+    assert page.run("document.querySelector('.edge.chosen').dataset.name") == name
+    assert "alone it costs" in page.run("document.querySelector('#numbers').textContent")
+    # The next edge by keys
+    page.run("[...document.querySelectorAll('.edge')][1].focus(); 0")
+    page.press("Enter")
+    assert page.run("document.querySelector('#numbers strong').textContent") != name
+    assert page.run("document.querySelectorAll('.edge.chosen').length") == 1
+    assert page.problems == []

@@ -1,0 +1,125 @@
+"""Exact edges: of a LEGO model, of untrained models, and of compiled programs, next to EAP, EAP-IG and ACDC."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+import interp
+from benchmarks.edge_peers import acdc, edge_attribution
+from benchmarks.edge_truth import ProgramPass
+from benchmarks.timing import BenchmarkResult
+from case_studies.recipes.own_programs import OwnPrograms
+from hooks import Transformer
+from interp.core.inputs import inputs_or_sample
+from interp.core.randomness import derived_generator
+from interp.heads.edges import edges
+from interp.known_answers import read_compiled
+from interp.tasks import Lego
+
+UNTRAINED = 500
+ALPHA = 0.05
+STEPS = 5
+"""Steps of EAP-IG."""
+THRESHOLDS = (1e-4, 1e-3, 1e-2, 1e-1)
+"""Thresholds of ACDC."""
+MOST_SEQUENCES = 128
+"""Sequences that the peers and, next to them, the exact costs are computed on."""
+
+
+def comparisons() -> Iterator[BenchmarkResult]:
+    yield every_edge()
+    yield untrained_models()
+    yield from programs()
+
+
+def every_edge() -> BenchmarkResult:
+    """Processor time of all edges of 6 layers x 4 heads, on 256 sequences of 22 tokens."""
+    task = Lego(n_vars=4)
+    model = Transformer(interp.config_for(task)).eval()
+    start = time.process_time()
+    result = edges(model, task, n=256)
+    duration = time.process_time() - start
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    figures = f"{len(result.names)} edges, {duration:.1f} CPU s, {memory:.2f} GB"
+    return BenchmarkResult(
+        name="every edge, 6 x 4 heads", figures=figures, bar=360.0, passes=duration <= 360 and memory < 2
+    )
+
+
+def untrained_models() -> BenchmarkResult:
+    """Share of untrained models with any needed edge; it passes within the binomial band of the level."""
+    task = Lego(n_vars=2, sentence_format="compact")
+    hits = 0
+    for seed in range(UNTRAINED):
+        model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16), seed=seed).eval()
+        hits += bool(edges(model, task, n=64, alpha=ALPHA, seed=seed).needed)
+    most = stats.binom.isf(1e-6, UNTRAINED, ALPHA)
+    figures = f"{hits} of {UNTRAINED} have a needed edge, at most {most:.0f} by the level"
+    return BenchmarkResult(name="untrained models", figures=figures, bar=float(most), passes=hits <= float(most))
+
+
+def programs() -> Iterator[BenchmarkResult]:
+    """Needed edges of the compiled programs against their wiring, and the same edges by other methods."""
+    counts = {"edges": 0, "true": 0, "false": 0, "missed": 0, "unwired with a cost": 0}
+    methods: dict[str, Callable[..., Any]] = {
+        "EAP": edge_attribution,
+        f"EAP-IG, {STEPS} steps": lambda *args: edge_attribution(*args, steps=STEPS),
+        "ACDC": lambda *args: acdc(*args, thresholds=THRESHOLDS),
+    }
+    areas: dict[str, list[float]] = {name: [] for name in ("exact", *methods)}
+    seconds = dict.fromkeys(areas, 0.0)
+    for path in OwnPrograms().paths:
+        answer = read_compiled(path)
+        truth = ProgramPass(answer)
+        result = edges(answer.model, answer.task, n="all")
+        names = list(truth.edges())
+        by_name = dict(zip(result.names, range(len(result.names)), strict=True))
+        order = [by_name[f"{sender} > {receiver}"] for sender, receiver in names]
+        needed = np.array([result.verdicts[index] == "needed" for index in order])
+        wired = np.array([truth.is_wired(edge) for edge in names])
+        true = wired & np.array([is_wired and truth.matters(edge) for edge, is_wired in zip(names, wired, strict=True)])
+        costs = np.abs(result.loss_rise.value).sum(1)[order]
+        counts["edges"] += len(names)
+        counts["true"] += int(true.sum())
+        counts["false"] += int((needed & ~true).sum())
+        counts["missed"] += int((true & ~needed).sum())
+        counts["unwired with a cost"] += int((~wired & (np.nan_to_num(costs) > 0)).sum())
+        if not true.any() or true.all():
+            continue
+        # The same truth for all methods, on a sample
+        batch = inputs_or_sample(answer.task, MOST_SEQUENCES, generator=derived_generator(0, "edges"))
+        start = time.process_time()
+        exact = edges(answer.model, answer.task, n=MOST_SEQUENCES)
+        drops = np.nan_to_num(exact.drop.value, nan=0.0).max(1)
+        seconds["exact"] += time.process_time() - start
+        areas["exact"].append(auroc(drops[order], true))
+        for name, method in methods.items():
+            start = time.process_time()
+            scores = np.abs(method(answer.model, answer.task, batch))
+            seconds[name] += time.process_time() - start
+            areas[name].append(auroc(scores[order], true))
+    figures = ", ".join(f"{count} {name}" for name, count in counts.items())
+    passes = not (counts["false"] or counts["missed"] or counts["unwired with a cost"])
+    yield BenchmarkResult(name="needed edges of the compiled programs", figures=figures, bar=None, passes=passes)
+    for name, values in areas.items():
+        array = np.array(values)
+        half = stats.t.isf(0.025, len(array) - 1) * array.std(ddof=1) / len(array) ** 0.5
+        figures = f"AUROC {array.mean():.3f} ± {half:.3f} over {len(array)} programs, {seconds[name]:.1f} CPU s"
+        yield BenchmarkResult(name=f"true edges of the compiled programs, {name}", figures=figures, bar=None)
+
+
+def auroc(scores: np.ndarray, true: np.ndarray) -> float:
+    """Chance that a true edge has a higher score than another one; a tie counts one half."""
+    difference = scores[true][:, None] - scores[~true][None]
+    return float((difference > 0).mean() + (difference == 0).mean() / 2)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for benchmark_result in comparisons():
+        print(benchmark_result, flush=True)
