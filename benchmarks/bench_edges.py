@@ -11,13 +11,14 @@ from scipy import stats
 
 import interp
 from benchmarks.edge_peers import acdc, edge_attribution
-from benchmarks.edge_truth import ProgramPass
+from benchmarks.edge_truth import ProgramPass, planted_pairs
 from benchmarks.timing import BenchmarkResult
 from case_studies.recipes.own_programs import OwnPrograms
 from hooks import Transformer
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
 from interp.heads.edges import edges
+from interp.heads.explain_attention import explain_attention
 from interp.known_answers import read_compiled
 from interp.tasks import Lego
 
@@ -35,6 +36,7 @@ def comparisons() -> Iterator[BenchmarkResult]:
     yield every_edge()
     yield untrained_models()
     yield from programs()
+    yield attention_pairs()
 
 
 def every_edge() -> BenchmarkResult:
@@ -111,6 +113,29 @@ def programs() -> Iterator[BenchmarkResult]:
         half = stats.t.isf(0.025, len(array) - 1) * array.std(ddof=1) / len(array) ** 0.5
         figures = f"AUROC {array.mean():.3f} ± {half:.3f} over {len(array)} programs, {seconds[name]:.1f} CPU s"
         yield BenchmarkResult(name=f"true edges of the compiled programs, {name}", figures=figures, bar=None)
+
+
+def attention_pairs() -> BenchmarkResult:
+    """Heads of the compiled programs whose planted pair of parts accounts for most of their scores.
+
+    tracr adds to every head a default, to attend to the first token, which is a pair of tokens with tokens: a planted
+    pair that comes second to it counts as found.
+    """
+    default = "tokens of keys x tokens of queries"
+    first = after_default = n_heads = 0
+    remainder = 0.0
+    for path in OwnPrograms().paths:
+        answer = read_compiled(path)
+        for head, query, key in planted_pairs(answer):
+            result = explain_attention(answer.model, answer.task, head, n="all", n_pairs=2)
+            planted = f"{key} of keys x {query} of queries"
+            n_heads += 1
+            first += result.removals[0] == planted
+            after_default += result.removals[:2] == (default, planted)
+            remainder = max(remainder, result.remainder)
+    figures = f"{first} of {n_heads} first, {after_default} after the default, remainder at most {remainder:.1g}"
+    passes = first + after_default == n_heads and remainder < 1e-5
+    return BenchmarkResult(name="planted pairs of the compiled heads", figures=figures, bar=None, passes=passes)
 
 
 def auroc(scores: np.ndarray, true: np.ndarray) -> float:

@@ -112,3 +112,40 @@ class ProgramPass:
         name, letter = receiver.split()
         layer, head = map(int, name.split("."))
         return (self.weights[f"W_{letter.upper()}"][layer, head] != 0).any(1)
+
+
+def planted_pairs(answer: KnownAnswer) -> Iterator[tuple[tuple[int, int], str, str]]:
+    """For each head with a selector of variables: its place, and the parts that write its queries and its keys.
+
+    Parts are those of `interp.explain_attention`.
+    """
+    task: Any = answer.task
+    program: Program = task.program
+    for selector in program.selectors:
+        # `keys predicate queries`: names may have spaces, predicates have none
+        names = [*program.variables]
+        named = [
+            (query, key)
+            for key in names
+            for query in names
+            if selector.selects.startswith(f"{key} ")
+            and selector.selects.endswith(f" {query}")
+            and len(selector.selects[len(key) : -len(query)].split()) == 1
+        ]
+        for query, key in named[:1]:
+            yield (selector.layer, selector.head), _writer(program, query), _writer(program, key)
+
+
+def _writer(program: Program, variable: str) -> str:
+    """The part that writes a variable."""
+    coordinates = list(program.variables[variable])
+    for name, writer in (("W_E", "tokens"), ("W_pos", "positions")):
+        if len(np.unique(program.weights[name][:, coordinates], axis=0)) > 1:
+            return writer
+    for layer, (heads, mlp) in enumerate(zip(program.weights["W_O"], program.weights["W_out"], strict=True)):
+        for head, matrix in enumerate(heads):
+            if matrix[:, coordinates].any():
+                return f"{layer}.{head}"
+        if mlp[:, coordinates].any():
+            return f"{layer} MLP"
+    raise AssertionError(f"nothing writes {variable}")

@@ -205,7 +205,7 @@ class CircuitResult(Result):
 
         `score` is the cost of an edge alone.
         """
-        edges = list(zip(self.senders, self.receivers, self.cost, self.in_circuit, strict=True))
+        edges = list(zip(self.senders, self.receivers, self.cost.tolist(), self.in_circuit.tolist(), strict=True))
         write_json(path, circuit_json(edges, shape=self.shape))
 
     def sentences(self) -> list[str]:
@@ -282,6 +282,7 @@ class EdgeSets:
             self._scores |= dict(zip(new_sets, self._measure(replaced), strict=True))
         return [self._scores[edges.tobytes()] for edges in sets]
 
+    @torch.no_grad()
     def _measure(self, replaced: Bool[torch.Tensor, "set edge"]) -> list[Scores]:
         blocks: list[list[np.ndarray]] = [[] for _ in replaced]
         for index, (chunk, engine) in enumerate(zip(chunks(self.batch, self.size), self.engines, strict=True)):

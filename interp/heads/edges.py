@@ -289,6 +289,7 @@ class EdgeEffects:
     """Scored answers."""
 
 
+@torch.no_grad()
 def edge_effects(
     model: TransformerStack, task: Task, batch: Batch, *, method: str, seed: int, every_input: bool = False
 ) -> EdgeEffects:
