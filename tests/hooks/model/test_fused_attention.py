@@ -116,6 +116,9 @@ def test_every_architecture_gives_the_same_in_evaluation(attention, name, monkey
             calls.clear()
             torch.testing.assert_close(fused, run(), rtol=1e-9, atol=1e-9)
         assert not calls
+    rows = torch.arange(4)[:, None]
+    whole = model.resume(resid, 0)[rows, read_at]
+    torch.testing.assert_close(passes["resumed"](), whole, rtol=1e-9, atol=1e-9)
     single = model.float()
     with step_by_step(single):
         expected = single(tokens, mask)
