@@ -406,7 +406,8 @@ def _removals(
     changes, drops, right, total = [], [], [], []
     for chunk in chunks(batch, size):
         parts = ScoreParts.of(net, chunk, head)
-        engine = AblationEngine(net, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+        inputs: Any = chunk.model_inputs()
+        engine = AblationEngine(net, chunk.tokens, read_at=chunk.target_positions, **inputs)
         score = task.score(engine.logits, chunk)
         of_pairs = torch.stack([parts.pair(*pair) for pair in pairs])
         # Without each pair, without all others, and without any

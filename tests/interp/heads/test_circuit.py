@@ -14,7 +14,7 @@ import interp
 from hooks import Transformer
 from interp.core.intervals import Interval
 from interp.heads import CircuitResult, EdgesResult, read_circuit
-from interp.heads.circuit import EdgeSets
+from interp.heads.circuit import EdgeSets, Scores, _without_unneeded
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 
@@ -57,6 +57,20 @@ def test_it_is_faithful_and_no_edge_can_go(edges, circuit):
     for scores in sets.scores(smaller):
         assert (scores.accuracy < least).any()
     assert circuit.n_needed == len(circuit.names)
+
+
+class NeedsTheFirstTwo:
+    """Scores of an imagined model that needs edges 0 and 1 only."""
+
+    def scores(self, sets):
+        right = [np.full((1, 1), float(edges[:2].all())) for edges in sets]
+        return [Scores(right=of_set, total=np.ones((1, 1)), loss=0.0) for of_set in right]
+
+
+@pytest.mark.parametrize("n_edges", [2, 3, 7])
+def test_the_search_goes_on_until_no_edge_can_go(n_edges):
+    smallest = _without_unneeded(NeedsTheFirstTwo(), np.ones(n_edges, bool), lambda scores: scores.accuracy[0] == 1)
+    assert np.flatnonzero(smallest).tolist() == [0, 1]
 
 
 def test_controls_lose_the_task(circuit):
