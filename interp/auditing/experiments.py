@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -219,7 +220,8 @@ class HeadExperiments:
         size = self._chunk_size
         for index, chunk in enumerate(chunks(self.batch, size)):
             rows = slice(index * size, index * size + len(chunk))
-            engine = AblationEngine(self.model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+            inputs: Any = chunk.model_inputs()
+            engine = AblationEngine(self.model, chunk.tokens, read_at=chunk.target_positions, **inputs)
             yield chunk, rows, engine
 
     def _replacements(
@@ -268,7 +270,8 @@ class HeadExperiments:
 
         def engine_of(sources: Int[Tensor, " batch"]) -> AblationEngine:
             chunk = self._inputs.select(sources)
-            return AblationEngine(self.model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+            inputs: Any = chunk.model_inputs()
+            return AblationEngine(self.model, chunk.tokens, read_at=chunk.target_positions, **inputs)
 
         def replacements_on(chunk: Batch, rows: slice, pairing: int, names: Sequence[str]) -> dict[str, Replacement]:
             # Draws of this pairing, the same for every seed of the audit
