@@ -40,6 +40,8 @@ def main() -> None:
         "classify_heads": results["kinds"].plot(),
         "ablate_heads": results["ablation"].plot(),
         "patch": results["patched"].plot(),
+        "edges": results["edges"].plot(),
+        "explain_attention": results["why"].plot(),
         "audit": results["audited"].plot(),
         "show_attention": results["patterns"].plot("1.0"),
         "attention_variation": results["variation"].plot(),

@@ -82,6 +82,26 @@ patched = interp.patch(loop, lego, positions="roles", n=32)
 patched.plot()
 
 # %% [markdown]
+# ## Which connections between parts does it need?
+#
+# Every [edge](../edges.md), from a part that writes to an input that reads, is replaced by itself.
+
+# %%
+edges = interp.edges(loop, lego, n=32)
+edges.plot()
+
+# %% [markdown]
+# ## Why does a head attend where it does?
+#
+# Its scores, taken apart into what wrote into its queries and keys; this is the second head of an induction circuit.
+
+# %%
+induction = interp.known_answers.known_answer("recall induction", seed=0)
+why = interp.explain_attention(induction.model, induction.task, (1, 2), n=64)
+print(why)
+why.plot()
+
+# %% [markdown]
 # ## Does each head do what it looks like?
 #
 # The [audit](../audit.md) answers with one word for each head, and a sentence.
