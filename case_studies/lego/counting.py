@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hooks import Encoder, EncoderConfig, token_maps
@@ -39,7 +40,7 @@ def count_operations(
 ) -> Operations:
     """Count the operations of a model's layers, or of its head at every position; embeddings have none.
 
-    Attention is unfused, as in evaluation mode. A fused kernel has the same forward operations, and computes the
+    Attention is unfused, at every length. A fused kernel has the same forward operations, and computes the
     scores again in the backward pass.
 
     Args:
@@ -66,7 +67,7 @@ def count_operations(
         maps = token_maps(tokens, heads=cfg.pathways, d_vocab=cfg.d_vocab)
         context = _moved(cast(PathwayMaps, maps), device)
     forward = FlopCounterMode(display=False)
-    with forward:
+    with forward, sdpa_kernel(SDPBackend.MATH):  # torch does not count its fused kernel
         for layer in range(cfg.n_layers if counted_layers == "layers" else 0):
             resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), context)
         out = model.read_out(resid) if counted_layers == "head" else resid

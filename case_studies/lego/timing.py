@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from case_studies.recipes.stopwatch import time_in_turn
 from hooks import Encoder, LegoAttention, Pathways, presets, token_maps
@@ -137,8 +138,7 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
         batch: Number of sequences.
         length: Tokens per sequence.
         seed: Determines tokens, input and weights.
-        written_out: Whether a learned head computes its pattern explicitly, as in evaluation mode, instead of with
-            the fused kernel of training.
+        written_out: Whether a learned head computes its pattern explicitly instead of with the fused kernel.
 
     Raises:
         ValueError: a pathway that does not exist.
@@ -156,10 +156,17 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
     make = functools.partial(token_maps, tokens, heads=pathways, d_vocab=VOCAB)
     maps = make() if pathway == "learned" else None
     weights = tuple(attention.parameters())
+
+    def forward() -> Tensor:
+        if not written_out:
+            return attention(x, maps or make())
+        with sdpa_kernel(SDPBackend.MATH):
+            return attention(x, maps or make())
+
     return Candidate(
         name=f"{pathway}, written out" if written_out else pathway,
         length=length,
-        forward=lambda: attention(x, maps or make()),
+        forward=forward,
         weights=(x, *weights),
         parameters=weights,
     )

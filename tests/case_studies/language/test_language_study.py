@@ -73,6 +73,8 @@ def test_every_symbol_of_the_template_tasks_has_a_token_of_its_own(size):
 
 def test_rules_say_what_had_been_seen_of_larger_models():
     for claim in STUDY.claims:
+        if claim.id.endswith(".minilm"):
+            continue  # of published weights
         assert "over three models of 1.1 million weights" in claim.preregistration.text, claim.id
 
 

@@ -140,7 +140,8 @@ def test_layers_of_torch_with_every_kind_of_mask(mask, norm_first, bias):
     assert torch.allclose(model(TOKENS), module(TOKENS), atol=1e-5)
     assert model.cfg.attention == "causal"
     obstacles = interp.supported_verbs(model).obstacles
-    normalised = set() if norm_first else {"logit_attribution"}  # layers that do not add to the stream
+    # In layers that do not add to the stream, what the MLP adds is at no place
+    normalised = set() if norm_first else {"logit_attribution", "patch of MLPs"}
     assert {verb for verb, why in obstacles.items() if why} == set(TRANSFORMER_ONLY) | WITH_UNTRAINED | normalised
     assert str(model.capabilities.attention_mask).startswith(
         "missing (the model refuses it: Bare.forward() got an unexp"
