@@ -123,8 +123,8 @@ def lacks_sum_of_stream(model: TransformerStack) -> str:
     if model.cfg.block_class.adds_to_stream:
         return ""
     return (
-        f"its block is {model.cfg.block!r}, whose layers do not add the outputs of heads and MLPs to the residual "
-        f"stream, so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use edges."
+        f"the model's block is {model.cfg.block!r}, whose layers do not add the outputs of heads and MLPs to the "
+        f"residual stream, so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use interp.edges."
     )
 
 

@@ -23,7 +23,7 @@ from interp.core.statistics import drop_interval, pooled_interval
 from interp.heads.ablation_methods import outputs_instead, part_points
 from interp.heads.circuit_json import circuit_json
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import ALL, EveryInput
+from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
 if TYPE_CHECKING:
     import altair as alt
@@ -88,6 +88,8 @@ class CircuitResult(Result):
     """Accuracy of the model, and of the circuit, without each half."""
     n_by_cost: Annotated[int, COUNT]
     """Number of edges with the largest single costs that are needed to keep as much, on the sequences of the search."""
+    n_found: Annotated[int, COUNT]
+    """Number of edges that the search left; the circuit has fewer if it may have `at_most` fewer."""
     n_tried: Annotated[int, COUNT]
     """Sets of edges that the search tried."""
     shape: Annotated[tuple[int, int, int], POSITIVE_COUNT]
@@ -210,14 +212,20 @@ class CircuitResult(Result):
 
     def sentences(self) -> list[str]:
         """The circuit, what was shown of it, and what the search did not try."""
-        lines = [f"{len(self.names)} of {len(self.senders)} edges do the task. Faithful: {self.is_faithful}."]
-        lines[0] += f" Complete: {self.is_complete}. Minimal: shown for {self.n_needed} of them."
-        lines.append(
-            f"By their single costs, {self.n_by_cost} edges keep as much. The search removed edges from them, "
-            f"one or several at a time, and tried {self.n_tried} sets. On its sequences no single further edge can go; "
-            f"smaller circuits of other edges were not tried."
+        minimal = f"shown for {self.n_needed} of them"
+        if self.is_faithful == "no":
+            minimal = "not judged, since the circuit is not faithful"
+        verdicts = f"Faithful: {self.is_faithful}. Complete: {self.is_complete}. Minimal: {minimal}."
+        search = (
+            f"On the sequences of the search, the {self.n_by_cost} edges with the largest single costs keep "
+            f"{self.faithful:g} of the accuracy above chance or more. The search removed edges from them, one or "
+            f"several at a time, and tried {self.n_tried} sets."
         )
-        return lines
+        if self.n_found > len(self.names):
+            search += f" Of the {self.n_found} edges that it left, those with the largest single costs are the circuit."
+        else:
+            search += " On its sequences no single further edge can go; smaller circuits of other edges were not tried."
+        return [f"The circuit has {len(self.names)} of {len(self.senders)} edges. {verdicts}", search]
 
     def __str__(self) -> str:
         width = max(len(name) for name in (*self.sets, "edges that are kept"))
@@ -325,8 +333,7 @@ def find_circuit(
     if at_most is not None:
         check_number("at_most", at_most, integer=True, low=1, high=n_edges)
     every_input = n == ALL
-    if not every_input:
-        check_number("n", n, integer=True, low=16)
+    check_sample_size("n", n, low=16)
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "circuit"))
     half = len(batch) // 2
     searching = batch if every_input else batch.select(slice(0, half))
@@ -335,6 +342,14 @@ def find_circuit(
     # Search on one half; then judge on the other one
     chances = np.array(task.chances)
     (clean,) = search.scores([np.ones(n_edges, dtype=bool)])
+    if not (clean.accuracy > chances)[judged].all():
+        before = ", ".join(f"{accuracy:.2f}" for accuracy in edges.clean[judged])
+        now = ", ".join(f"{accuracy:.2f}" for accuracy in clean.accuracy[judged])
+        raise ValueError(
+            f"the model is not above chance on the sequences of the search: its accuracy is {now} there, and was "
+            f"{before} when its edges were measured. Give more sequences (n is {n!r}), or, if the model has changed, "
+            f"call interp.edges again."
+        )
     least = clean.accuracy - (1 - faithful) * (clean.accuracy - chances)
 
     def keeps_enough(scores: Scores) -> bool:
@@ -342,7 +357,8 @@ def find_circuit(
 
     by_cost = _fewest_by_cost(search, edges.order, keeps_enough)
     circuit = _without_unneeded(search, by_cost, keeps_enough)
-    if at_most is not None and circuit.sum() > at_most:
+    n_found = int(circuit.sum())
+    if at_most is not None and n_found > at_most:
         circuit = _members([index for index in edges.order if circuit[index]][:at_most], n_edges)
     measured = search if every_input else EdgeSets(model, task, batch.select(slice(half, None)), **options)
     return _judged(
@@ -352,6 +368,7 @@ def find_circuit(
         judged,
         faithful=faithful,
         n_by_cost=int(by_cost.sum()),
+        n_found=n_found,
         n_tried=len(search),
         seed=seed,
         n=len(batch),

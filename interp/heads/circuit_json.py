@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hooks.checks import check_class, shown
+from hooks.checks import check_class, check_number, shown
 from hooks.files import Unreadable, read_json, reading
 
 EdgeScore = tuple[str, str, float, bool]
@@ -68,11 +68,12 @@ def read_circuit(path: str | Path) -> list[EdgeScore]:
             if not arrow:
                 raise Unreadable(f"{path} has the edge {shown(name)}; it must be sender->receiver.")
             check_class(f"edges[{shown(name)}]", entry, Mapping)
+            if missing := [key for key in ("score", "in_graph") if key not in entry]:
+                raise Unreadable(f"{path} has the edge {shown(name)} without {missing[0]}.")
             check_class(f"in_graph of {shown(name)}", entry["in_graph"], bool)
-            score = float(entry["score"])
-            edges.append(
-                (_part_or_input(sender, name, path), _part_or_input(receiver, name, path), score, entry["in_graph"])
-            )
+            check_number(f"score of {shown(name)}", entry["score"])
+            nodes = _writing_node(sender, name, path), _reading_node(receiver, name, path)
+            edges.append((*nodes, float(entry["score"]), entry["in_graph"]))
         return edges
 
 
@@ -96,13 +97,27 @@ def _input(receiver: str) -> tuple[str, str]:
     return _node(head), letter
 
 
-def _part_or_input(node: str, edge: str, path: str | Path) -> str:
-    """A node of the file under our name."""
-    if node in ("input", "logits"):
-        return "embedding" if node == "input" else "read-out"
+def _writing_node(node: str, edge: str, path: str | Path) -> str:
+    """A node of the file that writes, under our name."""
+    if node == "input":
+        return "embedding"
     if match := _MLP.fullmatch(node):
         return f"{match[1]} MLP"
-    if match := _HEAD.fullmatch(node):
-        letter = f" {match[3]}" if match[3] else ""
-        return f"{match[1]}.{match[2]}{letter}"
-    raise Unreadable(f"{path} has the node {shown(node)} in {shown(edge)}; nodes are input, logits, m0 and a0.h1.")
+    match = _HEAD.fullmatch(node)
+    if match and not match[3]:
+        return f"{match[1]}.{match[2]}"
+    raise Unreadable(f"{path} has the node {shown(node)} in {shown(edge)}; input, m0 and a0.h1 are nodes that write.")
+
+
+def _reading_node(node: str, edge: str, path: str | Path) -> str:
+    """A node of the file that reads, under our name."""
+    if node == "logits":
+        return "read-out"
+    if match := _MLP.fullmatch(node):
+        return f"{match[1]} MLP"
+    match = _HEAD.fullmatch(node)
+    if match and match[3]:
+        return f"{match[1]}.{match[2]} {match[3]}"
+    raise Unreadable(
+        f"{path} has the node {shown(node)} in {shown(edge)}; m0, logits and a0.h1<q>, <k> or <v> are nodes that read."
+    )

@@ -144,8 +144,8 @@ class EdgesResult(Result):
             seed: Determines the sequences.
 
         Raises:
-            ValueError: a loaded result, a model at chance, hard-coded heads, or a block whose inputs are no sums over
-                parts.
+            ValueError: a loaded result, a model at chance, hard-coded heads, a block whose inputs are no sums over
+                parts, or a hook inside a layer.
         """
         if self.model is None:
             raise ValueError("this result was loaded and has no model; call interp.edges(model, task) again.")
@@ -210,7 +210,7 @@ class EdgesResult(Result):
             cells = "".join(f"{self.drop[index, outcome].text():>24}" for outcome in range(len(self.outcomes)))
             lines.append(f"{self.names[index]:<{width}}  {verdicts[index]:<10}{cells}")
         if len(self.names) > len(order):
-            lines.append(f"{len(self.names) - len(order)} edges that cost less")
+            lines.append(f"{len(self.names) - len(order)} edges that cost no more")
         clean = "".join(f"{value:>24.3f}" for value in self.clean)
         lines.append(f"{'accuracy of the model':<{width + 12}}{clean}")
         lines.append(f"{'loss that counts':<{width + 12}}" + "".join(f"{value:>24.3f}" for value in self.threshold))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number, checks_types, shown
 from hooks.interventions.ablation_engine import AblationEngine, Head, head_output_point
 from hooks.interventions.replacements import Pattern
 from hooks.model.attention import visible_keys
@@ -109,15 +110,22 @@ class AttentionExplanation(Result):
                 continue
             share, change = self.share[query, key], self.pattern_change[index]
             largest = int(np.nan_to_num(self.drop.value[index]).argmax())
-            subject = f"Head {layer}.{head} attends by" if not index else "Then by"
+            opposes = bool(self.share.value[query, key] < 0)
+            subject = f"Head {layer}.{head} attends {'against' if opposes else 'by'}"
+            if index:
+                subject = "It attends against" if opposes else "Then by"
             sentences.append(
                 f"{subject} what {self.parts[key]} wrote into the keys and {self.parts[query]} into the queries: "
                 f"{share.text(2)} of the variance of its scores. Without it {change.text(2)} of the attention moves, "
                 f"and {self.drop[index, largest].text(2)} of {self.outcomes[largest]} is lost."
             )
         listed = sum(float(self.share.value[pair]) for pair in self.pairs)
+        n_pairs, n_all = len(self.pairs), len(self.parts) ** 2
+        largest_pairs = f"The {n_pairs} largest of {n_all} pairs account"
+        if n_pairs == 1:
+            largest_pairs = f"The largest of {n_all} pairs accounts"
         sentences.append(
-            f"These {len(self.pairs)} of {len(self.parts) ** 2} pairs account for {listed:.2f}. Without all others "
+            f"{largest_pairs} for {listed:.2f}. Without all others "
             f"{self.pattern_change[-2].text(2)} of the attention moves, without any {self.pattern_change[-1].text(2)}."
         )
         return sentences
@@ -169,7 +177,7 @@ def explain_attention(
 
     Raises:
         ValueError: layers that normalise the stream or do not add to it, a head that does not exist or is hard-coded,
-            too few sequences or pairs, or scores that do not vary.
+            too few sequences or pairs, scores that do not vary, or a hook that changes them.
 
     Source: Elhage et al. 2021, A Mathematical Framework for Transformer Circuits (the QK circuit; composition of
     queries and keys). Differs: pairs are of all parts, and each is verified by removing it.
@@ -183,6 +191,8 @@ def explain_attention(
         ('positions of keys x positions of queries', True)
     """
     net = cast(TransformerStack, prepare_model(model, "explain_attention", task))
+    if len(head) != 2 or not all(isinstance(number, Integral) for number in head):
+        raise ValueError(f"head is {shown(head)}; it must be (layer, head), such as (0, 1).")
     ((layer, index),) = check_heads("head", [head], net)
     patterns = net.cfg.patterns_of(layer)
     if patterns and not patterns[index].learned:
@@ -253,7 +263,7 @@ class ScoreParts:
         """The parts of the scores of a head, in double precision.
 
         Raises:
-            ValueError: scores that are not the sum of all pairs, because the block reads the stream in another way.
+            ValueError: scores that are not the sum of all pairs, because of a hook or of the block.
         """
         layer, index = head
         names, streams, constant, scores = _streams(net, batch, layer)
@@ -296,7 +306,8 @@ class ScoreParts:
         if parts.remainder() > TOLERANCE:
             raise ValueError(
                 f"the scores of head {layer}.{index} differ from the sum over parts by {parts.remainder():.2g} of the "
-                f"largest: the block {net.cfg.block!r} reads the stream in another way. Use interp.edges."
+                f"largest: a hook changes them, or the block {net.cfg.block!r} reads the stream in another way. Remove "
+                f"the hooks of layer {layer}, or use interp.edges."
             )
         return parts
 

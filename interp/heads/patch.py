@@ -115,12 +115,12 @@ class PatchResult(Result):
 
     def __str__(self) -> str:
         names = [[f"{site} at {place}" for place in self.places] for site in self.sites]
-        width = max(len(name) for row in names for name in row)
+        width = max(len(self.kind), len("everything"), *(len(name) for row in names for name in row))
         lines = [f"{self.kind:<{width}}" + "".join(f"{target:>22}" for target in self.targets)]
         # One line per site and place, of many those with the largest effects
         sizes = np.nan_to_num(np.abs(self.effect.value)).max(-1)
         largest = np.argsort(-sizes.ravel(), kind="stable")[:MOST_LINES]
-        shown = sorted(largest[sizes.ravel()[largest] >= 0.005])  # smaller ones would be printed as 0.00
+        shown = np.sort(largest[sizes.ravel()[largest] >= 0.005])  # smaller ones would be printed as 0.00
         for site, place in zip(*np.unravel_index(shown, sizes.shape), strict=True):
             cells = "".join(f"{interval.text(2):>22}" for interval in self.effect[site, place])
             lines.append(f"{names[site][place]:<{width}}{cells}")
@@ -139,13 +139,18 @@ class PatchResult(Result):
         sizes = np.nan_to_num(np.abs(self.effect.value))
         site, place, target = np.unravel_index(sizes.argmax(), sizes.shape)
         where = "at all positions" if self.places == ("all",) else f"at {self.places[place]}"
+        if self.places[place].isdigit():
+            where = f"at position {self.places[place]}"
+        patched = f"{WORDS[self.kind]} {self.sites[site]}"
+        if self.kind == "resid" and site == self.shape[0]:
+            patched = "residual stream before the read-out"
         effect, gap, follows = self.effect[site, place, target], self.gap[target], self.follows[site, place, target]
         control = self.control[site, place, target]
         unrelated = (
             "" if np.isnan(control) else f"; where both have the same answer, {control:.2f} of the answers change"
         )
         return (
-            f"The source's {WORDS[self.kind]} {self.sites[site]} {where} moves the logit difference of "
+            f"The source's {patched} {where} moves the logit difference of "
             f"{self.targets[target]} by {effect.text(2)} of {gap:.2f}, and {follows.text(2)} of the answers become the "
             f"source's{unrelated}."
         )

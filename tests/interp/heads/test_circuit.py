@@ -96,6 +96,31 @@ def test_at_most_so_many_edges(edges):
     assert small.is_faithful == "no"
 
 
+def test_sentences_claim_no_more_than_was_shown(edges, circuit):
+    """A circuit cut to a size keeps less: nothing says that it does the task, or that none of its edges can go."""
+    small = edges.circuit(n="all", at_most=3)
+    assert small.n_found == circuit.n_found == len(circuit.names)
+    verdicts, search = small.sentences()
+    assert verdicts.startswith(f"The circuit has 3 of {len(edges.names)} edges. Faithful: no.")
+    assert verdicts.endswith("Minimal: not judged, since the circuit is not faithful.")
+    assert f"Of the {small.n_found} edges that it left, those with the largest single costs are the circuit." in search
+    assert "no single further edge can go" not in search
+    verdicts, search = circuit.sentences()
+    assert verdicts.endswith(f"Minimal: shown for {len(circuit.names)} of them.")
+    assert f"the {circuit.n_by_cost} edges with the largest single costs keep 0.95 of the accuracy above" in search
+    assert "no single further edge can go" in search
+
+
+def test_a_model_that_lost_its_task_since():
+    model = lego_loop(TASK)
+    edges = interp.edges(model, TASK, n=64)
+    model.unembed.weight.data.zero_()
+    with pytest.raises(
+        ValueError, match=r"its accuracy is .* there, and was 1\.00, 1\.00 when .* call interp.edges again"
+    ):
+        edges.circuit(n=16)
+
+
 def test_answers_follow_the_intervals(circuit):
     def interval(low, high, shape=(2,)):
         ends = {"value": np.full(shape, low), "low": np.full(shape, low), "high": np.full(shape, high)}
@@ -136,9 +161,19 @@ def test_written_for_other_tools_and_read(edges, circuit, tmp_path):
     ("edge", "words"),
     [
         ({"a0.h1": {"score": 1.0, "in_graph": True}}, "has the edge 'a0.h1'; it must be sender->receiver"),
-        ({"x0->m1": {"score": 1.0, "in_graph": True}}, "has the node 'x0' in 'x0->m1'; nodes are input, logits"),
+        ({"x0->m1": {"score": 1.0, "in_graph": True}}, "has the node 'x0' in 'x0->m1'; input, m0 and a0.h1 are nodes"),
+        ({"logits->m1": {"score": 1.0, "in_graph": True}}, "'logits' in 'logits->m1'; input, m0 and a0.h1 are nodes"),
+        ({"a0.h1<q>->m1": {"score": 1.0, "in_graph": True}}, "'a0.h1<q>' in .*; input, m0 and a0.h1 are nodes that wr"),
+        (
+            {"m0->input": {"score": 1.0, "in_graph": True}},
+            "'input' in 'm0->input'; m0, logits and a0.h1<q>, <k> or <v>",
+        ),
+        ({"m0->a1.h1": {"score": 1.0, "in_graph": True}}, "'a1.h1' in 'm0->a1.h1'; m0, logits and a0.h1<q>, <k> or"),
         ({"m0->m1": {"score": 1.0, "in_graph": 1}}, "in_graph of 'm0->m1' is a int; it must be a bool"),
-        ({"m0->m1": {"in_graph": True}}, "score"),
+        ({"m0->m1": {"in_graph": True}}, "has the edge 'm0->m1' without score"),
+        ({"m0->m1": {"score": 1.0}}, "has the edge 'm0->m1' without in_graph"),
+        ({"m0->m1": {"score": "x", "in_graph": True}}, "score of 'm0->m1' is 'x'; it must be a finite number"),
+        ({"m0->m1": {"score": None, "in_graph": True}}, "score of 'm0->m1' is None; it must be a finite number"),
     ],
 )
 def test_a_circuit_of_another_tool_that_cannot_be_read(edge, words, tmp_path):
@@ -181,6 +216,8 @@ def test_errors(edges, tmp_path):
         edges.circuit(at_most=0)
     with pytest.raises(ValueError, match="n is 8; it must be at least 16"):
         edges.circuit(n=8)
+    with pytest.raises(ValueError, match="n is 'everything'; give a number of examples, or 'all' for every input"):
+        edges.circuit(n="everything")
     task = Lego(n_vars=2, sentence_format="compact")
     with pytest.raises(ValueError, match="the model is not above chance on any outcome, so there is no task to keep"):
         interp.edges(transformer(task), task, n=16).circuit()

@@ -193,7 +193,7 @@ def test_sentences_and_the_printed_table(of_loop):
     assert "The queries of 1.0 need embedding." in of_loop.sentences()
     assert "The answers (read-out) need 0 MLP, 2 MLP." in of_loop.sentences()
     assert str(of_loop).splitlines()[1].split()[:4] == ["embedding", ">", "0.1", "v"]
-    assert "76 edges that cost less" in str(of_loop)
+    assert "76 edges that cost no more" in str(of_loop)
 
 
 def test_saved_and_loaded(of_loop, tmp_path):

@@ -138,6 +138,27 @@ def test_padding_changes_nothing(model, batch):
     assert with_padding.n_queries().tolist() == plain.n_queries().tolist() == [batch.tokens.shape[1]] * N
 
 
+def test_sentences_say_what_opposes_the_scores():
+    task = Lego(n_vars=2)
+    result = interp.explain_attention(lego_loop(task), task, (1, 0), n=32)
+    assert result.share[result.pairs[1]].value < 0
+    first, second, third, last = result.sentences()
+    assert first.startswith("Head 1.0 attends by what positions wrote into the keys")
+    assert second.startswith("It attends against what tokens wrote into the keys and tokens into the queries: -0.2")
+    assert third.startswith("Then by what tokens")
+    assert last.startswith("The 5 largest of 36 pairs account for 1.00.")
+    opposed = replace(result, pairs=result.pairs[1:2])
+    assert opposed.sentences()[0].startswith("Head 1.0 attends against what tokens")
+    assert opposed.sentences()[-1].startswith("The largest of 36 pairs accounts for -0.2")
+
+
+def test_a_hook_that_changes_the_scores_is_refused(model):
+    hook = [("blocks.1.attn.hook_attn_scores", lambda scores, hook: 2 * scores)]
+    message = "a hook changes them, or the block 'pre_ln' reads .* Remove the hooks of layer 1, or use interp.edges"
+    with model.hooks(hook), pytest.raises(ValueError, match=message):
+        interp.explain_attention(model, TASK, (1, 0), n=8)
+
+
 def test_every_input_is_exact():
     task = Lego(n_vars=2, alphabet="ab")
     result = interp.explain_attention(lego_loop(task), task, (1, 0), n="all", n_pairs=1)
@@ -156,11 +177,17 @@ def test_saved_and_loaded(result, tmp_path):
 def test_errors(model):
     with pytest.raises(ValueError, match=r"head has head \(2, 0\); this model has layers 0 to 1 with heads 0 to 1"):
         interp.explain_attention(model, TASK, (2, 0))
+    with pytest.raises(ValueError, match=r"head is \(1, 0, 2\); it must be \(layer, head\), such as \(0, 1\)"):
+        interp.explain_attention(model, TASK, (1, 0, 2))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"head is \(1\.0, 0\); it must be \(layer, head\)"):
+        interp.explain_attention(model, TASK, (1.0, 0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n is 4; it must be at least 8"):
         interp.explain_attention(model, TASK, (0, 0), n=4)
     with pytest.raises(ValueError, match="n_pairs is 0; it must be at least 1"):
         interp.explain_attention(model, TASK, (0, 0), n_pairs=0)
-    with pytest.raises(ValueError, match=r"its block is 'post_ln', whose layers do not add .* scores are no sum"):
+    with pytest.raises(
+        ValueError, match=r"the model's block is 'post_ln', whose layers do not add .* scores are no sum"
+    ):
         interp.explain_attention(random_model("post_ln"), TASK, (0, 0))
     row = (HeadPattern(kind="uniform"), HeadPattern())
     cfg = interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16, head_patterns=(row,))

@@ -269,3 +269,23 @@ def test_a_model_without_mlps():
         interp.patch(model, TASK, site="mlp_out")
     result = interp.patch(model, TASK, n=16)
     np.testing.assert_allclose(result.effect, by_loop(model, TASK, 16, "z", positions_of(TASK))[0], atol=1e-5)
+
+
+def test_a_model_that_ignores_its_input_is_printed():
+    """No site moves anything: a table with the gap alone, and columns below their names."""
+    task = Lego(n_vars=2)
+    model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2)).eval()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    header, left_out, everything, *_ = str(interp.patch(model, task, n=8)).splitlines()
+    assert left_out.endswith("sites and places with smaller effects or none")
+    assert len(header) == len(everything)
+
+
+def test_sentences_name_positions_and_the_read_out():
+    task = Lego(n_vars=2)
+    result = interp.patch(lego_loop(task), task, site="resid", n=16)
+    assert "The source's residual stream before the read-out at position 1 moves" in str(result)
+    assert "before layer 3" not in str(result)
+    result = interp.patch(lego_loop(task), task, n=16)
+    assert " at position " in result.sentence()
