@@ -115,8 +115,9 @@ class Recording:
 
     def activations(
         self, site: Site, positions: Int[Tensor, "row position"], rows: Any = slice(None)
-    ) -> Float[Tensor, "row position width"]:
-        """Activations at a site and some positions, of all inputs or of the rows that are named."""
+    ) -> Float[Tensor, "row position *width"]:
+        """Activations at a site and some positions, of all inputs or of the rows that are named; of all heads (head,
+        width) where `z` names none."""
         values = self.cache[site.hook_point(self.net)][rows]
         if site.head is not None:
             values = values[:, :, site.head]
