@@ -82,7 +82,7 @@ probes.plot()
 # with the highest scores:
 
 # %%
-audited = interp.audit(model, chains, n=128)
+audited = interp.audit(model, chains, n=64)
 strongest = sorted(audited.heads, key=lambda head: -head.score)[:10]
 for head in strongest:
     lost = max(head.costs["mean"].drop)
