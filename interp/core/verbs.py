@@ -60,6 +60,13 @@ _ABLATED = ("hook_resid_pre", "attn.hook_z", "hook_attn_out")
 _OTHER_PATTERN = VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True)
 
 
+def lacks_mlps(model: TransformerStack) -> str:
+    """What a model without MLPs lacks to patch them."""
+    if "blocks.0.hook_mlp_out" in model.hook_dict:
+        return ""
+    return "site is 'mlp_out', but this model has no MLPs; choose z, resid or attn_out."
+
+
 def lacks_minimal_layer(model: TransformerStack) -> str:
     """What a model lacks for the balance condition, which is about one layer with one head over bracket and depth."""
     cfg = model.cfg
@@ -153,7 +160,7 @@ VERBS = {
     "keep_heads with another pattern": _OTHER_PATTERN,
     "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),
     "patch": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True),
-    "patch of MLPs": VerbNeeds(edits=[*_STREAM, "hook_mlp_out"], answers=True),
+    "patch of MLPs": VerbNeeds(edits=[*_STREAM, "hook_mlp_out"], answers=True, lacks=lacks_mlps),
     "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True, untrained=True),
     "logit_lens": VerbNeeds(reads=_EMBEDDED_STREAM, edits=["hook_resid_post"], answers=True),
     "logit_attribution": VerbNeeds(
