@@ -427,10 +427,12 @@ def tiny(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_study_runs_on_untrained_models(tiny, tmp_path):
-    result = STUDY.run(size="standard", folder=tmp_path, n_jobs=1)
+    # those of real weights, which not every machine has, are tested with weights of their own
+    names = [claim.id for claim in STUDY.claims if claim.packs is None]
+    result = STUDY.run(size="standard", folder=tmp_path, n_jobs=1, only=names)
     for one in result.claims:
         found = one.measurement
-        assert (found is not None) == ("standard" in one.claim.sizes), one.claim.id
+        assert (found is not None) == ("standard" in one.claim.sizes and one.claim.id in names), one.claim.id
         assert found is None or found.low <= found.value <= found.high, one.claim.id
     said = {one.claim.id: one for one in result.claims}
     for name in ("beyond.loop", "depth.stochastic", "percolation.linear", "shortcut.parity", "start.pretrained"):
