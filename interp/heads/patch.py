@@ -202,8 +202,6 @@ def patch(
     """
     net = prepare_model(model, "patch of MLPs" if site == "mlp_out" else "patch", task)
     check_number("n", n, integer=True, low=8)
-    if site == "mlp_out" and "blocks.0.hook_mlp_out" not in net.hook_dict:
-        raise ValueError("site is 'mlp_out', but this model has no MLPs; choose z, resid or attn_out.")
     if task.d_vocab_out < 2:
         raise ValueError(
             f"the task has {task.d_vocab_out} output per target, and no other answer to compare one with; use a task "
