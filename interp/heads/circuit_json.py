@@ -54,7 +54,7 @@ def read_circuit(path: str | Path) -> list[EdgeScore]:
 
     Example:
         >>> from interp.heads import read_circuit
-        >>> _ = open("circuit.json", "w").write('{"edges": {"a0.h1->a1.h0<k>": {"score": 0.5, "in_graph": true}}}')
+        >>> _ = Path("circuit.json").write_text('{"edges": {"a0.h1->a1.h0<k>": {"score": 0.5, "in_graph": true}}}')
         >>> read_circuit("circuit.json")
         [('0.1', '1.0 k', 0.5, True)]
     """
