@@ -1,5 +1,6 @@
 """Reading and writing files: writes are atomic, and unreadable content is a `ValueError` that names the file."""
 
+import errno
 import hashlib
 import json
 import os
@@ -22,8 +23,10 @@ def user_path(path: str | Path) -> Path:
     """A path as a user writes it, in which ~ is the home folder.
 
     Raises:
-        ValueError: an empty path, or a home folder that cannot be found.
+        ValueError: not a path, an empty one, or a home folder that cannot be found.
     """
+    if not isinstance(path, str | Path):
+        raise ValueError(f"path is {shortened(repr(path))}; it must be a string or a path.")
     if not str(path):
         raise ValueError("the path is empty; give a file or a folder.")
     try:
@@ -36,16 +39,19 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write to a temporary file in the same folder, flush it to disk, and rename it.
 
     Raises:
-        OSError: it could not be written, as on a full disk; names the file.
+        ValueError: no path.
+        OSError: it could not be written, as on a full disk or where there is a folder; names the file.
     """
     path = user_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         _write_and_rename(path, content)
     except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, f"{error.strerror}, while writing", str(path)) from error
-        raise
+        if error.errno is None:
+            raise
+        # the error names the temporary file, or a file that is where a folder should be, or nothing
+        fault = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno
+        raise OSError(fault, f"{os.strerror(fault)}, while writing", str(path)) from error
 
 
 def _write_and_rename(path: Path, content: bytes) -> None:

@@ -40,6 +40,24 @@ def test_an_empty_path_is_refused(write):
         write()
 
 
+@pytest.mark.parametrize("path", [None, 3, b"result.json"])
+def test_what_is_no_path_is_refused(path):
+    model = Transformer(interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16), seed=0)
+    scores = interp.evaluate(model, TASK, n=32)
+    for write in (lambda: write_json(path, {}), lambda: scores.save(path), lambda: type(scores).load(path)):
+        with pytest.raises(ValueError, match=r"path is .*; it must be a string or a path"):
+            write()
+
+
+def test_a_file_that_cannot_be_there_is_named(tmp_path):
+    write_json(tmp_path / "file", {})
+    for path, error in ((tmp_path, IsADirectoryError), (tmp_path / "file/below", NotADirectoryError)):
+        with pytest.raises(error, match=rf"while writing: '{path}'"):
+            write_json(path, {"a": 1})
+    assert read_json(tmp_path / "file", "an object") == {}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_an_error_of_the_file_system_names_the_file(tmp_path, monkeypatch, fault):
     def fsync(handle):
