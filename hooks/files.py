@@ -25,7 +25,7 @@ def user_path(path: str | Path) -> Path:
     Raises:
         ValueError: not a path, an empty one, or a home folder that cannot be found.
     """
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path is {shortened(repr(path))}; it must be a string or a path.")
     if not str(path):
         raise ValueError("the path is empty; give a file or a folder.")
