@@ -132,7 +132,8 @@ class Encoder(TransformerStack):
         position_ids: Int[Tensor, "#batch pos"] | None = None,
         token_type_ids: Int[Tensor, "batch pos"] | None = None,
         depth: int | None = None,
-    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        read_at: Int[Tensor, "batch read"] | None = None,
+    ) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits at every position. Arguments as in `Transformer.forward`, without `return_type`, and:
 
         Args:
@@ -145,7 +146,7 @@ class Encoder(TransformerStack):
         if not isinstance(tokens, Tensor):
             tokens = self.to_tokens(tokens)
         inputs = {"position_ids": position_ids, "token_type_ids": token_type_ids}
-        return self._compute_logits(tokens, attention_mask, depth, **inputs)
+        return self._compute_logits(tokens, attention_mask, depth, read_at, **inputs)
 
     def _embed_tokens(
         self,

@@ -129,6 +129,14 @@ def has_activation_hooks(module: nn.Module) -> bool:
     return any(not isinstance(hook, BasePruningMethod) for table in hook_tables(module) for hook in table.values())
 
 
+def is_hooked(module: nn.Module) -> bool:
+    """True if a module or a part of it has any hook but those of torch's pruning."""
+    if has_hooks(module) and has_activation_hooks(module):
+        return True
+    children = module._modules.values()  # without the set of visited modules that `modules()` keeps, which takes longer
+    return any(child is not None and is_hooked(child) for child in children)
+
+
 class NeverCalled(nn.Module):
     """A module that no forward pass calls, only its weights or hook points are used: it refuses torch's own hooks."""
 

@@ -63,16 +63,16 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         tokens: Int[Tensor, "batch pos"],
         attention_mask: Mask | None,
         depth: int | None,
+        read_at: Int[Tensor, "batch read"] | None = None,
         **embedding_inputs: Tensor | None,
-    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+    ) -> Float[Tensor, "batch read d_vocab_out"]:
         """Embedding, layers and read-out; arguments as in `Transformer.forward`."""
         self._check_input(tokens, attention_mask, depth)
         # Masks and maps of token ids are made once and shared by all layers
         context = make_context(self.cfg, tokens, attention_mask, tokens.shape[1], tokens.device)
         resid = self._embed_tokens(tokens, **embedding_inputs)
-        for layer in range(self.cfg.n_layers if depth is None else depth):
-            resid = self._apply_layer(layer, resid, context)
-        return self.read_out(resid)
+        layers = range(self.cfg.n_layers if depth is None else depth)
+        return self.read_out(self._apply_layers(layers, resid, context, read_at))
 
     def _embed_tokens(
         self, tokens: Int[Tensor, "batch pos"], position_ids: Int[Tensor, "#batch pos"] | None = None
@@ -84,6 +84,24 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         if position_ids is None:
             position_ids = torch.arange(tokens.shape[1], device=tokens.device)[None]
         return resid + self.hook_pos_embed(self.positions(position_ids).expand_as(resid))
+
+    def _apply_layers(
+        self,
+        layers: range,
+        resid: Float[Tensor, "batch pos d_model"],
+        context: Context,
+        read_at: Int[Tensor, "batch read"] | None,
+        attn_out: Tensor | None = None,
+    ) -> Float[Tensor, "batch read d_model"]:
+        """The residual stream after some layers, at the positions that are read; `attn_out` is that of the first."""
+        for layer in layers:
+            # No later layer needs other positions of the last one
+            if layer == layers[-1] and read_at is not None:
+                context = context.at_queries(read_at)
+            resid = self._apply_layer(layer, resid, context, attn_out if layer == layers[0] else None)
+        if not layers and read_at is not None:
+            resid = take(resid, read_at)
+        return resid
 
     def _apply_layer(self, layer: int, resid: Tensor, context: Context, attn_out: Tensor | None = None) -> Tensor:
         sites = self.blocks[layer]
@@ -123,14 +141,7 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         n_layers = self.cfg.n_layers
         check_resumed_layer(layer, n_layers, with_attention=attn_out is not None)
         context = make_context(self.cfg, tokens, attention_mask, resid.shape[1], resid.device)
-        for index in range(layer, n_layers):
-            # No later layer needs other positions of the last one
-            if index == n_layers - 1 and read_at is not None:
-                context = context.at_queries(read_at)
-            resid = self._apply_layer(index, resid, context, attn_out if index == layer else None)
-        if layer == n_layers and read_at is not None:
-            resid = take(resid, read_at)
-        return self.read_out(resid)
+        return self.read_out(self._apply_layers(range(layer, n_layers), resid, context, read_at, attn_out))
 
     def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:
         check_tokens(tokens, attention_mask, n_ctx=self.cfg.n_ctx)
@@ -239,6 +250,7 @@ class Transformer(TransformerStack):
         *,
         position_ids: Int[Tensor, "#batch pos"] | None = None,
         depth: int | None = None,
+        read_at: Int[Tensor, "batch read"] | None = None,
         return_type: ReturnType | None = "logits",
         loss_per_token: bool = False,
     ) -> Float[Tensor, "..."] | tuple[Float[Tensor, "batch pos d_vocab_out"], Float[Tensor, "..."]] | None:
@@ -250,6 +262,7 @@ class Transformer(TransformerStack):
             position_ids: Position of each token; default: 0, 1, 2 ...
             depth: Number of layers to apply, for stochastic depth; default: all. For more layers than the model has,
                 see `at_depth`.
+            read_at: Positions to return logits for, as in `resume`; default: all.
             return_type: `loss`: mean cross entropy of each next token, as in `next_token_loss`, in place of logits
                 (batch, pos, d_vocab_out). `both`: (logits, loss). None: nothing, for hooks alone.
             loss_per_token: The loss of each target (batch, pos - 1) in place of the mean.
@@ -257,13 +270,15 @@ class Transformer(TransformerStack):
         Raises:
             ValueError: tokens without a batch axis, tokens or positions out of range, a sequence longer than `n_ctx`, a
                 mask of another shape, a depth that the model does not have, a text without a tokenizer, or a loss of a
-                model that does not predict next tokens.
+                model that does not predict next tokens, or of some positions only.
         """
         if not isinstance(tokens, Tensor):
             tokens = self.to_tokens(tokens)
         if return_type != "logits" or loss_per_token:
             check_return_type(self.cfg, return_type, loss_per_token)
-        logits = self._compute_logits(tokens, attention_mask, depth, position_ids=position_ids)
+            if read_at is not None and return_type is not None:
+                raise ValueError(f"return_type is {return_type!r}, which needs every position; omit read_at.")
+        logits = self._compute_logits(tokens, attention_mask, depth, read_at, position_ids=position_ids)
         if return_type is None:
             return None
         if return_type == "logits":

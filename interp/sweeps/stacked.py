@@ -233,7 +233,7 @@ def _by_shape(inputs: Mapping[Trainer, StepInputs]) -> list[list[Trainer]]:
     """Trainers whose passes have the same shapes, depth and precision."""
     groups: dict[Any, list[Trainer]] = {}
     for trainer, step in inputs.items():
-        shapes = sorted((name, tensor.shape) for name, tensor in step.batch.model_inputs().items())
+        shapes = sorted((name, tensor.shape) for name, tensor in step.model_inputs().items())
         mimics = step.targets is not None
         kind = (step.batch.tokens.shape, tuple(shapes), step.depth, mimics, trainer.settings.precision)
         groups.setdefault(kind, []).append(trainer)
@@ -250,7 +250,7 @@ def _joint_losses(trainers: Sequence[Trainer], inputs: Sequence[StepInputs]) -> 
             losses.append(distance_to_maps(output, step.targets))
         else:
             logits = output if trainer.settings.precision == "float32" else output.float()
-            losses.append(trainer.task.loss(logits, step.batch))
+            losses.append(trainer.task_loss(logits, step))
     torch.stack(losses).sum().backward()  # a loss that is not finite affects the gradients of its own model only
     return {trainer: loss.detach() for trainer, loss in zip(trainers, losses, strict=True)}
 
@@ -266,7 +266,7 @@ def _outputs(models: Sequence[Any], inputs: Sequence[StepInputs]) -> Tensor:
     weights = [dict(model.named_parameters()) for model in models]
     stacked_weights = {name: torch.stack([values[name] for values in weights]) for name in weights[0]}
     tokens = torch.stack([step.batch.tokens for step in inputs])
-    further = [step.batch.model_inputs() for step in inputs]
+    further = [step.model_inputs() for step in inputs]
     stacked_further = {name: torch.stack([values[name] for values in further]) for name in further[0]}
 
     def one_pass(values: dict[str, Tensor], tokens: Tensor, further: dict[str, Tensor]) -> Tensor:

@@ -174,7 +174,16 @@ class Task:
         Raises:
             ValueError: logits of another shape, such as those of `logits_at_targets`.
         """
-        target_logits = logits_at_targets(logits, batch)
+        return self.loss_at_targets(logits_at_targets(logits, batch), batch)
+
+    def loss_at_targets(
+        self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Any
+    ) -> Float[Tensor, ""]:
+        """Training loss of logits at the targets, which `loss` is by default.
+
+        Override it, and not `loss`, if the loss reads no other logits: training can then compute only those.
+        """
+        check_target_logits(target_logits, batch)
         supervised = batch.supervised
         if batch.target_mask is None:
             # every example has every target: columns can be selected, which keeps the batch axis

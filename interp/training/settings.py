@@ -16,7 +16,8 @@ Keep = Literal["last", "best"]
 Precision = Literal["float32", "bfloat16"]
 Decay = Literal["linear", "cosine"]
 OnChange = Literal["on change"]
-_ADDED_LATER = ("precision", "decay", "snapshots")
+ReadAt = Literal["all", "targets"]
+_ADDED_LATER = ("precision", "decay", "snapshots", "read_at")
 """Fields omitted from `to_dict` at their defaults, so that earlier descriptions stay the same."""
 
 
@@ -118,6 +119,10 @@ class TrainSettings:
     precision: Precision = "float32"
     """Precision of the forward pass in training; `bfloat16` uses torch's autocast. Weights, optimiser state, loss and
     evaluation are in float32."""
+    read_at: ReadAt = "all"
+    """Positions at which the last layer and the read-out are computed in training. `targets`: only there, where the
+    loss reads no others and it saves time (see `read_positions`). Weights differ by rounding, so this is another model,
+    in another folder of a sweep."""
     eval_every: int = 50
     """Steps between evaluations."""
     n_eval: int = 1000

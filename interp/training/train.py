@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from hooks import TransformerStack
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
+from hooks.model.layers import is_hooked
 from hooks.state import check_differentiable, restores_state_unless_trained
 from interp.core.devices import check_device, device_of, on_device, warn_of_slow_bfloat16
 from interp.core.progress import TrainingProgress
@@ -181,8 +183,15 @@ class StepInputs:
     """Of the step, for what its loss draws."""
     depth: int | None = None
     """Number of layers, with stochastic depth."""
+    read_at: torch.Tensor | None = None
+    """Positions (batch, target) that the logits are those of; None for all."""
     targets: torch.Tensor | None = None
     """Attention maps to mimic, while mimicking."""
+
+    def model_inputs(self) -> dict[str, torch.Tensor]:
+        """Tensors that the model's forward pass takes, besides the tokens."""
+        inputs = self.batch.model_inputs()
+        return inputs if self.read_at is None else {**inputs, "read_at": self.read_at}
 
 
 class Trainer:
@@ -248,6 +257,7 @@ class Trainer:
     def start(self) -> None:
         """Begin, or resume from the last checkpoint."""
         self.optimizer = make_optimizer(self.model, self.settings)
+        self.parameters = list(self.model.parameters())
         checkpoint = self.files.load_state() if self.files else None
         if checkpoint is None:
             self._begin()
@@ -317,7 +327,13 @@ class Trainer:
         task_step = self.step - mimic_steps
         batch = self.batches.batch(task_step, generator).to(self.device)
         learning_rate = self.settings.learning_rate_at(task_step)
-        return StepInputs(batch=batch, learning_rate=learning_rate, generator=generator, depth=self._depth(generator))
+        return StepInputs(
+            batch=batch,
+            learning_rate=learning_rate,
+            generator=generator,
+            depth=self._depth(generator),
+            read_at=read_positions(self.model, self.task, self.settings, batch),
+        )
 
     def _depth(self, generator: torch.Generator) -> int | None:
         if self.settings.depth_range is None:
@@ -331,12 +347,18 @@ class Trainer:
             with self.autocast():
                 return mimic_loss(self.model, batch, inputs.targets)
         forward = partial(self._forward, depth=inputs.depth)
-        logits = forward(batch.tokens, **batch.model_inputs())
-        loss = self.task.loss(logits, batch)
+        logits = forward(batch.tokens, **inputs.model_inputs())
+        loss = self.task_loss(logits, inputs)
         if self.settings.contrastive:
             regulariser = contrastive_loss(forward, self.task, batch, logits, inputs.generator)
             loss = loss + self.settings.contrastive * regulariser
         return loss
+
+    def task_loss(self, logits: torch.Tensor, inputs: StepInputs) -> torch.Tensor:
+        """The task's loss of logits at the positions that are read."""
+        if inputs.read_at is None:
+            return self.task.loss(logits, inputs.batch)
+        return self.task.loss_at_targets(logits, inputs.batch)
 
     def _forward(self, tokens: torch.Tensor, **inputs: Any) -> torch.Tensor:
         with self.autocast():
@@ -362,7 +384,7 @@ class Trainer:
         """Change the weights by their clipped gradients, and remove the gradients; returns the loss."""
         for group in self.optimizer.param_groups:
             group["lr"] = inputs.learning_rate * group["relative_rate"]
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
@@ -439,6 +461,21 @@ class Trainer:
         if self.files is None:
             return f"{progress}; nothing was saved; with folder=, the same call resumes"
         return f"{progress}; the same call resumes from step {self.saved_step}, which is saved in {self.files.path}"
+
+
+def read_positions(model: Any, task: Task, settings: TrainSettings, batch: Batch) -> torch.Tensor | None:
+    """Positions at which a training step computes the last layer and the read-out; None for all.
+
+    They are the targets with `read_at="targets"`. All positions are needed if the loss reads more (a task with its own
+    `loss`, the contrastive loss), if hooks are attached, and for models that are not transformers. With targets at more
+    than half of the positions there is little to save.
+    """
+    if settings.read_at == "all" or settings.contrastive or not isinstance(model, TransformerStack):
+        return None
+    has_own_loss = getattr(task.loss, "__func__", None) is not Task.loss
+    if has_own_loss or 2 * batch.labels.shape[1] > batch.tokens.shape[1]:
+        return None
+    return None if is_hooked(model) else batch.target_positions
 
 
 def make_optimizer(model: Model, settings: TrainSettings) -> torch.optim.Optimizer:

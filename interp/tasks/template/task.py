@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.typed import check_field_types
-from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.batch import check_target_logits
 from interp.tasks.fields import json_value
 from interp.tasks.relations import for_every_query, same_token
@@ -367,14 +367,16 @@ class Template(Task):
         labels = [template.label for template in self.labelled if isinstance(template.label, float)]
         return torch.tensor([self.values.index(label) for label in labels])
 
-    def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: TemplateBatch) -> Float[Tensor, ""]:
+    def loss_at_targets(
+        self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch
+    ) -> Float[Tensor, ""]:
         """Mean squared error of real labels, or cross entropy in nats of tokens: every next token, or the label.
 
         Source: template paper, Definition 3.3. With labels -1 and +1 a constant prediction has loss 1.
         """
-        target_logits = logits_at_targets(logits, batch)
+        check_target_logits(target_logits, batch)
         if self.form == "real":
-            return F.mse_loss(target_logits[..., 0], batch.values.to(logits.dtype))
+            return F.mse_loss(target_logits[..., 0], batch.values.to(target_logits.dtype))
         return F.cross_entropy(target_logits.flatten(0, 1), batch.labels.flatten())
 
     def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:

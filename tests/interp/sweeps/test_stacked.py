@@ -36,6 +36,7 @@ CASES = {
     "tied depths": (LEGO, "lego", {**SMALL, "tied": True}, DEPTHS),
     "a I, b I": (LEGO, "lego", {**SMALL, "qk_identity": True, "vo_identity": True}, IDENTITY),
     "fixed set": (LEGO, "lego", SMALL, replace(PLAIN, n_train=40, keep="best", eval_every=3)),
+    "read at targets": (Lego(n_vars=3), "lego", SMALL, replace(CURRICULUM, read_at="targets", depth_range=(1, 3))),
     "dyck": (Dyck(length=10), "dyck_gpt", {"n_layers": 2, "d_model": 16, "d_mlp": 16}, PLAIN),
     "padded dyck": (Dyck(length=10, words="complete"), "dyck_gpt", {"n_layers": 1, "d_model": 16, "d_mlp": 16}, PLAIN),
     "template": (Template(), "template", {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_head": 16}, PLAIN),
