@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from interp.view.circuit import DrawnEdge
+    from interp.view.html import PageIdentity
 
 MODEL, CIRCUIT, WITHOUT, MAGNITUDE, NOTHING = (
     "whole model",
@@ -169,8 +170,13 @@ class CircuitResult(Result):
 
         return str(circuit_svg(self._drawn_edges(), n_layers=self.shape[0]))
 
-    def save_page(self, path: str | Path) -> Path:
-        """Write the circuit as a page that opens offline: the graph, and the numbers of the edge that is clicked."""
+    def save_page(self, path: str | Path, *, identity: "PageIdentity | None" = None) -> Path:
+        """Write the circuit as a page that opens offline: the graph, and the numbers of the edge that is clicked.
+
+        Args:
+            path: The HTML file.
+            identity: What the page is about, for its heading: `interp.core.page_identity`.
+        """
         from interp.view.circuit import circuit_page
 
         rows = [["edges that are kept", *self.outcomes]]
@@ -178,7 +184,12 @@ class CircuitResult(Result):
             rows.append([name, *(self.performs[index, outcome].text() for outcome in range(len(self.outcomes)))])
         title = f"A circuit of {len(self.names)} of {len(self.senders)} edges"
         html = circuit_page(
-            self._drawn_edges(), n_layers=self.shape[0], title=title, sentences=self.sentences(), rows=rows
+            self._drawn_edges(),
+            n_layers=self.shape[0],
+            title=title,
+            sentences=self.sentences(),
+            rows=rows,
+            identity=identity,
         )
         write_text(path, html)
         return user_path(path)

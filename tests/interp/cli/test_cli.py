@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from interp.cli.subject import Subject
+from interp.heads import read_circuit
+from interp.known_answers import lego_loop
 from interp.tasks import Lego
 from interp.training import TrainingRun
 
@@ -55,6 +58,32 @@ def test_train_and_probe(interp, tmp_path):
         process = interp(command, "run", "--n", "64", "--out", "result.json")
         assert process.returncode == 0, process.stderr
         assert json.loads((tmp_path / "result.json").read_text())["result"] == name
+
+
+@pytest.mark.slow
+def test_edges_and_their_circuit(interp, tmp_path, monkeypatch):
+    """Of a model at chance there is no circuit; that of a loop is drawn, and saved for other tools."""
+    assert interp(*TRAIN, "--out", "run").returncode == 0
+    refused = interp("edges", "run", "--n", "16", "--page", "page.html")
+    assert refused.returncode == 2
+    assert "not above chance on any outcome, so there is no task to keep" in refused.stderr
+    assert not (tmp_path / "page.html").exists()
+    task = Lego(n_vars=2)
+    monkeypatch.setattr("interp.cli.edges.subject_of", lambda *_, **__: Subject(model=lego_loop(task), task=task))
+    files = ("--page", "page.html", "--circuit", "circuit.json", "--out", "edges.json")
+    process = interp("edges", "run", "--n", "16", *files, "--json")
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)["result"]
+    assert list(result) == ["edges", "circuit", "page"]
+    assert result["circuit"]["values"]["n"] == 32
+    circuit = {
+        f"{sender} > {receiver}" for sender, receiver, _, in_circuit in read_circuit("circuit.json") if in_circuit
+    }
+    assert "0 MLP > read-out" in circuit
+    assert json.loads((tmp_path / "edges.json").read_text())["result"] == "EdgesResult"
+    page = (tmp_path / "page.html").read_text()
+    assert f"A circuit of {len(circuit)} of 100 edges" in page
+    assert "bidirectional" in page  # the model, in the heading
 
 
 def test_report(interp, tmp_path):

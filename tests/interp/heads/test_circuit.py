@@ -256,3 +256,7 @@ def test_the_page_in_a_browser(browser, circuit, tmp_path):
     assert page.run("document.querySelector('#numbers strong').textContent") != name
     assert page.run("document.querySelectorAll('.edge.chosen').length") == 1
     assert page.problems == []
+    # What is clicked is wider than what is drawn, and not seen on a light or a dark page
+    strokes = "[...document.querySelectorAll('.edge path.reach')].map((path) => getComputedStyle(path).stroke)"
+    for dark in (False, True):
+        assert set(browser.open(path, dark=dark).run(strokes)) == {"rgba(0, 0, 0, 0)"}
