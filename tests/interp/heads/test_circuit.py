@@ -217,16 +217,24 @@ def test_errors(edges, tmp_path):
         edges.circuit(faithful=1.5)
     with pytest.raises(ValueError, match="at_most is 0; it must be"):
         edges.circuit(at_most=0)
-    with pytest.raises(ValueError, match="n is 8; it must be at least 16"):
-        edges.circuit(n=8)
-    with pytest.raises(ValueError, match="n is 'everything'; give a number of examples, or 'all' for every input"):
-        edges.circuit(n="everything")
     task = Lego(n_vars=2, sentence_format="compact")
     with pytest.raises(ValueError, match="the model is not above chance on any outcome, so there is no task to keep"):
         interp.edges(transformer(task), task, n=16).circuit()
     post_ln = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16, block="post_ln"))
     with pytest.raises(ValueError, match="the model has the block 'post_ln'; a circuit needs learned heads and inputs"):
         interp.edges(post_ln, task, n=16).circuit()
+
+
+@pytest.mark.parametrize(
+    ("n", "message"),
+    [
+        (8, "n is 8; it must be at least 16"),
+        ("everything", "n is 'everything'; give a number of examples, or 'all' for every input"),
+    ],
+)
+def test_wrong_numbers_of_sequences(edges, n, message):
+    with pytest.raises(ValueError, match=message):
+        edges.circuit(n=n)
 
 
 def test_the_caller_keeps_the_random_state(edges):

@@ -174,13 +174,20 @@ def test_saved_and_loaded(result, tmp_path):
     assert loaded.plot().to_json() == result.plot().to_json()
 
 
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ((2, 0), r"head has head \(2, 0\); this model has layers 0 to 1 with heads 0 to 1"),
+        ((1, 0, 2), r"head is \(1, 0, 2\); it must be \(layer, head\), such as \(0, 1\)"),
+        ((1.0, 0), r"head is \(1\.0, 0\); it must be \(layer, head\)"),
+    ],
+)
+def test_wrong_heads(model, head, message):
+    with pytest.raises(ValueError, match=message):
+        interp.explain_attention(model, TASK, head)
+
+
 def test_errors(model):
-    with pytest.raises(ValueError, match=r"head has head \(2, 0\); this model has layers 0 to 1 with heads 0 to 1"):
-        interp.explain_attention(model, TASK, (2, 0))
-    with pytest.raises(ValueError, match=r"head is \(1, 0, 2\); it must be \(layer, head\), such as \(0, 1\)"):
-        interp.explain_attention(model, TASK, (1, 0, 2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"head is \(1\.0, 0\); it must be \(layer, head\)"):
-        interp.explain_attention(model, TASK, (1.0, 0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n is 4; it must be at least 8"):
         interp.explain_attention(model, TASK, (0, 0), n=4)
     with pytest.raises(ValueError, match="n_pairs is 0; it must be at least 1"):
