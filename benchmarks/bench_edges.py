@@ -2,6 +2,7 @@
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,14 +13,18 @@ from scipy import stats
 import interp
 from benchmarks.edge_peers import acdc, edge_attribution
 from benchmarks.edge_truth import ProgramPass, planted_pairs
+from benchmarks.edge_wiring import ROUNDING, KnownAnswerPass, Name
 from benchmarks.timing import BenchmarkResult
 from case_studies.recipes.own_programs import OwnPrograms
 from hooks import Transformer
+from hooks.interventions.edge_engine import EdgeEngine
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
-from interp.heads.edges import edges
+from interp.heads.ablation_methods import reference_batch
+from interp.heads.edges import EdgesResult, edges
 from interp.heads.explain_attention import explain_attention
-from interp.known_answers import read_compiled
+from interp.known_answers import KnownAnswer, known_answer, read_compiled
+from interp.known_answers.suite import SUITE
 from interp.tasks import Lego
 
 UNTRAINED = 500
@@ -30,12 +35,22 @@ THRESHOLDS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Thresholds of ACDC."""
 MOST_SEQUENCES = 128
 """Sequences that the peers and, next to them, the exact costs are computed on."""
+SEEDS = 10
+"""Seeds of the known answers: each answer has one of them, in turn."""
+MEASURED = (64, 512)
+"""Sequences on which edges of known answers are measured: the second number where the first left one undecided that
+the separate pass shows to be needed."""
+SEPARATE = 128
+"""Further sequences of the separate pass."""
+MOST_EDGES, MOST_TRIED = 400, 24
+"""Edges of the largest known answer; edges per model that have a separate pass besides those called needed."""
 
 
 def comparisons() -> Iterator[BenchmarkResult]:
     yield every_edge()
     yield untrained_models()
     yield from programs()
+    yield known_answers()
     yield attention_pairs()
 
 
@@ -113,6 +128,64 @@ def programs() -> Iterator[BenchmarkResult]:
         half = stats.t.isf(0.025, len(array) - 1) * array.std(ddof=1) / len(array) ** 0.5
         figures = f"AUROC {array.mean():.3f} ± {half:.3f} over {len(array)} programs, {seconds[name]:.1f} CPU s"
         yield BenchmarkResult(name=f"true edges of the compiled programs, {name}", figures=figures, bar=None)
+
+
+def known_answers() -> BenchmarkResult:
+    """Needed edges of the known answers against those that their weights define, and against separate passes."""
+    counts: Counter[str] = Counter()
+    for index, name in enumerate(SUITE):
+        seed = index % SEEDS
+        counts.update(judged_edges(known_answer(name, seed), seed))
+    figures = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    passes = not (counts["false"] or counts["missed"] or counts["unwired with a cost"])
+    return BenchmarkResult(name="needed edges of the known answers", figures=figures, bar=None, passes=passes)
+
+
+def judged_edges(answer: KnownAnswer, seed: int) -> Counter[str]:
+    """How many edges of a known answer are needed, falsely so, missed, or have a cost without being wired.
+
+    False: called needed, but its weights do not define it, or the separate pass shows that it costs less than counts.
+    Missed: not called needed, though the separate pass shows that it costs more.
+    """
+    batch = inputs_or_sample(answer.task, SEPARATE, generator=derived_generator(seed, "separate pass"))
+    if len(EdgeEngine(answer.model, batch.tokens[:1]).edges) > MOST_EDGES:
+        return Counter({"models with more edges": 1})
+    result = edges(answer.model, answer.task, n=MEASURED[0], alpha=ALPHA, seed=seed)
+    truth = KnownAnswerPass(answer, batch, reference_batch(answer.task, seed))
+    names = list(zip(result.senders, result.receivers, strict=True))
+    wired = {edge for edge in names if truth.is_wired(edge)}
+    needed = _needed(result)
+    # A separate pass for each edge called needed, and for some of the others that are wired
+    rest = sorted(wired - needed)
+    chosen = np.random.default_rng(seed).permutation(len(rest))[:MOST_TRIED]
+    drops = {edge: truth.drop(edge) for edge in needed | {rest[index] for index in chosen}}
+    costs_more = {edge for edge, (_, low, _) in drops.items() if (low > truth.threshold).any()}
+    costs_less = {edge for edge, (_, _, high) in drops.items() if (high < truth.threshold).all()}
+    # Edges that are undecided on few sequences are measured on more
+    is_repeated = not costs_more <= needed
+    if is_repeated:
+        result = edges(answer.model, answer.task, n=MEASURED[1], alpha=ALPHA, seed=seed)
+        needed = _needed(result)
+    costs = np.abs(np.nan_to_num(result.loss_rise.value)).max(1)
+    costly = {edge for edge, cost in zip(names, costs, strict=True) if cost > ROUNDING}
+    return Counter(
+        {
+            "models": 1,
+            "edges": len(names),
+            "wired": len(wired),
+            "separate passes": len(drops),
+            "needed": len(needed),
+            "false": len(needed - wired | needed & costs_less),
+            "missed": len(costs_more - needed),
+            "unwired with a cost": len(costly - wired),
+            "models measured on more sequences": int(is_repeated),
+        }
+    )
+
+
+def _needed(result: EdgesResult) -> set[Name]:
+    edges_with_verdicts = zip(result.senders, result.receivers, result.verdicts, strict=True)
+    return {(sender, receiver) for sender, receiver, verdict in edges_with_verdicts if verdict == "needed"}
 
 
 def attention_pairs() -> BenchmarkResult:

@@ -21,6 +21,7 @@ from interp.auditing.sets import MOST_PAIRED, effects_of_sets, find_sets, undeci
 from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
+from interp.core.content_key import weights_fingerprint
 from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
@@ -246,6 +247,7 @@ def audit(
         n_distinct=len({key for run in runs for key in run.batch.input_keys()}),
         n_looks=len(looks),
         every_input=inputs is not None,
+        weights=weights_fingerprint(getattr(model, "bridge", model)),
     )
 
 

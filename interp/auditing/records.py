@@ -85,6 +85,11 @@ class HeadVerdict:
     decided, or if 250 times that number would not decide it."""
     seeds_agree: Annotated[float, SHARE] | None = None
     """Fraction of the models of other seeds with a head of this label and verdict in this layer."""
+    edges_in: tuple[str, ...] | None = None
+    """Needed edges into its queries, keys and values, the most costly first; None unless edges were measured
+    (`AuditResult.with_edges`)."""
+    edges_out: tuple[str, ...] | None = None
+    """Needed edges from it to later inputs, through which its effect leaves."""
 
     @property
     def place(self) -> Head:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import shown
+from hooks.checks import check_class, shown
 from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, SHARE, Axes
 from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
@@ -20,6 +20,7 @@ from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.results import Result, count_range
 from interp.heads.ablation_methods import REMOVALS
+from interp.heads.edges import EdgesResult
 
 if TYPE_CHECKING:
     import altair as alt
@@ -76,6 +77,8 @@ class AuditResult(Result):
     every_input: bool = False
     """Whether the sequences are every input of the task: costs, scores and accuracies are then exact, all bounds of
     intervals are the values, and p values of costs are 0 or 1."""
+    weights: str = ""
+    """Hash of the model's weights; empty in audits that earlier versions saved."""
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +88,7 @@ class AuditResult(Result):
             values["smallest_costly"] = values.pop("smallest_harmful")
         values.setdefault("strata", ())
         values.setdefault("every_input", False)
+        values.setdefault("weights", "")
         for name in ("heads", "sets", "interventions"):
             if name in values:
                 values[name] = _with_names_of_today(values[name])
@@ -182,6 +186,9 @@ class AuditResult(Result):
         columns["n_to_decide"] = [head.n_to_decide for head in self.heads]
         if self.n_seeds:
             columns["seeds_agree"] = [head.seeds_agree for head in self.heads]
+        if self.heads[0].edges_in is not None:
+            for name in ("edges_in", "edges_out"):
+                columns[name] = ["; ".join(getattr(head, name)) for head in self.heads]
         return pd.DataFrame(columns | {"n": [head.n for head in self.heads]})
 
     def strata_to_dataframe(self) -> "pd.DataFrame":
@@ -238,6 +245,47 @@ class AuditResult(Result):
             n_agree = sum((head.layer, head.label, head.verdict) in heads_of_audit for heads_of_audit in similar_heads)
             heads.append(replace(head, seeds_agree=n_agree / len(audits)))
         return replace(self, heads=tuple(heads), n_seeds=len(audits))
+
+    def with_edges(self, edges: EdgesResult) -> "AuditResult":
+        """This result, with the needed edges into each head and out of it, which its sentence then names.
+
+        Args:
+            edges: Edges of the same model (`interp.edges`), on the same task.
+
+        Returns:
+            The result whose heads have `edges_in` and `edges_out`.
+
+        Raises:
+            ValueError: a result of another class, or edges of a model with other weights or on other outcomes.
+
+        Example:
+            >>> import interp
+            >>> known = interp.known_answers.known_answer("template copy, zero decoy", seed=0)
+            >>> audited = interp.audit(known.model, known.task, n=128)
+            >>> audited = audited.with_edges(interp.edges(known.model, known.task, n=128))
+            >>> [head.edges_out for head in audited.heads]
+            [(), (), ('0.2 > read-out',)]
+        """
+        check_class("edges", edges, EdgesResult)
+        if not (self.weights and edges.weights):
+            result = "edges" if self.weights else "this audit"
+            raise ValueError(
+                f"{result} was saved by an earlier version, without a hash of the model. Measure it again."
+            )
+        if edges.weights != self.weights:
+            raise ValueError(
+                f"edges is of a model with other weights ({edges.weights}) than the audited one ({self.weights}); "
+                f"measure the edges of the audited model."
+            )
+        if missing := sorted(set(self.outcomes) - set(edges.outcomes)):
+            raise ValueError(
+                f"edges is about {', '.join(edges.outcomes)}, without {missing[0]} of the audit; use the same task."
+            )
+        heads = []
+        for head in self.heads:
+            edges_in, edges_out = edges.needed_of(head.place)
+            heads.append(replace(head, edges_in=edges_in, edges_out=edges_out))
+        return replace(self, heads=tuple(heads))
 
     def __str__(self) -> str:
         # A line for each head

@@ -99,6 +99,8 @@ HARMLESS_PATTERNS = {
 """The pattern that shows that a head acts through its label."""
 REMOVED = {"zero": "with zeros", "mean": "with its mean", "resample": "with its output in another sequence"}
 """What takes the place of a head's output, by intervention."""
+HEAD_INPUTS = {"q": "queries", "k": "keys", "v": "values"}
+"""Inputs of a head, by their letters in the names of edges."""
 SUMMARY = {
     "faithful": ("does what it looks like", "do what they look like"),
     "misleading": ("looks meaningful but does not act as it looks", "look meaningful but do not act as they look"),
@@ -170,7 +172,37 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     appearance = look_in_words(head.label, head.kind, head.score)
     exact = f" ({all_inputs_text(head.n)})" if head.costs["mean"].exact else ""
     addition = f"{_other_removals(head, costs)}{_sequences_to_decide(head)}{exact}"
-    return f"{name_of(head.place)} {appearance}{effect}{addition}."
+    return f"{name_of(head.place)} {appearance}{effect}{addition}.{_edges_in_words(head)}"
+
+
+def _edges_in_words(head: HeadVerdict) -> str:
+    """The needed edges out of a head, through which its effect leaves, and into it; empty if none were measured."""
+    if head.edges_in is None or head.edges_out is None:
+        return ""
+    # Receivers of what it writes; of what it reads, the parts by queries, keys and values
+    receivers = [_input_in_words(edge.partition(" > ")[2]) for edge in head.edges_out]
+    text = ""
+    if receivers:
+        edges = "edge" if len(receivers) == 1 else "edges"
+        text = f" Its effect leaves through the {edges} to {_listed(receivers)}."
+    elif head.verdict in ("faithful", "hidden"):
+        text = " No edge out of it is needed alone."
+    senders_by_input: dict[str, list[str]] = {}
+    for edge in head.edges_in:
+        sender, _, receiver = edge.partition(" > ")
+        senders_by_input.setdefault(HEAD_INPUTS[receiver[-1]], []).append(sender)
+    if senders_by_input:
+        inputs = [f"{_listed(senders)} in its {name}" for name, senders in senders_by_input.items()]
+        text += f" It needs {'; '.join(inputs)}."
+    return text
+
+
+def _input_in_words(receiver: str) -> str:
+    """`1.0 q` as "the queries of 1.0", `1 MLP` as it is, `read-out` as "the read-out"."""
+    head, _, letter = receiver.rpartition(" ")
+    if letter in HEAD_INPUTS:
+        return f"the {HEAD_INPUTS[letter]} of {head}"
+    return "the read-out" if receiver == "read-out" else receiver
 
 
 def sentence_on_idle_heads(
@@ -323,7 +355,11 @@ def name_of(head: Head) -> str:
 
 def list_of_heads(heads: Sequence[Head]) -> str:
     """Heads in a sentence: "0.1, 2.3 and 4.5"."""
-    names = [name_of(head) for head in heads]
+    return _listed([name_of(head) for head in heads])
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"

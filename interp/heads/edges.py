@@ -12,10 +12,12 @@ from torch import Tensor
 
 from hooks import TransformerStack
 from hooks.checks import check_number, checks_types
+from hooks.interventions.ablation_engine import Head
 from hooks.interventions.edge_engine import Edge, EdgeEngine
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.content_key import weights_fingerprint
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -85,6 +87,9 @@ class EdgesResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Sequences sampled, or all that there are."""
+    weights: str = ""
+    """Hash of the model's weights, by which other results of the same model are known; empty in results that earlier
+    versions saved."""
     model: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The model; None in a loaded result."""
     task: Any = field(default=None, repr=False, metadata=NOT_SAVED)
@@ -111,6 +116,17 @@ class EdgesResult(Result):
         """Names of the needed edges, the most costly first."""
         verdicts = self.verdicts
         return tuple(self.names[index] for index in self.order if verdicts[index] == "needed")
+
+    def needed_of(self, head: Head) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the needed edges into the inputs of a head, and of those from it to later inputs.
+
+        Args:
+            head: (layer, head).
+        """
+        name = f"{head[0]}.{head[1]}"
+        edges_in = tuple(edge for edge in self.needed if edge.partition(" > ")[2].startswith(f"{name} "))
+        edges_out = tuple(edge for edge in self.needed if edge.startswith(f"{name} > "))
+        return edges_in, edges_out
 
     @property
     def order(self) -> list[int]:
@@ -418,6 +434,7 @@ def _result(
         alpha=alpha,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=len(batch),
+        weights=weights_fingerprint(model),
         model=model,
         task=task,
     )

@@ -1,15 +1,13 @@
 """Manifest of a training run: what determines its weights, and where they were trained."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
 from hooks.model.architectures import Model, config_from_dict
 from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, restored
+from interp.core.content_key import weights_fingerprint
 from interp.core.environment import environment
 from interp.core.verbs import prepare_scorable
 from interp.tasks.base import Task
@@ -114,15 +112,6 @@ def manifest_of(
         **({"read_out_fit": model.read_out_fit} if hasattr(model, "read_out_fit") else {}),
         **environment(),
     }
-
-
-def weights_fingerprint(model: Model) -> str:
-    """Hash of the names and values of all weights."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def manifest_differences(
