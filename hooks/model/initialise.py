@@ -19,7 +19,10 @@ def initialise(model: Any, cfg: TransformerConfig, seed: int) -> None:
     """Fill every weight matrix and embedding; biases and identity scalars stay 0, norm gains stay 1.
 
     Matrices are drawn in the order of `named_parameters`, so that a seed gives the same weights on every device.
+    Weights on the meta device have no values: to draw them, torch would import its compiler, which takes a second.
     """
+    if next(model.parameters()).is_meta:
+        return
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:

@@ -7,7 +7,6 @@ import torch
 
 from interp.auditing.audit import audit
 from interp.auditing.show import show_heads
-from interp.core.processes import in_processes
 from interp.core.progress import Count
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
@@ -65,24 +64,21 @@ def run_quick_demo(folder: Path, *, seed: int = 0) -> Path:
     """
     manifest = TrainingRun.load(SHIPPED).manifest
     print(f"A transformer that follows chains of {TASK.n_vars} clauses, trained with:\n  {manifest['command']}")
-    return _analyse(SHIPPED, folder, seed=seed, n_jobs=1)
+    return _analyse(SHIPPED, folder, seed=seed)
 
 
-def _analyse(source: Path, folder: Path, *, seed: int, n_jobs: int = 2) -> Path:
+def _analyse(source: Path, folder: Path, *, seed: int) -> Path:
     """Probe and audit the model of a run, write results and report, and print a summary.
 
-    For the quick demo, one process is faster: a second one imports everything again, which takes five seconds.
+    In one process: a second one imports everything again, which takes longer than probes and classes.
     """
     print("Auditing every head, and probing every layer ...")
-    results: dict[str, Any] = {}
-    calls = [(analysis, (source, seed)) for analysis in (_audit, _probe_and_classify)]
-    with Count("analyses", len(calls) + 1) as count:
-        # probes and audit, in two processes if there are two
-        for results_of_call in in_processes(calls, n_jobs=n_jobs):
-            results |= results_of_call
-            count.advance()
+    with Count("analyses", 3) as count:
         # in the order of the page
-        results = {name: results[name] for name in ("audit", "probes", "heads", "sets") if name in results}
+        results = _audit(source)
+        count.advance()
+        results |= _probe_and_classify(source, seed)
+        count.advance()
         # files and report
         folder.mkdir(parents=True, exist_ok=True)
         for name, result in results.items():
@@ -119,7 +115,7 @@ def _probe_and_classify(folder: Path, seed: int) -> dict[str, Any]:
     return results
 
 
-def _audit(folder: Path, seed: int) -> dict[str, Any]:
+def _audit(folder: Path) -> dict[str, Any]:
     """Verdicts on the heads of a model from every held-out sentence, also if its accuracy is at chance."""
     torch.set_num_threads(1)
     run = TrainingRun.load(folder)

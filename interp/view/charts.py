@@ -10,7 +10,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import altair as alt
 import numpy as np
@@ -20,6 +21,8 @@ from jaxtyping import Float
 
 _NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff\\U00010000-\\U0010ffff]")
 """Characters that no SVG may contain, and those above U+FFFF, which Vega cuts in half where it shortens a label."""
+
+Encoding = TypeVar("Encoding")
 
 WIDTH, HEIGHT = 300, 220
 MAX_LABELLED_CELLS = 240
@@ -95,6 +98,19 @@ def text_colour(condition: Mapping[str, Any], colour: str, otherwise: str) -> al
 def numbers(*columns: str, digits: str = ".4f") -> list[alt.Tooltip]:
     """Tooltips of numeric columns."""
     return [alt.Tooltip(f"{column}:Q", format=digits) for column in columns]
+
+
+def shared(encoding: Encoding) -> Encoding:
+    """An encoding that copies of its chart share: Altair copies a chart whenever it is composed with others.
+
+    Nothing changes it afterwards; a chart gets other encodings, not changed ones.
+    """
+    object.__setattr__(encoding, "__deepcopy__", partial(_itself, encoding))
+    return encoding
+
+
+def _itself(encoding: Any, memo: Any) -> Any:
+    return encoding
 
 
 def chart_of(table: Any) -> alt.Chart:
@@ -305,26 +321,26 @@ def heatmaps(
     low, high = domain
     diverges = low == -high
     scheme = "blueorange" if diverges else "viridis"
-    colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme=scheme, domain=[low, high], clamp=True))
+    colour = shared(alt.Color(f"{value}:Q", scale=alt.Scale(scheme=scheme, domain=[low, high], clamp=True)))
     is_light = f"datum['{value}'] > {(low + high) / 2}"
     if diverges:
         is_light = f"abs(datum['{value}']) < {0.6 * high}"
-    ink = text_colour({"test": is_light}, "#111", "#fff")
-    tooltip = [*tooltips("map:N", f"{x_title}:N", f"{y_title}:O"), *numbers(value)]
+    ink = shared(text_colour({"test": is_light}, "#111", "#fff"))
+    # the maps have the same encodings
+    x_axis = shared(alt.X(f"{x_title}:N", sort=columns, axis=x_labels))
+    y_axis = shared(alt.Y(f"{y_title}:O", sort=rows.tolist(), axis=y_labels))
+    label = shared(alt.Text(f"{value}:Q", format=".2f"))
+    tooltip = [shared(text) for text in (*tooltips("map:N", f"{x_title}:N", f"{y_title}:O"), *numbers(value))]
     charts: list[Any] = []
     for name, values in panels.items():
         # one table row per cell
         row, column = np.indices(values.shape).reshape(2, -1)
         cells = {x_title: np.array(x)[column], y_title: rows[row], value: values.ravel(), "map": name}
-        base = chart_of(pd.DataFrame(cells)).encode(
-            alt.X(f"{x_title}:N", sort=columns, axis=x_labels),
-            alt.Y(f"{y_title}:O", sort=rows.tolist(), axis=y_labels),
-        )
+        base = chart_of(pd.DataFrame(cells)).encode(x_axis, y_axis)
         # coloured cells, with their values if there are not too many
         layers = [base.mark_rect().encode(colour, tooltip=tooltip)]
         if has_numbers:
-            text = base.mark_text(fontSize=10).encode(alt.Text(f"{value}:Q", format=".2f"), color=ink, tooltip=tooltip)
-            layers.append(text)
+            layers.append(base.mark_text(fontSize=10).encode(label, color=ink, tooltip=tooltip))
         lines = title_lines(name, width + 60)
         charts.append(alt.layer(*layers).properties(title=lines, width=width, height=height))
     # as many maps in a row as fit

@@ -182,3 +182,14 @@ def test_the_generator_decides_and_nothing_else():
 def test_mimetic_arguments_that_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         mimetic(**settings)
+
+
+def test_weights_on_the_meta_device_are_not_drawn(monkeypatch):
+    """A checkpoint's names and shapes are checked there; a draw would import torch's compiler."""
+    cfg = TransformerConfig(d_vocab=5, d_model=8, n_heads=2, init="mimetic")
+    monkeypatch.setattr("hooks.model.initialise._draw", None)
+    monkeypatch.setattr("hooks.model.initialise.mimetic_query_key", None)
+    with torch.device("meta"):
+        model = Transformer(cfg, seed=0)
+    assert {tuple(weight.shape) for weight in model.parameters()} >= {(5, 8), (8, 8), (32, 8), (8,)}
+    assert all(weight.is_meta for weight in model.parameters())

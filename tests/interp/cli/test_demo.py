@@ -114,8 +114,7 @@ def test_quick_and_fresh_exclude_each_other(capsys):
 
 @pytest.mark.slow
 def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo_run, "in_processes", lambda calls, n_jobs: [call(*arguments) for call, arguments in calls])
-    monkeypatch.setattr(demo_run, "_audit", lambda folder, seed: {"audit": few(folder)})
+    monkeypatch.setattr(demo_run, "_audit", lambda folder: {"audit": few(folder)})
     monkeypatch.setattr(demo_run, "_probe_and_classify", lambda folder, seed: {"probes": probed(folder)})
 
     def few(folder):
