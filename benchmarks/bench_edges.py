@@ -11,10 +11,10 @@ import torch
 from scipy import stats
 
 import interp
-from benchmarks.edge_peers import acdc, edge_attribution
 from benchmarks.edge_truth import ProgramPass, planted_pairs
 from benchmarks.edge_wiring import ROUNDING, KnownAnswerPass, Name
 from benchmarks.timing import BenchmarkResult
+from case_studies.approximations.edge_methods import acdc, edge_attribution
 from case_studies.recipes.own_programs import OwnPrograms
 from hooks import Transformer
 from hooks.interventions.edge_engine import EdgeEngine
