@@ -39,6 +39,10 @@ ALL_PAIRS, OTHER_PAIRS = "all pairs", "all other pairs"
 """Removals of many pairs: of all, which leaves even attention, and of all but those that are removed one by one."""
 LEAST_SHARE = 0.05
 """Share of the variance from which on a pair has a sentence; the first pair always has."""
+EXPLAINED = 0.9
+"""Share of the variance that the listed pairs explain together, where `MOST_PAIRS` suffice."""
+MOST_PAIRS = 12
+"""Largest number of pairs that are listed by default."""
 TOLERANCE = 1e-3
 """Largest distance of the sum of all pairs from the scores, as a share of the largest score: rounding."""
 
@@ -66,6 +70,9 @@ class AttentionExplanation(Result):
     """Pairs that were removed (`1.0 of keys x tokens of queries`), then `all other pairs` and `all pairs`."""
     pairs: Annotated[tuple[tuple[int, int], ...], COUNT]
     """For each removed pair, the indices of the parts of its query and key."""
+    explained: Annotated[Interval, Axes("pair"), MAY_BE_MISSING]
+    """Per removed pair: share of the variance that it and those before it explain together (one minus the variance of
+    what is left of the scores), with its interval."""
     pattern_change: Annotated[Interval, Axes("removal"), SHARE, MAY_BE_MISSING]
     """Per removal: share of the attention of a query that moves to other keys, mean over queries, with its interval."""
     outcomes: Annotated[tuple[str, ...], Axes("outcome")]
@@ -119,26 +126,29 @@ class AttentionExplanation(Result):
                 f"{share.text(2)} of the variance of its scores. Without it {change.text(2)} of the attention moves, "
                 f"and {self.drop[index, largest].text(2)} of {self.outcomes[largest]} is lost."
             )
-        listed = sum(float(self.share.value[pair]) for pair in self.pairs)
         n_pairs, n_all = len(self.pairs), len(self.parts) ** 2
-        largest_pairs = f"The {n_pairs} largest of {n_all} pairs account"
+        largest_pairs = f"The {n_pairs} largest of {n_all} pairs together explain"
         if n_pairs == 1:
-            largest_pairs = f"The largest of {n_all} pairs accounts"
+            largest_pairs = f"The largest of {n_all} pairs explains"
+        remaining = max(1 - float(self.explained.value[-1]), 0.0)
         sentences.append(
-            f"{largest_pairs} for {listed:.2f}. Without all others "
-            f"{self.pattern_change[-2].text(2)} of the attention moves, without any {self.pattern_change[-1].text(2)}."
+            f"{largest_pairs} {self.explained[-1].text(2)} of the variance; {remaining:.2f} is left to the others. "
+            f"Without all others {self.pattern_change[-2].text(2)} of the attention moves, without any "
+            f"{self.pattern_change[-1].text(2)}."
         )
         return sentences
 
     def __str__(self) -> str:
         width = max(map(len, self.removals))
-        header = f"{'removed':<{width}}{'share':>21}{'other sequence':>16}{'attention that moves':>23}"
+        header = f"{'removed':<{width}}{'share':>21}{'explained so far':>18}{'other sequence':>16}"
+        header += f"{'attention that moves':>23}"
         lines = [header + "".join(f"{name:>23}" for name in self.outcomes)]
         for index, name in enumerate(self.removals):
-            cells = f"{'':>37}"
+            cells = f"{'':>55}"
             if index < len(self.pairs):
                 pair = self.pairs[index]
-                cells = f"{self.share[pair].text(2):>21}{self.control[pair]:>16.2f}"
+                together = f"{self.explained.value[index]:.2f}"
+                cells = f"{self.share[pair].text(2):>21}{together:>18}{self.control[pair]:>16.2f}"
             cells += f"{self.pattern_change[index].text(2):>23}"
             cells += "".join(f"{self.drop[index, outcome].text(2):>23}" for outcome in range(len(self.outcomes)))
             lines.append(f"{name:<{width}}{cells}")
@@ -157,7 +167,7 @@ def explain_attention(
     head: Head,
     *,
     n: int | EveryInput = 256,
-    n_pairs: int = 5,
+    n_pairs: int | None = None,
     seed: int = 0,
 ) -> AttentionExplanation:
     """Take the scores of a head apart into what wrote into its queries times what wrote into its keys.
@@ -172,7 +182,8 @@ def explain_attention(
         task: Source of the sequences and their labels.
         head: (layer, head), with learned queries and keys.
         n: Number of held-out sequences. "all": every input of the test split once, without sampling error.
-        n_pairs: Number of pairs to remove, those with the largest shares.
+        n_pairs: Number of pairs to list and remove, those with the largest shares. Default: as many as explain 0.9 of
+            the variance together, at most 12.
         seed: Determines the sequences.
 
     Raises:
@@ -202,7 +213,8 @@ def explain_attention(
     check_sample_size("n", n)
     if n != ALL:
         check_number("n", n, integer=True, low=8)
-    check_number("n_pairs", n_pairs, integer=True, low=1)
+    if n_pairs is not None:
+        check_number("n_pairs", n_pairs, integer=True, low=1)
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "explain attention"))
     net.eval()
     # Shares of the variance of scores, of every pair
@@ -216,9 +228,17 @@ def explain_attention(
     covariance, of_others, variance, queries = (torch.cat(blocks).numpy() for blocks in zip(*statistics, strict=True))
     inputs = distinct_inputs(batch)
     share = _share(covariance, variance, inputs, head=(layer, index))
-    largest = np.argsort(-np.abs(share.value), axis=None, kind="stable")[:n_pairs]
+    largest = np.argsort(-np.abs(share.value), axis=None, kind="stable")[: n_pairs or MOST_PAIRS]
     pairs = [(int(cell // len(parts)), int(cell % len(parts))) for cell in largest]
-    # The pairs with the largest shares are removed, one at a time; then all others, and all
+    together, half = _explained(net, batch, (layer, index), pairs, size, inputs)
+    # By default the list ends with the pair that completes the stated share
+    if n_pairs is None and (together >= EXPLAINED).any():
+        n_listed = int((together >= EXPLAINED).argmax()) + 1
+        pairs, together, half = pairs[:n_listed], together[:n_listed], half[:n_listed]
+    explained = Interval(
+        value=together, low=together - half, high=np.minimum(together + half, 1), n=len(set(inputs.tolist()))
+    )
+    # These pairs are removed, one at a time; then all others, and all
     changes, drops, right, total = _removals(net, task, batch, (layer, index), pairs, size)
     change, half = mean_interval(sum_by_input(changes, inputs), sum_by_input(queries, inputs)[:, None].astype(float))
     pattern_change = Interval(
@@ -234,6 +254,7 @@ def explain_attention(
         control=of_others.sum(0) / variance.sum(),
         removals=(*names, OTHER_PAIRS, ALL_PAIRS),
         pairs=tuple(pairs),
+        explained=explained.as_exact() if is_exact else explained,
         pattern_change=pattern_change.as_exact() if is_exact else pattern_change,
         outcomes=tuple(task.outcomes),
         clean=right.sum(0) / np.where(total.sum(0) > 0, total.sum(0), np.nan),
@@ -397,6 +418,27 @@ def _share(
     sums = sum_by_input(covariance / mean_variance, inputs)
     value, half = mean_interval(sums, sum_by_input(variance / mean_variance, inputs)[:, None, None])
     return Interval(value=value, low=value - half, high=value + half, n=len(sums))
+
+
+def _explained(
+    net: TransformerStack,
+    batch: Batch,
+    head: Head,
+    pairs: Sequence[tuple[int, int]],
+    size: int,
+    inputs: np.ndarray,
+) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+    """Share of the variance that the first pair, the first two and so on explain together, and half its interval."""
+    explained, variance = [], []
+    for chunk in chunks(batch, size):
+        parts = ScoreParts.of(net, chunk, head)
+        sums = torch.stack([parts.pair(*pair) for pair in pairs]).cumsum(0)
+        remaining = (parts.centred(parts.scores) - sums).square().sum((2, 3)).T
+        variance.append(parts.variance())
+        explained.append(parts.variance()[:, None] - remaining)
+    of_pairs, of_scores = torch.cat(explained).numpy(), torch.cat(variance).numpy()
+    scale = of_scores.mean()
+    return mean_interval(sum_by_input(of_pairs / scale, inputs), sum_by_input(of_scores / scale, inputs)[:, None])
 
 
 @torch.no_grad()

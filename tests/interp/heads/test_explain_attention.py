@@ -13,7 +13,7 @@ from hooks import HeadPattern, Transformer
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
 from interp.heads import AttentionExplanation
-from interp.heads.explain_attention import ScoreParts
+from interp.heads.explain_attention import EXPLAINED, MOST_PAIRS, ScoreParts
 from interp.known_answers import known_answer
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
@@ -126,6 +126,34 @@ def test_shares_and_removals_against_hooks_on_the_scores(model, batch, result):
     np.testing.assert_allclose(result.drop.value[0], (clean.right - score.right).mean(0), atol=1e-6)
 
 
+def test_listed_pairs_explain_what_their_sum_leaves(model, batch):
+    """One minus the variance of the remainder, of the first pair, the first two and so on."""
+    result = interp.explain_attention(model, TASK, (1, 1), n=N, n_pairs=4)
+    parts = ScoreParts.of(model, batch, (1, 1))
+    scores = parts.scores - parts.scores.mean(-1, keepdim=True)
+    sums, expected = torch.zeros_like(scores), []
+    for query, key in result.pairs:
+        pair = parts.queries[query] @ parts.keys[key].mT
+        sums += pair - pair.mean(-1, keepdim=True)
+        expected.append(float(1 - (scores - sums).var(correction=0) / scores.var(correction=0)))
+    np.testing.assert_allclose(result.explained.value, expected, atol=1e-5)
+    assert (result.explained.low < result.explained.value).all()
+
+
+def test_by_default_as_many_pairs_as_explain_most_of_the_variance():
+    task = Lego(n_vars=2)
+    result = interp.explain_attention(lego_loop(task), task, (1, 0), n=32)
+    assert result.explained.value[-1] >= EXPLAINED > result.explained.value[-2]
+    assert len(result.pairs) == len(result.explained.value) < MOST_PAIRS
+    # Where twelve are too few, twelve are listed
+    task = Lego(n_vars=3, sentence_format="compact")
+    model = Transformer(interp.config_for(task, n_layers=4, n_heads=4, d_model=16), seed=0).eval()
+    result = interp.explain_attention(model, task, (3, 0), n=16)
+    assert len(result.pairs) == MOST_PAIRS
+    assert result.explained.value.max() < EXPLAINED
+    assert f"{1 - float(result.explained.value[-1]):.2f} is left to the others" in str(result)
+
+
 def test_padding_changes_nothing(model, batch):
     mask = torch.ones_like(batch.tokens, dtype=torch.bool)
     padded = replace(
@@ -146,10 +174,10 @@ def test_sentences_say_what_opposes_the_scores():
     assert first.startswith("Head 1.0 attends by what positions wrote into the keys")
     assert second.startswith("It attends against what tokens wrote into the keys and tokens into the queries: -0.2")
     assert third.startswith("Then by what tokens")
-    assert last.startswith("The 5 largest of 36 pairs account for 1.00.")
-    opposed = replace(result, pairs=result.pairs[1:2])
+    assert last.startswith("The 3 largest of 36 pairs together explain 1.00 [1.00, 1.00] of the variance; 0.00 is left")
+    opposed = replace(result, pairs=result.pairs[1:2], explained=result.explained[1:2])
     assert opposed.sentences()[0].startswith("Head 1.0 attends against what tokens")
-    assert opposed.sentences()[-1].startswith("The largest of 36 pairs accounts for -0.2")
+    assert opposed.sentences()[-1].startswith("The largest of 36 pairs explains 0.8")
 
 
 def test_a_hook_that_changes_the_scores_is_refused(model):
