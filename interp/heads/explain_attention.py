@@ -68,7 +68,7 @@ class AttentionExplanation(Result):
     """The same with the scores of another sequence: what a pair accounts for whatever the sequence is."""
     removals: Annotated[tuple[str, ...], Axes("removal")]
     """Pairs that were removed (`1.0 of keys x tokens of queries`), then `all other pairs` and `all pairs`."""
-    pairs: Annotated[tuple[tuple[int, int], ...], COUNT]
+    pairs: Annotated[tuple[tuple[int, int], ...], COUNT, Axes("pair")]
     """For each removed pair, the indices of the parts of its query and key."""
     explained: Annotated[Interval, Axes("pair"), MAY_BE_MISSING]
     """Per removed pair: share of the variance that it and those before it explain together (one minus the variance of
