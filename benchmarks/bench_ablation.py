@@ -11,6 +11,7 @@ from transformer_lens import TransformerBridge, TransformerBridgeConfig
 from benchmarks.timing import BenchmarkResult, compare
 from hooks import Transformer, TransformerConfig
 from hooks.interventions.ablation_engine import AblationEngine
+from hooks.model.transformer import TransformerStack
 
 CASES = (
     # layers, width, heads, batch, positions, largest ratio if few positions are read, and if all are
@@ -81,7 +82,7 @@ def metric(logits: Tensor) -> Tensor:
     return logits.log_softmax(-1)[..., 0].mean()
 
 
-def each_head(model: Transformer, tokens: Tensor, read_at: Tensor | None) -> Tensor:
+def each_head(model: TransformerStack, tokens: Tensor, read_at: Tensor | None) -> Tensor:
     positions = None if read_at is None else read_at.expand(len(tokens), -1)
     engine = AblationEngine(model, tokens, read_at=positions, patterns=False)
     scores = torch.empty(model.cfg.n_layers, model.cfg.n_heads)

@@ -14,7 +14,7 @@ from hooks.state import restores_state
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
 from interp.auditing.outcomes import choose_outcomes
-from interp.auditing.parallel_experiments import ParallelExperiments, check_jobs
+from interp.auditing.parallel_experiments import ParallelExperiments
 from interp.auditing.records import HeadVerdict, head_verdicts, set_costs
 from interp.auditing.result import AuditResult
 from interp.auditing.sets import MOST_PAIRED, effects_of_sets, find_sets, undecided_sets
@@ -22,6 +22,7 @@ from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, o
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
 from interp.core.content_key import weights_fingerprint
+from interp.core.devices import check_jobs
 from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
@@ -114,7 +115,6 @@ def audit(
     check_names("outcomes", outcomes)
     if seconds is not None:
         check_number("seconds", seconds, above=0)
-    check_number("n_jobs", n_jobs, integer=True, above=0)
     check_jobs(n_jobs, model)
 
     def in_jobs(experiments: HeadExperiments) -> HeadExperiments | ParallelExperiments:

@@ -10,10 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks import BridgeModel
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Head, Net
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Head
 from interp.auditing.experiments import Effects, HeadExperiments
-from interp.core.devices import device_of
 from interp.core.processes import in_processes
 from interp.tasks.base import Score
 
@@ -21,20 +19,6 @@ FEW_SETS = 8
 """Up to this number of sets per process, sending them takes longer than removing them."""
 MOST_STORED = 3
 """Number of experiments that a process keeps, each with its clean runs: those of the search, and those of the tests."""
-
-
-def check_jobs(n_jobs: int, model: Net) -> None:
-    """Check that a model can be sent to processes.
-
-    Raises:
-        ValueError: a wrapped model, or a model on an accelerator, with more than one process.
-    """
-    if n_jobs == 1:
-        return
-    if isinstance(model, BridgeModel):
-        raise ValueError(f"n_jobs is {n_jobs}, but a wrapped model cannot be sent to other processes; use n_jobs=1.")
-    if device_of(model).type != "cpu":
-        raise ValueError(f"n_jobs is {n_jobs}, but the model is on {device_of(model)}; use n_jobs=1, or model.cpu().")
 
 
 @dataclass(frozen=True)

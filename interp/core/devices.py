@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from hooks import BridgeModel
+from hooks.checks import check_number
 from hooks.model.architectures import Model
 
 
@@ -71,3 +72,18 @@ def on_device(model: Model, device: torch.device | None) -> Iterator[None]:
     finally:
         if device is not None:
             model.to("cpu")
+
+
+def check_jobs(n_jobs: int, model: Model | BridgeModel) -> None:
+    """Check a number of processes, and that a model can be sent to them.
+
+    Raises:
+        ValueError: no positive integer; a wrapped model, or a model on an accelerator, with more than one process.
+    """
+    check_number("n_jobs", n_jobs, integer=True, above=0)
+    if n_jobs == 1:
+        return
+    if isinstance(model, BridgeModel):
+        raise ValueError(f"n_jobs is {n_jobs}, but a wrapped model cannot be sent to other processes; use n_jobs=1.")
+    if device_of(model).type != "cpu":
+        raise ValueError(f"n_jobs is {n_jobs}, but the model is on {device_of(model)}; use n_jobs=1, or model.cpu().")

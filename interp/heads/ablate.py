@@ -17,15 +17,17 @@ from hooks.interventions.replacements import Replacement
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.devices import check_jobs
 from interp.core.heads import check_heads
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
+from interp.core.processes import in_processes
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import REMOVALS, check_method, replacements, replacements_on_all
+from interp.heads.ablation_methods import REMOVALS, ReplacementOf, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -127,6 +129,7 @@ def ablate_heads(
     n: int | EveryInput = 1000,
     n_random: int = 0,
     seed: int = 0,
+    n_jobs: int = 1,
 ) -> AblationResult:
     """Ablate attention heads, and measure the drop in accuracy and the rise in loss of every target.
 
@@ -143,6 +146,8 @@ def ablate_heads(
             `random_rows` are averaged over a fixed family of pairings of inputs (`interp.core.inputs`).
         n_random: Number of random sets of the same size to ablate for each set, drawn from the heads in no set.
         seed: Determines sequences, references and random sets.
+        n_jobs: Number of processes, each with one torch thread, that share the sequences. The numbers are the same.
+            Processes that are started for it take some seconds of imports.
 
     Raises:
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
@@ -162,6 +167,7 @@ def ablate_heads(
     if n != ALL and n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_number("n_random", n_random, integer=True, low=0)
+    check_jobs(n_jobs, model)
     # The sets, and what replaces their heads.
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
@@ -170,28 +176,15 @@ def ablate_heads(
         replacements_of = replacements_on_all(method, model, task, batch)
     else:
         replacements_of = [replacements(method, model, task, batch, seed=seed)]
-    # Right answers and loss of every sequence, lost by the ablation of each set.
-    clean, lost, scored = [], [], []
+    # Right answers and loss of every sequence, and what is lost of them by the ablation of each set.
     model.eval()
-    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-    with Count("ablating heads", -(-len(batch) // size)) as count:
-        for start, chunk, engine in engines_on(model, batch, size, patterns=method not in REMOVALS):
-            score = task.score(engine.logits, chunk)
-            before = _measures(score)
-            clean.append(before)
-            scored.append(score.total.double())
-            # The mean over replacements, of which there are several only on every input.
-            lost_by_replacement = []
-            for replacement in replacements_of:
-                replace = replacement(slice(start, start + size))
-                ablated = _ablated_logits(engine, replace, heads, [*sets.values(), *random_sets])
-                after = [_measures(task.score(logits, chunk)) for logits in ablated]
-                lost_by_replacement.append(torch.stack([before - measures for measures in after], 1))
-            lost.append(torch.stack(lost_by_replacement).mean(0))
-            count.advance()
+    ablations = _Ablations(
+        model, task, batch, heads, [*sets.values(), *random_sets], replacements_of, method not in REMOVALS
+    )
+    clean, lost, scored = ablations.losses(n_jobs)
     # Shares of the scored answers; an outcome without any has no accuracy.
-    drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
-    weight = torch.cat(scored).numpy()
+    drop = lost.numpy()  # (sequence, set, accuracy or loss, outcome)
+    weight = scored.numpy()
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
     random_drop = (drop[:, len(sets) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
     # Intervals, whose units are distinct inputs; none of every input.
@@ -209,13 +202,71 @@ def ablate_heads(
         names=tuple(sets),
         heads=tuple(tuple((int(layer), int(head)) for layer, head in members) for members in sets.values()),
         targets=task.outcomes,
-        clean=torch.cat(clean)[:, 0].sum(0).numpy() / total,
+        clean=clean[:, 0].sum(0).numpy() / total,
         drop=Interval(value=mean[:, 0], low=low[:, 0], high=high[:, 0], n=n_inputs, exact=is_exact),
         loss_rise=Interval(value=mean[:, 1], low=low[:, 1], high=high[:, 1], n=n_inputs, exact=is_exact),
         random_drop=random_drop if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=len(batch),
     )
+
+
+@dataclass(frozen=True)
+class _Ablations:
+    """Sets of heads to ablate on a batch, chunk by chunk."""
+
+    model: Net
+    task: Task
+    batch: Batch
+    heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]]
+    sets: list[list[Head]]
+    replacements_of: Sequence[ReplacementOf]
+    """The replacements, of which there are several only on every input: their losses are averaged."""
+    needs_patterns: bool
+    """Whether replacements read patterns and values."""
+
+    def losses(self, n_jobs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Measures of every sequence (batch, measure, outcome), what each set loses of them (batch, set, measure,
+        outcome), and scored answers (batch, outcome); some of the chunks in each process."""
+        size = max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
+        starts = range(0, len(self.batch), size)
+        n_jobs = min(n_jobs, len(starts))
+        n_calls = n_jobs if n_jobs > 1 else len(starts)
+        bounds = [starts[index * len(starts) // n_calls] for index in range(n_calls)] + [len(self.batch)]
+        calls = []
+        for index, rows in enumerate(map(slice, bounds[:-1], bounds[1:])):
+            calls.append((_losses_of_rows, (index, self, rows, size, n_jobs > 1)))
+        losses_by_call = {}
+        with Count("ablating heads", n_calls) as count:
+            for index, losses in in_processes(calls, n_jobs=n_jobs):
+                losses_by_call[index] = losses
+                count.advance()
+        clean, lost, scored = zip(*(losses_by_call[index] for index in range(n_calls)), strict=True)
+        return torch.cat(clean), torch.cat(lost), torch.cat(scored)
+
+
+def _losses_of_rows(
+    index: int, ablations: _Ablations, rows: slice, size: int, in_other_process: bool
+) -> tuple[int, tuple[Tensor, Tensor, Tensor]]:
+    """The index of a call, and the losses on some sequences, `size` at a time; a process has one torch thread."""
+    if in_other_process:
+        torch.set_num_threads(1)
+    model, task = ablations.model, ablations.task
+    clean, lost, scored = [], [], []
+    batch = ablations.batch.select(rows)
+    for start, chunk, engine in engines_on(model, batch, size, patterns=ablations.needs_patterns):
+        score = task.score(engine.logits, chunk)
+        before = _measures(score)
+        clean.append(before)
+        scored.append(score.total.double())
+        rows_of_chunk = slice(rows.start + start, rows.start + start + len(chunk))
+        lost_by_replacement = []
+        for replacement in ablations.replacements_of:
+            ablated = _ablated_logits(engine, replacement(rows_of_chunk), ablations.heads, ablations.sets)
+            after = [_measures(task.score(logits, chunk)) for logits in ablated]
+            lost_by_replacement.append(torch.stack([before - measures for measures in after], 1))
+        lost.append(torch.stack(lost_by_replacement).mean(0))
+    return index, (torch.cat(clean), torch.cat(lost), torch.cat(scored))
 
 
 def engines_on(model: Net, batch: Batch, size: int, *, patterns: bool) -> Iterator[tuple[int, Batch, AblationEngine]]:

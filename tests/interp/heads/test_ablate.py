@@ -1,14 +1,19 @@
 """Ablation of heads: drops, sets, random sets, output formats and error texts."""
 
+import json
+
+import cloudpickle
 import numpy as np
 import pytest
 import torch
+from own_models import own_model
 from scoring import correct
 
 import interp
 from hooks import Transformer
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
+from interp.heads import ablate
 from interp.heads.ablate import _random_sets
 from interp.heads.ablation_methods import METHODS
 from interp.known_answers.lego.variants import loop
@@ -175,3 +180,46 @@ def test_eight_sequences_are_enough(trained, tiny):
     assert interp.ablate_heads(trained.model, tiny, heads={"a": [(0, 0)]}, n=8).n == 8
     with pytest.raises(ValueError, match="n is 7; at least 8"):
         interp.ablate_heads(trained.model, tiny, n=7)
+
+
+def as_in_json(result):
+    return json.dumps(result.to_dict(), sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"heads": "pairs", "n_random": 2}, {"method": "association"}, {"method": "resample"}]
+)
+def test_numbers_do_not_depend_on_the_number_of_processes(trained, tiny, monkeypatch, options):
+    monkeypatch.setattr(ablate, "TOKENS_PER_CHUNK", 100)
+    torch.set_num_threads(1)
+    alone = interp.ablate_heads(trained.model, tiny, n=60, **options)
+    calls = []
+
+    def in_this_process(calls_of_verb, *, n_jobs):
+        calls.extend(calls_of_verb)
+        sent = [cloudpickle.loads(cloudpickle.dumps(call)) for call in calls_of_verb]
+        return [function(*arguments) for function, arguments in reversed(sent)]
+
+    monkeypatch.setattr(ablate, "in_processes", in_this_process)
+    for n_jobs in (2, 3):
+        calls.clear()
+        result = interp.ablate_heads(trained.model, tiny, n=60, n_jobs=n_jobs, **options)
+        assert as_in_json(result) == as_in_json(alone)
+        # All sequences are in some call, and a call has about as many as the others
+        sizes = [rows.stop - rows.start for _, (_, _, rows, _, _) in calls]
+        assert len(sizes) == n_jobs
+        assert sum(sizes) == alone.n
+        assert max(sizes) < 2 * min(sizes)
+
+
+@pytest.mark.slow
+def test_an_ablation_is_the_same_in_processes(trained, tiny):
+    results = [interp.ablate_heads(trained.model, tiny, n=N, n_jobs=n_jobs) for n_jobs in (1, 2)]
+    assert len({as_in_json(result) for result in results}) == 1
+
+
+def test_errors_of_processes(trained, tiny):
+    with pytest.raises(ValueError, match="n_jobs is 0"):
+        interp.ablate_heads(trained.model, tiny, n_jobs=0)
+    with pytest.raises(ValueError, match="n_jobs is 2, but a wrapped model cannot be sent to other processes"):
+        interp.ablate_heads(own_model(trained.model), tiny, n_jobs=2)
