@@ -18,7 +18,7 @@ Source: path patching (Goldowsky-Dill et al. 2023, arXiv:2304.05969; Wang et al.
 of one edge. Differs: through the norms of `post_ln`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,6 +90,11 @@ Edge = tuple[Sender, Receiver]
 EMBEDDING = Sender(-1)
 
 
+def edge_name(sender: Any, receiver: Any) -> str:
+    """Name of an edge: `0.1 > 1.0 q`."""
+    return f"{sender} > {receiver}"
+
+
 class EdgeEngine(AblationEngine):
     """One clean pass on a batch, from which the replacement of every edge is computed.
 
@@ -97,6 +102,7 @@ class EdgeEngine(AblationEngine):
         model: The model. It is not changed.
         tokens: Token ids.
         read_at: Positions to return logits for; if None, all.
+        chosen: Names of edges (`0.1 > 1.0 q`) that `each_receiver` is restricted to; if None, all.
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
 
     Raises:
@@ -106,12 +112,16 @@ class EdgeEngine(AblationEngine):
     further_points = ("hook_mlp_out",)
     model: TransformerStack
 
-    def __init__(self, model: TransformerStack, tokens: Tensor, **options: Any):
+    def __init__(
+        self, model: TransformerStack, tokens: Tensor, *, chosen: Collection[str] | None = None, **options: Any
+    ):
         check_no_hooks_in_layers(model)
         super().__init__(model, tokens, **options)
         n_layers = model.cfg.n_layers
         self._layers = range(n_layers)
         self._reach = [self._find_reach(layer) for layer in self._layers]
+        self._chosen = chosen
+        self._chosen_senders = None if chosen is None else {name.partition(" > ")[0] for name in chosen}
 
     # Which edges there are
 
@@ -127,7 +137,7 @@ class EdgeEngine(AblationEngine):
 
     @property
     def edges(self) -> list[Edge]:
-        """Every edge, by the order of receivers."""
+        """Every edge, or the chosen ones, by the order of receivers."""
         edges: list[Edge] = []
         reaching = [EMBEDDING]
         for layer in self._layers:
@@ -137,7 +147,18 @@ class EdgeEngine(AblationEngine):
             if self._has_mlp(layer):
                 edges += [(sender, Receiver("MLP", layer)) for sender in to_mlp]
             reaching = self._after_layer(layer, reaching)
-        return edges + [(sender, Receiver("read-out", len(self._layers))) for sender in reaching]
+        edges += [(sender, Receiver("read-out", len(self._layers))) for sender in reaching]
+        if self._chosen is None:
+            return edges
+        return [edge for edge in edges if edge_name(*edge) in self._chosen]
+
+    def _indices(self, senders: Sequence[Any], receiver: Any = None) -> list[int]:
+        """Indices of the senders with a chosen edge into a receiver, or into any."""
+        if self._chosen is None or self._chosen_senders is None:
+            return list(range(len(senders)))
+        if receiver is None:
+            return [index for index, sender in enumerate(senders) if str(sender) in self._chosen_senders]
+        return [index for index, sender in enumerate(senders) if edge_name(sender, receiver) in self._chosen]
 
     def _after_layer(self, layer: int, reaching: Sequence[Sender]) -> list[Sender]:
         """The parts that reach past a layer, given those that reach it."""
@@ -226,22 +247,39 @@ class EdgeEngine(AblationEngine):
                 assert mlp_outs is not None
                 if not reach.stream_to_mlp:
                     mlp_outs = torch.cat([mlp_outs[:1], mlp_outs[n_earlier:]])
+                receiver = Receiver("MLP", layer)
                 to_mlp = [*(senders if reach.stream_to_mlp else ()), *self._heads(layer)]
-                yield Receiver("MLP", layer), to_mlp, self._after_mlp(layer, resid[:1], attn_outs[:1], mlp_outs)
+                indices = self._indices(to_mlp, receiver)
+                if indices:
+                    mlp_outs = mlp_outs[_with_clean(indices)]
+                    logits = self._after_mlp(layer, resid[:1], attn_outs[:1], mlp_outs)
+                    yield receiver, [to_mlp[index] for index in indices], logits
                 _, _, of_new_mlp = self._pass_layer(layer, resid[:1], attn_outs[:1], new_mlp)
                 streams = torch.cat([posts[past], of_new_mlp])
+            # Senders without a chosen edge are not passed on
             senders = self._after_layer(layer, senders)
-        yield Receiver("read-out", len(self._layers)), senders, self._read_out(streams[1:])
+            indices = self._indices(senders)
+            streams, senders = streams[_with_clean(indices)], [senders[index] for index in indices]
+        receiver = Receiver("read-out", len(self._layers))
+        indices = self._indices(senders, receiver)
+        if indices:
+            yield receiver, [senders[index] for index in indices], self._read_out(streams[_with_clean(indices)][1:])
 
     def _into_attention(self, layer: int, streams: Tensor, senders: list[Sender]) -> Iterator[Any]:
         """Logits with the edges into the queries, keys and values of a layer's heads replaced."""
+        receivers = self._receivers_of_attention(layer)
+        if not any(self._indices(senders, receiver) for receiver in receivers):
+            return
         outputs = self._heads_with_inputs(layer, streams)
         clean = self._clean(layer, self._output_point)
         clean = self._rows_read(layer, clean.flatten(2)[None])[0].unflatten(2, clean.shape[2:])
-        for receiver in self._receivers_of_attention(layer):
-            of_head = outputs[receiver.kind][:, :, :, receiver.head]
+        for receiver in receivers:
+            indices = self._indices(senders, receiver)
+            if not indices:
+                continue
+            of_head = outputs[receiver.kind][_with_clean(indices)][:, :, :, receiver.head]
             changed = self._differs(of_head)
-            logits = self.logits.expand(len(senders), *self.logits.shape).clone()
+            logits = self.logits.expand(len(indices), *self.logits.shape).clone()
             rows = changed.nonzero()[:, 0].tolist()
             for start in range(0, len(rows), self._per_pass):
                 rows_of_pass = rows[start : start + self._per_pass]
@@ -249,7 +287,7 @@ class EdgeEngine(AblationEngine):
                 edited[:, :, :, receiver.head] = of_head[1:][rows_of_pass]
                 attn_outs = attention_output(self.model, layer, edited)
                 logits[rows_of_pass] = self._after_attention(layer, attn_outs)
-            yield receiver, list(senders), logits
+            yield receiver, [senders[index] for index in indices], logits
 
     def _after_mlp(self, layer: int, resid: Tensor, attn_out: Tensor, mlp_outs: Tensor) -> Tensor:
         """Logits with other outputs of an MLP, of which the first row is the clean one."""
@@ -438,6 +476,11 @@ class Reach:
     """The output of attention."""
     stream_to_mlp: bool
     """Whether the MLP reads the input of the layer, and not only the output of attention."""
+
+
+def _with_clean(indices: Sequence[int]) -> list[int]:
+    """Rows of some senders, after that of the clean pass."""
+    return [0, *(1 + index for index in indices)]
 
 
 def check_no_hooks_in_layers(model: TransformerStack) -> None:

@@ -13,6 +13,7 @@ from hooks import TransformerStack
 from hooks.checks import check_number
 from hooks.files import user_path, write_json, write_text
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
+from hooks.interventions.edge_engine import edge_name
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
@@ -350,6 +351,11 @@ def find_circuit(
     searching = batch if every_input else batch.select(slice(0, half))
     options = {"method": edges.method, "seed": seed, "every_input": every_input}
     search = EdgeSets(model, task, searching, **options)
+    if tuple(edge_name(*edge) for edge in search.engines[0].edges) != edges.names:
+        raise ValueError(
+            "these are edges between layers, or only some edges; a circuit needs every edge between parts: "
+            "interp.edges(model, task).circuit()."
+        )
     # Search on one half; then judge on the other one
     chances = np.array(task.chances)
     (clean,) = search.scores([np.ones(n_edges, dtype=bool)])

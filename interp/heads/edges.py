@@ -1,8 +1,11 @@
 """Which edges are needed? The cost of replacing what one part of a model gives to one input of another, for every
 edge, exactly."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
@@ -11,9 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_choice, check_names, check_number, checks_types
 from hooks.interventions.ablation_engine import Head
-from hooks.interventions.edge_engine import Edge, EdgeEngine
+from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
+from hooks.interventions.layer_edge_engine import LayerEdgeEngine
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
@@ -24,7 +28,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import NOT_SAVED, Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, lacks_sum_of_stream, prepare_model
 from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.tasks.base import Batch, Score, Task
@@ -40,6 +44,11 @@ SHARE_THAT_COUNTS = 0.2
 same fraction as for a head in an audit."""
 EQUAL = 1e-12
 """Losses of every input this close to the threshold equal it; they are ratios of sums with smaller rounding errors."""
+MANY_EDGES = 10_000
+"""Number of edges beyond which a warning says how long they take."""
+MOST_NUMBERS = 1 << 24
+"""Largest number of elements of the streams with each part replaced, of which about a dozen copies are in memory: 64 MB
+each in single precision."""
 MOST_LINES = 24
 """Largest number of edges that are printed; of more, those that cost most."""
 
@@ -62,9 +71,9 @@ class EdgesResult(Result):
     method: str
     """What the sender writes instead: zero, its mean, or what it writes for another input (`resample`)."""
     senders: Annotated[tuple[str, ...], Axes("edge")]
-    """The part that writes: `embedding` (tokens and positions), a head (`0.1`), or an MLP (`0 MLP`, with its bias)."""
+    """What writes: `embedding` (tokens and positions), a head (`0.1`), an MLP (`0 MLP`, with bias), or `layer 0`."""
     receivers: Annotated[tuple[str, ...], Axes("edge")]
-    """The input that reads: the queries, keys or values of a head (`1.0 q`, `1.0 k`, `1.0 v`), `1 MLP`, `read-out`."""
+    """What reads: queries, keys or values of a head (`1.0 q`, `1.0 k`, `1.0 v`), `1 MLP`, `layer 1`, `read-out`."""
     outcomes: Annotated[tuple[str, ...], Axes("outcome")]
     """Names of the accuracies."""
     clean: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
@@ -98,7 +107,7 @@ class EdgesResult(Result):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each edge: `embedding > 0.1 q`."""
-        return tuple(f"{sender} > {receiver}" for sender, receiver in zip(self.senders, self.receivers, strict=True))
+        return tuple(edge_name(*edge) for edge in zip(self.senders, self.receivers, strict=True))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -160,8 +169,8 @@ class EdgesResult(Result):
             seed: Determines the sequences.
 
         Raises:
-            ValueError: a loaded result, a model at chance, hard-coded heads, a block whose inputs are no sums over
-                parts, or a hook inside a layer.
+            ValueError: a loaded result, edges between layers or only some edges, a model at chance, hard-coded heads, a
+                block whose inputs are no sums over parts, or a hook inside a layer.
         """
         if self.model is None:
             raise ValueError("this result was loaded and has no model; call interp.edges(model, task) again.")
@@ -244,6 +253,8 @@ def edges(
     task: Task,
     *,
     method: Literal["mean", "zero", "resample"] = "mean",
+    between: Literal["parts", "layers"] = "parts",
+    within: Sequence[str] | None = None,
     n: int | EveryInput = 256,
     alpha: float = 0.05,
     seed: int = 0,
@@ -261,14 +272,21 @@ def edges(
         task: Source of the sequences and their labels.
         method: What the part writes instead: its `mean` over 256 other sequences, position by position; `zero`; or what
             it writes for one of them, `resample`.
+        between: `parts`, or whole `layers`: all parts of a layer as one that writes, and all their inputs as one that
+            reads. A model of 12 layers of 12 heads has about 32,000 edges between parts, and 91 between layers.
+        within: Names of edges between layers (`layer 0 > layer 2`) whose parts to look at, or of edges between parts
+            (`0.1 > 1.0 q`, `0.1 > layer 1`): only these are measured, and the level is that over these. If None, all.
         n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
             of the test split once, without sampling error; the mean is over these, and `resample` pairs them.
         alpha: Level of the verdicts, over all edges together.
         seed: Determines sequences and references.
 
+    Warns:
+        UserWarning: more than 10,000 edges, with how long they take.
+
     Raises:
-        ValueError: an unknown method, too few sequences, a model with hooks inside its layers, or one of another
-            library.
+        ValueError: an unknown method, too few sequences, names that are no edges, edges between layers that do not add
+            to the stream, a model with hooks inside its layers, or one of another library.
 
     Source: path patching of single edges (Goldowsky-Dill et al. 2023, arXiv:2304.05969), which ACDC (Conmy et al. 2023,
     arXiv:2304.14997) repeats and EAP (Syed et al. 2023, arXiv:2310.10348) estimates. Differs: exact for every edge,
@@ -288,17 +306,71 @@ def edges(
     if n != ALL:
         check_number("n", n, integer=True, low=8)
     check_level(alpha)
+    check_choice("between", between, Literal["parts", "layers"])
+    check_names("within", within)
+    if between == "layers" and (obstacle := lacks_sum_of_stream(net)):
+        raise ValueError(f"between is 'layers', but {obstacle}")
+    if between == "layers" and within is not None:
+        raise ValueError("within chooses among edges between parts, but between is 'layers'. Omit one of them.")
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "edges"))
     net.eval()
-    effects = edge_effects(net, task, batch, method=method, seed=seed, every_input=n == ALL)
+    make_engine = _engine_maker(net, batch, between, within)
+    effects = edge_effects(net, task, batch, method=method, seed=seed, every_input=n == ALL, make_engine=make_engine)
     return _result(effects, net, task, batch, method=method, alpha=alpha, every_input=n == ALL)
+
+
+def _engine_maker(
+    model: TransformerStack, batch: Batch, between: str, within: Sequence[str] | None
+) -> Callable[..., EdgeEngine | LayerEdgeEngine]:
+    """The engine of edges between parts or layers, restricted to those within some; warns of many."""
+    if between == "layers":
+        return LayerEdgeEngine
+    first = batch.select(slice(0, 1))
+    start = perf_counter()
+    all_edges = EdgeEngine(model, first.tokens, **first.model_inputs()).edges
+    seconds = perf_counter() - start
+    chosen = None
+    if within is not None:
+        chosen = {edge_name(*edge) for name in within for edge in _edges_within(name, all_edges)}
+    n_edges = len(all_edges) if chosen is None else len(chosen)
+    if n_edges > MANY_EDGES:
+        # An edge takes about half a pass
+        minutes = n_edges / 2 * seconds * len(batch) / 60
+        warnings.warn(
+            f"{n_edges:,} edges take about {n_edges // 2:,} passes over {len(batch)} sequences, at most {minutes:,.0f} "
+            f"minutes here. Measure between layers first, then the parts of the needed pairs: "
+            f"layers = interp.edges(model, task, between='layers'); interp.edges(model, task, within=layers.needed).",
+            stacklevel=4,
+        )
+    return partial(EdgeEngine, chosen=chosen)
+
+
+def _edges_within(name: str, edges: Sequence[Edge]) -> list[Edge]:
+    """The edges between parts that a name means: of layers, of parts, or of one and the other.
+
+    Raises:
+        ValueError: there is none.
+    """
+    sender_name, _, receiver_name = name.partition(" > ")
+
+    def is_named(node: Any, chosen_name: str) -> bool:
+        is_in_layer = node.layer >= 0 and str(node) != "read-out" and chosen_name == f"layer {node.layer}"
+        return is_in_layer or chosen_name == str(node)
+
+    chosen = [edge for edge in edges if is_named(edge[0], sender_name) and is_named(edge[1], receiver_name)]
+    if not chosen:
+        raise ValueError(
+            f"within has {name!r}, which is no edge of this model; give names such as 'layer 0 > layer 1', "
+            f"'{edge_name(*edges[0])}' or '{edge_name(*edges[-1])}'."
+        )
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeEffects:
     """Right answers and minus the loss of every sequence, and what of them each edge loses."""
 
-    edges: Sequence[Edge]
+    edges: Sequence[tuple[Any, Any]]
     clean: Float[np.ndarray, "sequence measure outcome"]
     lost: Float[np.ndarray, "sequence edge measure outcome"]
     total: Float[np.ndarray, "sequence outcome"]
@@ -307,18 +379,28 @@ class EdgeEffects:
 
 @torch.no_grad()
 def edge_effects(
-    model: TransformerStack, task: Task, batch: Batch, *, method: str, seed: int, every_input: bool = False
+    model: TransformerStack,
+    task: Task,
+    batch: Batch,
+    *,
+    method: str,
+    seed: int,
+    every_input: bool = False,
+    make_engine: Callable[..., EdgeEngine | LayerEdgeEngine] = EdgeEngine,
 ) -> EdgeEffects:
     """What each edge loses on every sequence, averaged over pairings of every input."""
     instead: list[OutputsOf] = outputs_instead(
         method, model, task, batch, part_points(model), seed=seed, every_input=every_input
     )
-    all_edges: list[Edge] = []
+    all_edges: Sequence[tuple[Any, Any]] = ()
     clean, lost, total = [], [], []
-    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
+    # A chunk has rows of the stream for every part that writes
+    n_rows = model.cfg.n_layers * (model.cfg.n_heads + 1) + 2
+    most_tokens = min(TOKENS_PER_CHUNK, MOST_NUMBERS // (n_rows * model.cfg.d_model))
+    size = max(1, most_tokens // batch.tokens.shape[1])
     with Count("replacing edges", -(-len(batch) // size)) as count:
         for index, chunk in enumerate(chunks(batch, size)):
-            engine = EdgeEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+            engine = make_engine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
             all_edges = engine.edges
             score = task.score(engine.logits, chunk)
             before = measures(score)

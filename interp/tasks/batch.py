@@ -4,7 +4,7 @@ Axes: `batch` examples, `pos` positions, `target` predictions per example.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -71,7 +71,7 @@ class Batch:
         """Move every tensor to a device."""
         return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
 
-    def model_inputs(self) -> dict[str, Tensor]:
+    def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of the model's forward pass, besides the tokens."""
         inputs = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
         return {name: value for name, value in inputs.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Edges in an audit: those of the planted heads, in its sentences, table and page; edges of other models are refused."""
+"""Edges in an audit: those of planted heads, in its sentences, table and page; edges of other models are refused."""
 
 from dataclasses import replace
 
