@@ -32,8 +32,8 @@ ORDER = (
 MOST_ARROWS = {"hooks": 14, "interp": 60, "case_studies": 30}
 SHARED_BY_STUDIES = {"study", "frame", "recipes", "review"}
 MOST_PARAMETERS = 8
-MORE_PARAMETERS = {"audit": 10}
-"""Functions with more: an audit that grows has two bounds, of sequences and of seconds, and a number of processes."""
+MORE_PARAMETERS = {"audit": 11}
+"""Functions with more: an audit that grows has two bounds, of sequences and of seconds, processes, and chosen heads."""
 MOST_EXAMPLE_LINES = 25
 MUTABLE = {
     "interventions": {"SetTree"},

@@ -5,6 +5,7 @@ There is one model of each, so units are its heads.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
@@ -14,24 +15,31 @@ from case_studies.lego.real_models import SOURCE, real_groups
 from case_studies.recipes.intervals import proportion
 from case_studies.recipes.masked_tokens import MaskedTokens
 from case_studies.recipes.pretrained_weights import PretrainedWeights
+from hooks import Transformer
 from interp.auditing.audit import audit
 from interp.auditing.result import AuditResult
+from interp.heads.classify import classify_heads
 from interp.heads.kinds import known_kinds
 from interp.sweeps.spec import ModelSpec
+from interp.tasks.base import Task
 from interp.training.pretrained import pretrained
 
 AUDITED = "real-audited"
 """The group of the fine-tuned model."""
 MOST = 0.5
 """Share of the labelled heads that counts as most of them."""
-N = 128
-"""Held-out sequences."""
+MOST_SEQUENCES = 512
+"""Held-out sequences of heads that fewer do not decide."""
+N_LABELS = 256
+"""Sequences behind the labels."""
 WEIGHTS = PretrainedWeights()
 NO_TIME = "An audit of a real encoder takes longer than this size."
-BEFORE_ANY_AUDIT = Preregistration(
-    "after first models",
-    "the labels of all heads on chains before fine-tuning, the accuracies of the fine-tuned model, and those of fitted "
-    "read-outs on text; no head of these models had been ablated or audited.",
+AFTER_128_SEQUENCES = Preregistration(
+    "after a result",
+    "audits of all heads with 128 sequences. Chains: of 39 labelled heads 2 were faithful, 14 misleading, 2 redundant "
+    "and 21 undecided. Text: of 56 labelled heads 2 were misleading and 54 undecided. Undecided heads counted as not "
+    "faithful then; now they may be either. The half was fixed before any audit.",
+    looks=1,
 )
 
 
@@ -43,7 +51,7 @@ def audited_groups(size: Size) -> dict[str, Sequence[ModelSpec]]:
 def measure_chains(evidence: Evidence) -> Measurement:
     """Share of the labelled heads that are faithful, of the encoder that was fine-tuned on chains."""
     (spec,) = evidence.specs(AUDITED)
-    result = audit(evidence.run(spec).model, spec.task, n=N, seed=evidence.seed)
+    result = _audit_of_labelled_heads(evidence.run(spec).model, spec.task, seed=evidence.seed)
     return _measurement(result, "Chains of six variables, four of them trained.")
 
 
@@ -51,16 +59,28 @@ def measure_text(evidence: Evidence) -> Measurement:
     """Share of the labelled heads that are faithful, of the frozen encoder with a fitted read-out of masked tokens."""
     task = MaskedTokens()
     model = pretrained(task, SOURCE, readout="fitted", seed=evidence.seed)
-    result = audit(model, task, n=N, seed=evidence.seed)
+    result = _audit_of_labelled_heads(model, task, seed=evidence.seed)
     answers = " ".join(task.answer_names)
     return _measurement(result, f"{model.read_out_fit}. Text: Python's language reference; answers: {answers}")
 
 
+def _audit_of_labelled_heads(model: Transformer, task: Task, *, seed: int) -> AuditResult:
+    """The audit of the heads with a label, on more sequences while some are undecided."""
+    patterns = classify_heads(model, task, n=N_LABELS, seed=seed)
+    heads = [head for kind in patterns.kinds for head in patterns.heads(kind)]
+    return audit(model, task, heads=heads, n="enough", limit=MOST_SEQUENCES, seconds=None, seed=seed)
+
+
 def _measurement(result: AuditResult, note: str) -> Measurement:
-    """Share of faithful heads among those with a label, and the verdicts of every label."""
+    """Share of faithful heads among those with a label, and the verdicts of every label.
+
+    A head that is undecided may be faithful or not: the interval has the shares of both cases.
+    """
     kinds = known_kinds()
     labelled = [head for head in result.heads if head.label in kinds]
     verdicts = Counter(head.verdict for head in labelled)
+    share = proportion(verdicts["faithful"], len(labelled))
+    if_all_undecided = proportion(verdicts["faithful"] + verdicts["undecided"], len(labelled))
     names = sorted({head.verdict for head in result.heads})
     by_label: list[list] = [["label", "heads", *names]]
     for label in sorted({head.label for head in result.heads}):
@@ -71,16 +91,16 @@ def _measurement(result: AuditResult, note: str) -> Measurement:
         lost = " ".join(f"{drop:+.3f}" for drop in head.costs["mean"].drop)
         rows.append([f"{head.layer}.{head.head}", head.label, f"{head.score:.2f}", head.verdict, head.reason, lost])
     return Measurement.from_interval(
-        proportion(verdicts["faithful"], len(labelled)),
+        replace(share, high=if_all_undecided.high),
         unit="heads of one model",
         numbers={
             **{f"labelled heads that are {name}": verdicts[name] for name in names},
             "heads that can be removed together": len(result.largest_harmless),
             "accuracy": [float(value) for value in result.clean],
-            "sequences": result.n,
+            "largest number of sequences": result.n,
         },
         tables=[("Verdicts by label", by_label), (f"Every head; accuracy lost on {', '.join(result.outcomes)}", rows)],
-        note=f"Exact interval over heads, which are not independent. {note}",
+        note=f"Exact interval over heads, which are not independent; undecided heads may be either. {note}",
     )
 
 
@@ -90,7 +110,7 @@ def _claim(name: str, statement: str, **options) -> Claim:
         source="ours, after LEGO, Section 5 and Appendix F; here all-MiniLM-L6-v2",
         statement=statement,
         rule=AtLeast(MOST),
-        preregistration=BEFORE_ANY_AUDIT,
+        preregistration=AFTER_128_SEQUENCES,
         quantity="share of labelled heads",
         value_range=SHARE,
         sizes=LARGE_SIZES,
@@ -101,21 +121,21 @@ def _claim(name: str, statement: str, **options) -> Claim:
 
 
 METHOD = (
-    "Share of the heads with a label (classify_heads) whose verdict is faithful (audit, {n} sequences{task}), exact "
+    "Share of the heads with a label (classify_heads, {labels} sequences) that an audit of these heads calls faithful "
+    "(up to {n} sequences{task}), exact interval over heads, in which undecided heads may be either"
 )
-METHOD += "interval over heads"
 CLAIMS = (
     _claim(
         "chains",
         "After fine-tuning on chains, most labelled heads of a pretrained model do what they look like.",
-        method=METHOD.format(n=N, task=" of the variables that are known"),
+        method=METHOD.format(labels=N_LABELS, n=MOST_SEQUENCES, task=" of the variables that are known"),
         measure=measure_chains,
         needs=(AUDITED,),
     ),
     _claim(
         "text",
         "On masked tokens of text, most labelled heads of a pretrained model do what they look like.",
-        method=METHOD.format(n=N, task=", read-out fitted on the frozen model"),
+        method=METHOD.format(labels=N_LABELS, n=MOST_SEQUENCES, task=", read-out fitted on the frozen model"),
         measure=measure_text,
     ),
 )

@@ -19,7 +19,7 @@
 # was installed when it was built.
 
 # %%
-from collections import Counter
+import numpy as np
 
 import interp
 from interp.tasks import Dyck, Lego
@@ -78,16 +78,14 @@ probes.plot()
 # %% [markdown]
 # ## Does a head do what it looks like?
 #
-# The audit takes every head out, replaces its pattern and its values, and asks what the answers lose. The ten heads
-# with the highest scores:
+# The audit takes a head out, replaces its pattern and its values, and asks what the answers lose. Here it is of the ten
+# heads with the highest scores:
 
 # %%
-audited = interp.audit(model, chains, n=64)
-strongest = sorted(audited.heads, key=lambda head: -head.score)[:10]
-for head in strongest:
-    lost = max(head.costs["mean"].drop)
-    print(f"{head.layer}.{head.head:<3} {head.label:13} {head.verdict:12} accuracy lost without it {lost:+.3f}")
-print(Counter(head.verdict for head in audited.heads))
+scores = np.nanmax(labels.score.value, axis=-1)  # layer x head: the highest over kinds
+layers, heads = np.unravel_index(np.argsort(-scores, axis=None)[:10], scores.shape)
+audited = interp.audit(model, chains, heads=list(zip(layers, heads, strict=True)), n=128)
+print(audited)
 
 # %% [markdown]
 # [The same after fine-tuning on chains, and on text](../pretrained.md#which-heads-do-what-they-look-like).

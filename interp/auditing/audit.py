@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.checks import check_names, check_number, checks_types
-from hooks.interventions.ablation_engine import Head, Net
+from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
@@ -23,6 +23,7 @@ from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
 from interp.core.content_key import weights_fingerprint
 from interp.core.devices import check_jobs
+from interp.core.heads import check_heads
 from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
@@ -60,6 +61,7 @@ def audit(
     alpha: float = 0.01,
     outcomes: Sequence[str] | None = None,
     at_chance: bool = False,
+    heads: Sequence[Head] | None = None,
     seed: int = 0,
     n_jobs: int = 1,
 ) -> AuditResult:
@@ -91,13 +93,16 @@ def audit(
         outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
             model is far enough above chance for n sequences.
         at_chance: Accept a model that is not above chance, for which few verdicts are possible.
+        heads: Heads to audit, as (layer, head); if None, all. The level is theirs together, and sets are searched among
+            them: a head whose work a head outside them also does is misleading or idle. A warning says so.
         seed: Determines sequences, references and random rows. Without effect with `n="all"`.
         n_jobs: Number of processes, each with one torch thread, that share the layers of the model. The numbers are the
             same. Processes that are started for it take some seconds of imports.
 
     Raises:
         ValueError: an inconsistent task, a model that does not fit it, a task without relations visible to the model,
-            an unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
+            an unknown outcome, heads that do not exist, too few sequences for any verdict (says how many are needed),
+            or a model at chance.
 
     Example:
         >>> import interp
@@ -116,6 +121,7 @@ def audit(
     if seconds is not None:
         check_number("seconds", seconds, above=0)
     check_jobs(n_jobs, model)
+    chosen = None if heads is None else tuple(sorted(check_heads("heads", heads, model)))
 
     def in_jobs(experiments: HeadExperiments) -> HeadExperiments | ParallelExperiments:
         return experiments if n_jobs == 1 else ParallelExperiments(experiments, n_jobs)
@@ -130,9 +136,9 @@ def audit(
     with Count("auditing heads", 2 + len(looks)) as count:
         # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
         experiments, judged = choose_outcomes(
-            model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed, inputs=inputs
+            model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed, inputs=inputs, heads=chosen
         )
-        heads = experiments.heads
+        audited = experiments.heads
         n_first = len(experiments.batch)
         runs = [experiments]
         on_first = in_jobs(experiments)
@@ -141,52 +147,56 @@ def audit(
         # 2. Labels: what each head looks like
         n_labels = max(n_first, SEQUENCES_OF_LABELS) if n == "enough" else n
         patterns = classify_heads(model, task, n=n_labels, alpha=alpha, seed=seed)
-        labels = _kinds_of_labelled_heads(patterns)
+        labels = _kinds_of_labelled_heads(patterns, audited)
         count.advance()
 
         # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
         experiments_started = perf_counter()
         on_heads = on_first.effects(ON_ALL_HEADS, labels)
         loss = on_heads.mean("mean")[:, judged.indices]
-        tested_labels = labels_to_test(labels, heads, loss, judged.threshold)
+        tested_labels = labels_to_test(labels, audited, loss, judged.threshold)
         on_heads |= on_first.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
-        seconds_per_head = (perf_counter() - experiments_started) / (n_first * len(heads))
+        seconds_per_head = (perf_counter() - experiments_started) / (n_first * len(audited))
 
         # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
-        needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
+        needed = [head for head, row in zip(audited, loss, strict=True) if (row > judged.threshold).any()]
         if inputs is None:
-            search = in_jobs(_experiments_for_search(model, task, max(LEAST_SEARCHED, n_first // SEARCHED), seed))
-            further = in_jobs(_experiments_for_search(model, task, CONFIRMED, seed))
+            n_searched = max(LEAST_SEARCHED, n_first // SEARCHED)
+            search = in_jobs(_experiments_for_search(model, task, n_searched, seed, chosen))
+            further = in_jobs(_experiments_for_search(model, task, CONFIRMED, seed, chosen))
         else:
             # Every input has no chance findings to confirm; of many inputs the first ones, in a random order, do
             search, further = on_first, None
             if len(inputs) > MOST_SEARCHED:
                 first_inputs = inputs.select(slice(0, MOST_SEARCHED))
-                search, further = in_jobs(HeadExperiments(model, task, first_inputs, seed, inputs=inputs)), on_first
+                search, further = (
+                    in_jobs(HeadExperiments(model, task, first_inputs, seed, inputs=inputs, chosen=chosen)),
+                    on_first,
+                )
         sets = find_sets(
             search, needed, judged.indices, judged.threshold, further=further, every_input=inputs is not None
         )
         on_sets = effects_of_sets(on_first, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling)
 
         # 5. Verdicts: the rules, applied to what is significant about each head
-        factors = corrections(len(heads), len(labels), len(sets.needed_pairs) + len(sets.cancelling))
+        factors = corrections(len(audited), len(labels), len(sets.needed_pairs) + len(sets.cancelling))
         effects = on_heads.on(judged.indices) | on_sets
         evidence = GrowingEvidence.of(effects, judged.threshold, looks=looks, factors=factors)
         facts_about = partial(
             facts_about_heads,
-            heads={head: head in labels for head in heads},
+            heads={head: head in labels for head in audited},
             sets=sets,
             strata={},
-            doubtful=doubtful_heads(on_heads, heads, judged.too_few),
+            doubtful=doubtful_heads(on_heads, audited, judged.too_few),
             at_chance=judged.at_chance,
             alpha=alpha,
         )
 
         # With n="enough": steps 3 to 5 again on further sequences, for the heads that these may decide
-        undecided, still_tested = heads, heads
+        undecided, still_tested = audited, audited
         for size in looks:
             # Who was left out once is left out again: all sequences so far are behind a p value
-            facts_by_head = zip(heads, facts_about(evidence.p, losses=evidence.losses), strict=True)
+            facts_by_head = zip(audited, facts_about(evidence.p, losses=evidence.losses), strict=True)
             undecided = [head for head, facts in facts_by_head if head in undecided and decide(facts).is_open]
             seconds_of_look = seconds_per_head * (size - evidence.n) * len(undecided)
             if seconds is not None and perf_counter() + seconds_of_look > started + seconds:
@@ -196,14 +206,14 @@ def audit(
                 batch = sample_split(
                     task, size - evidence.n, generator=derived_generator(seed, "audit", size), split="test"
                 )
-                experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
+                experiments = HeadExperiments(model, task, batch, seed, first=evidence.n, chosen=chosen)
                 runs.append(experiments)
                 on_look = in_jobs(experiments)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
                 # Experiments that extend the evidence; of a head that does nothing alone only its sets are open
                 does_nothing = set()
                 is_harmless = on_every_outcome(evidence.p.harmless["mean"], alpha)
-                for head, is_shown, losses in zip(heads, is_harmless, evidence.losses.tolist(), strict=True):
+                for head, is_shown, losses in zip(audited, is_harmless, evidence.losses.tolist(), strict=True):
                     if is_shown and max(losses) <= LITTLE:
                         does_nothing.add(head)
                 still_tested = [head for head in still_tested if head in undecided and head not in does_nothing]
@@ -223,7 +233,8 @@ def audit(
         for head, cost in heads_needed_in_strata(in_strata, alpha=alpha).items():
             needed_in_strata[head] = judged.names.index(cost.outcome), cost.stratum
         facts_about = partial(facts_about, strata=needed_in_strata)
-        head_records = head_verdicts(heads, patterns, evidence, facts_about, sets=sets, outcomes=judged.names)
+        head_records = head_verdicts(audited, patterns, evidence, facts_about, sets=sets, outcomes=judged.names)
+    n_heads = len(every_head(model))
     return AuditResult(
         heads=head_records,
         kinds=patterns.kinds,
@@ -238,14 +249,16 @@ def audit(
         warnings=(
             *judged.warnings,
             *_why_undecided(head_records, evidence, n, limit),
-            *pairs_not_tried(sets.n_pairs, len(heads)),
-            *stratum_warnings(in_strata, strata, evidence, heads, alpha=alpha),
+            *_heads_not_audited(len(audited), n_heads),
+            *pairs_not_tried(sets.n_pairs, len(audited)),
+            *stratum_warnings(in_strata, strata, evidence, audited, alpha=alpha),
         ),
         strata=in_strata,
         alpha=alpha,
         n=evidence.n,
         n_distinct=len({key for run in runs for key in run.batch.input_keys()}),
         n_looks=len(looks),
+        n_heads=None if len(audited) == n_heads else n_heads,
         every_input=inputs is not None,
         weights=weights_fingerprint(getattr(model, "bridge", model)),
     )
@@ -267,6 +280,16 @@ def _why_undecided(
     return (f"{heads_in_words} undecided after {evidence.n:,} sequences, where {bound} ended the audit: {outlook}.",)
 
 
+def _heads_not_audited(n_audited: int, n_heads: int) -> tuple[str, ...]:
+    """That the audit was about some of the heads."""
+    if n_audited == n_heads:
+        return ()
+    return (
+        f"{n_audited} of {n_heads} heads were audited. What the rest does is not known: a head whose work one of them "
+        f"also does is called misleading or idle.",
+    )
+
+
 def pairs_not_tried(n_pairs: int, n_heads: int) -> tuple[str, ...]:
     """That the search removed only some of the pairs of heads."""
     every_pair = n_heads * (n_heads - 1) // 2
@@ -279,14 +302,10 @@ def pairs_not_tried(n_pairs: int, n_heads: int) -> tuple[str, ...]:
     )
 
 
-def _kinds_of_labelled_heads(patterns: HeadPatterns) -> dict[Head, str]:
-    """Kind that each head is labelled with, if its label is one."""
-    kinds = {}
-    for layer, row in enumerate(patterns.label):
-        for head, label in enumerate(row):
-            if label in patterns.kinds:
-                kinds[layer, head] = label
-    return kinds
+def _kinds_of_labelled_heads(patterns: HeadPatterns, heads: Sequence[Head]) -> dict[Head, str]:
+    """Kind that each of these heads is labelled with, if its label is one."""
+    label_by_head = {(layer, head): patterns.label[layer][head] for layer, head in heads}
+    return {head: label for head, label in label_by_head.items() if label in patterns.kinds}
 
 
 def labels_to_test(
@@ -300,7 +319,9 @@ def labels_to_test(
     return {head: label for head, label in labels.items() if head in may_be_needed}
 
 
-def _experiments_for_search(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
+def _experiments_for_search(
+    model: Net, task: Task, n: int, seed: int, chosen: tuple[Head, ...] | None
+) -> HeadExperiments:
     """Experiments on n sequences, on which sets are searched or found again."""
     batch = sample_split(task, n, generator=derived_generator(seed, "search", n), split="validation")
-    return HeadExperiments(model, task, batch, seed)
+    return HeadExperiments(model, task, batch, seed, chosen=chosen)

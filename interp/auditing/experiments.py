@@ -109,11 +109,13 @@ class HeadExperiments:
     inputs: Batch | None = None
     """Every input of the task, if the audit is about all of them; the batch has the first of them, or all. Means are
     then over these inputs, and what is drawn for each sequence is averaged over a fixed family of pairings."""
+    chosen: tuple[Head, ...] | None = None
+    """The heads to intervene on, in the order of the model; if None, all."""
 
     @property
     def heads(self) -> list[Head]:
-        """All heads of the model."""
-        return every_head(self.model)
+        """The heads to intervene on."""
+        return every_head(self.model) if self.chosen is None else list(self.chosen)
 
     @cached_property
     def score(self) -> Score:
@@ -195,7 +197,7 @@ class HeadExperiments:
         """
         products = np.zeros((len(self.heads), len(self.heads)))
         for _, rows, engine in self._clean_runs():
-            changes = [logits - engine.logits for _, logits in engine.each_head(self._mean(rows))]
+            changes = [logits - engine.logits for _, logits in engine.each_head(self._mean(rows), self.chosen)]
             change = torch.stack(changes).double()
             change = (change - change.mean(-1, keepdim=True)).flatten(1)
             products += (change @ change.T).numpy()

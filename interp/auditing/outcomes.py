@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.ablation_engine import Head, Net
 from interp.auditing.experiments import HeadExperiments, check_relations
 from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
 from interp.core.randomness import derived_generator
@@ -52,6 +52,7 @@ def choose_outcomes(
     at_chance: bool,
     seed: int,
     inputs: Batch | None = None,
+    heads: tuple[Head, ...] | None = None,
 ) -> tuple[HeadExperiments, JudgedOutcomes]:
     """The outcomes that count, and experiments on the smallest planned number of sequences that is enough for them.
 
@@ -64,6 +65,7 @@ def choose_outcomes(
         at_chance: Accept a model that is not above chance on any outcome.
         seed: Determines the sequences.
         inputs: Every input of the task, if the audit is about all of them; the only look is at these.
+        heads: Heads to audit; if None, all.
 
     Raises:
         ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
@@ -74,7 +76,7 @@ def choose_outcomes(
         if batch is None:
             batch = sample_split(task, size, generator=derived_generator(seed, "audit"), split="test")
         check_relations(model, task, batch)
-        experiments = HeadExperiments(model, task, batch, seed, inputs=inputs)
+        experiments = HeadExperiments(model, task, batch, seed, inputs=inputs, chosen=heads)
         is_last = size == looks[-1]
         judged = judged_outcomes(
             experiments.score,

@@ -36,7 +36,7 @@ class ParallelExperiments:
 
     @property
     def heads(self) -> list[Head]:
-        """All heads of the model."""
+        """The heads to intervene on."""
         return self.experiments.heads
 
     @cached_property

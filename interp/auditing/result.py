@@ -40,7 +40,7 @@ FORMER_AUDIT_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(Result):
-    """Verdicts on all heads of a model, layer by layer."""
+    """Verdicts on the heads of a model, or on those that were chosen, layer by layer."""
 
     heads: tuple[HeadVerdict, ...]
     kinds: tuple[str, ...]
@@ -74,6 +74,8 @@ class AuditResult(Result):
     """Number of models of other seeds behind `seeds_agree`."""
     strata: tuple[StratumCost, ...] = ()
     """Accuracy lost within strata of the sequences (`Task.strata`), for each head and for `largest_harmless`."""
+    n_heads: Annotated[int, COUNT] | None = None
+    """Number of heads of the model, if only some of them were audited."""
     every_input: bool = False
     """Whether the sequences are every input of the task: costs, scores and accuracies are then exact, all bounds of
     intervals are the values, and p values of costs are 0 or 1."""
@@ -89,6 +91,7 @@ class AuditResult(Result):
         values.setdefault("strata", ())
         values.setdefault("every_input", False)
         values.setdefault("weights", "")
+        values.setdefault("n_heads", None)
         for name in ("heads", "sets", "interventions"):
             if name in values:
                 values[name] = _with_names_of_today(values[name])

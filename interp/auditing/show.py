@@ -3,11 +3,12 @@
 import numpy as np
 
 from hooks.checks import check_class
+from hooks.interventions.ablation_engine import every_head
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.core.page_identity import page_identity
-from interp.core.verbs import AnyModel
-from interp.heads.show import show_attention
+from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.show import MOST_COLUMNS, show_attention
 from interp.probing.probe import ProbeResult
 from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Finding, canvas_page
@@ -56,13 +57,17 @@ def show_heads(
     if probes is not None:
         check_class("probes", probes, ProbeResult)
     # A page of attention patterns, whose heads the audit and the probes must fit
-    page = show_attention(model, task, examples=examples, seed=seed)
-    places = [name_of(head.place) for head in audit.heads]
-    if tuple(places) != page.heads:
+    net = prepare_model(model, "show_attention", task)
+    n_layers, n_heads = net.cfg.n_layers, net.cfg.n_heads
+    places = [head.place for head in audit.heads]
+    is_of_model = places == every_head(net) if audit.n_heads is None else audit.n_heads == n_layers * n_heads
+    if not is_of_model:
         raise ValueError(
-            f"audit has {len(places)} heads up to {places[-1]}; the model has heads up to {page.heads[-1]}."
+            f"audit has {audit.n_heads or len(places)} heads, the last of these {name_of(places[-1])}; the model has "
+            f"{n_layers} layers of {n_heads} heads."
         )
-    n_layers = audit.heads[-1].layer + 1
+    chosen = None if audit.n_heads is None else places
+    page = show_attention(net, task, heads=chosen, examples=examples, seed=seed)
     if probes is not None and len(probes.accuracy) != n_layers + 1:
         raise ValueError(f"probes has {len(probes.accuracy)} layers with the embedding; the model has {n_layers + 1}.")
     # The same examples, with verdicts in the grid and the finding on the chosen head
@@ -71,7 +76,7 @@ def show_heads(
         page.examples,
         heads=page.heads,
         labels=[head.verdict for head in audit.heads],
-        columns=audit.heads[-1].head + 1,
+        columns=n_heads if chosen is None else min(len(chosen), MOST_COLUMNS),
         title="What each head does",
         findings=findings,
         identity=page_identity(model, task, seed=seed),

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hooks.checks import shown
 from interp.cli.output import Json, Output, Page, RunFolder, Seed, output_of
 from interp.cli.subject import OnTask, subject_of
 
@@ -26,12 +27,16 @@ def audit(
         float | None,
         typer.Option(help="With `--n enough`: wall time, after which no further sequences are used. Default: 60."),
     ] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option("--head", help="Audit this head only, as layer.head; repeatable. Default: all.")
+    ] = None,
     probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
     page: Page = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
     at_chance: Annotated[
         bool, typer.Option("--at-chance", help="Audit even a model whose accuracy is at chance.")
     ] = False,
+    jobs: Annotated[int, typer.Option(help="Number of parallel processes; the numbers are the same.")] = 1,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> Output:
@@ -44,10 +49,11 @@ def audit(
     limits = {name: value for name, value in {"limit": limit, "seconds": seconds}.items() if value is not None}
     if limits and n != "enough":
         raise ValueError(f"--{next(iter(limits))} is for --n enough; --n is {n}. Omit one of them.")
+    chosen = None if not heads else [_head(text) for text in heads]
     subject = subject_of(run, on, answers=True)
     # the audit of heads, and of probes
     sequences = int(n) if n.isdigit() else n
-    options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance}
+    options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance, "heads": chosen, "n_jobs": jobs}
     results: dict[str, Any] = {"heads": audit_model(subject.model, subject.task, **options, seed=seed)}
     if probes:
         results["probes"] = audit_probe(subject.model, subject.task, seed=seed)
@@ -59,3 +65,11 @@ def audit(
         identity = page_identity(subject.model, subject.task, seed=seeds)
         write_report(list(results.values()), page, title="Is the reading true?", identity=identity)
     return output_of(results, page)
+
+
+def _head(text: str) -> tuple[int, int]:
+    """(layer, head) of a head that is named as in tables."""
+    layer, _, head = text.partition(".")
+    if not (layer.isdecimal() and head.isdecimal()):
+        raise ValueError(f"--head is {shown(text)}; it must be layer.head, such as 1.0.")
+    return int(layer), int(head)

@@ -1,5 +1,6 @@
 """Audits of a real encoder as claims: the counts of verdicts, and the task of masked tokens; here on small models."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_the_share_is_of_labelled_heads_that_are_faithful(audited):
     assert len(every_head) == 1 + 3
 
 
+def test_an_undecided_head_may_be_faithful_or_not(audited):
+    undecided = [replace(head, verdict="undecided") if head.verdict == "misleading" else head for head in audited.heads]
+    measurement = real_audit._measurement(replace(audited, heads=tuple(undecided)), "A note.")
+    assert (measurement.value, measurement.low, measurement.high) == (0.5, pytest.approx(0.0126, abs=1e-4), 1.0)
+    assert real_audit._measurement(audited, "A note.").high < 1
+
+
 @pytest.mark.parametrize("name", ["chains", "text"])
 def test_each_claim_audits_its_model(name, audited, monkeypatch, letters):
     calls = []
@@ -88,10 +96,21 @@ def test_each_claim_audits_its_model(name, audited, monkeypatch, letters):
         calls.append((model, task, options))
         return audited
 
+    def classify_heads(model, task, **options):
+        assert options == {"n": 256, "seed": 0}
+        return Patterns()
+
+    class Patterns:
+        kinds = ("association", "manipulation")
+
+        def heads(self, kind):
+            return {"association": ((0, 1),), "manipulation": ((0, 0), (1, 1))}[kind]
+
     class Model:
         read_out_fit = "fitted"
 
     monkeypatch.setattr(real_audit, "audit", audit)
+    monkeypatch.setattr(real_audit, "classify_heads", classify_heads)
     monkeypatch.setattr(real_audit, "pretrained", lambda task, source, **options: Model())
     monkeypatch.setattr(Evidence, "run", lambda self, spec: type("Run", (), {"model": spec.key}))
     claim = next(claim for claim in STUDY.claims if claim.id == f"real.audit.{name}")
@@ -99,7 +118,8 @@ def test_each_claim_audits_its_model(name, audited, monkeypatch, letters):
     measurement = claim.measure(Evidence(size="standard", seed=0, groups=groups, folder=Path()))
     assert claim.rule.verdict(measurement) == "inconclusive"
     ((model, task, options),) = calls
-    assert options == {"n": real_audit.N, "seed": 0}
+    heads = [(0, 1), (0, 0), (1, 1)]
+    assert options == {"heads": heads, "n": "enough", "limit": 512, "seconds": None, "seed": 0}
     if name == "chains":
         assert (model, task) == (real_groups("standard")["real-pretrained"][0].key, TASK)
     else:

@@ -123,6 +123,9 @@ def test_audit_heads_and_probes(interp, tmp_path):
         refused = interp("audit", "run", "--n", n)
         assert (refused.returncode, words in refused.stderr) == (2, True), refused.stderr
     assert json.loads((tmp_path / "other.json").read_text()) != saved
+    of_one = interp("audit", "run", "--at-chance", "--n", 128, "--head", "0.1", "--out", "one.json")
+    assert "heads were audited" in of_one.stdout
+    assert [head["layer"] for head in json.loads((tmp_path / "one.json").read_text())["values"]["heads"]] == [0]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +172,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
             "--identity sets what --no-vo-identity denies; omit one",
         ),
         (["train", "text", "--out", "r", "--pattern", "*.md"], "pattern is '*.md', but no corpus folder is given"),
+        (["audit", "nowhere", "--head", "1,0"], "--head is '1,0'; it must be layer.head, such as 1.0"),
         (["audit", "nowhere", "--n", "50", "--seconds", "9"], "--seconds is for --n enough; --n is 50"),
     ],
 )
