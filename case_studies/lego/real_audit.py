@@ -15,9 +15,9 @@ from case_studies.lego.real_models import SOURCE, real_groups
 from case_studies.recipes.intervals import proportion
 from case_studies.recipes.masked_tokens import MaskedTokens
 from case_studies.recipes.pretrained_weights import PretrainedWeights
-from hooks import Transformer
 from interp.auditing.audit import audit
 from interp.auditing.result import AuditResult
+from interp.core.verbs import AnyModel
 from interp.heads.classify import classify_heads
 from interp.heads.kinds import known_kinds
 from interp.sweeps.spec import ModelSpec
@@ -64,7 +64,7 @@ def measure_text(evidence: Evidence) -> Measurement:
     return _measurement(result, f"{model.read_out_fit}. Text: Python's language reference; answers: {answers}")
 
 
-def _audit_of_labelled_heads(model: Transformer, task: Task, *, seed: int) -> AuditResult:
+def _audit_of_labelled_heads(model: AnyModel, task: Task, *, seed: int) -> AuditResult:
     """The audit of the heads with a label, on more sequences while some are undecided."""
     patterns = classify_heads(model, task, n=N_LABELS, seed=seed)
     heads = [head for kind in patterns.kinds for head in patterns.heads(kind)]

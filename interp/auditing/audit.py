@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.checks import check_names, check_number, checks_types
-from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.ablation_engine import Head, every_head
 from hooks.state import restores_state
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
@@ -31,7 +31,7 @@ from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns, classify_heads
-from interp.tasks.base import Task
+from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
 from interp.tasks.splits import ALL, sample_split
 
@@ -123,20 +123,28 @@ def audit(
     check_jobs(n_jobs, model)
     chosen = None if heads is None else tuple(sorted(check_heads("heads", heads, model)))
 
-    def in_jobs(experiments: HeadExperiments) -> HeadExperiments | ParallelExperiments:
-        return experiments if n_jobs == 1 else ParallelExperiments(experiments, n_jobs)
-
     # With n="all" nothing is drawn, but for the untrained models of the labels: these are the same for every seed
     inputs = None
     if n == ALL:
         seed = 0
         inputs = inputs_or_sample(task, n, generator=derived_generator(seed, "audit"))
+
+    def experiments_on(batch: Batch, *, first: int = 0) -> HeadExperiments:
+        return HeadExperiments(model, task, batch, seed, first=first, inputs=inputs, chosen=chosen)
+
+    def experiments_for_search(n_searched: int) -> HeadExperiments:
+        generator = derived_generator(seed, "search", n_searched)
+        return experiments_on(sample_split(task, n_searched, generator=generator, split="validation"))
+
+    def in_jobs(experiments: HeadExperiments) -> HeadExperiments | ParallelExperiments:
+        return experiments if n_jobs == 1 else ParallelExperiments(experiments, n_jobs)
+
     looks = planned_looks(n, limit, 0 if inputs is None else len(inputs))
     started = perf_counter()
     with Count("auditing heads", 2 + len(looks)) as count:
         # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
         experiments, judged = choose_outcomes(
-            model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed, inputs=inputs, heads=chosen
+            experiments_on, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed, inputs=inputs
         )
         audited = experiments.heads
         n_first = len(experiments.batch)
@@ -161,16 +169,15 @@ def audit(
         # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         needed = [head for head, row in zip(audited, loss, strict=True) if (row > judged.threshold).any()]
         if inputs is None:
-            n_searched = max(LEAST_SEARCHED, n_first // SEARCHED)
-            search = in_jobs(_experiments_for_search(model, task, n_searched, seed, chosen))
-            further = in_jobs(_experiments_for_search(model, task, CONFIRMED, seed, chosen))
+            search = in_jobs(experiments_for_search(max(LEAST_SEARCHED, n_first // SEARCHED)))
+            further = in_jobs(experiments_for_search(CONFIRMED))
         else:
             # Every input has no chance findings to confirm; of many inputs the first ones, in a random order, do
             search, further = on_first, None
             if len(inputs) > MOST_SEARCHED:
                 first_inputs = inputs.select(slice(0, MOST_SEARCHED))
                 search, further = (
-                    in_jobs(HeadExperiments(model, task, first_inputs, seed, inputs=inputs, chosen=chosen)),
+                    in_jobs(experiments_on(first_inputs)),
                     on_first,
                 )
         sets = find_sets(
@@ -206,7 +213,7 @@ def audit(
                 batch = sample_split(
                     task, size - evidence.n, generator=derived_generator(seed, "audit", size), split="test"
                 )
-                experiments = HeadExperiments(model, task, batch, seed, first=evidence.n, chosen=chosen)
+                experiments = experiments_on(batch, first=evidence.n)
                 runs.append(experiments)
                 on_look = in_jobs(experiments)
                 pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
@@ -317,11 +324,3 @@ def labels_to_test(
     """Labels of heads whose removal costs more than a little: that others are needed can hardly be shown later."""
     may_be_needed = {head for head, row in zip(heads, loss, strict=True) if (row >= LITTLE * threshold).any()}
     return {head: label for head, label in labels.items() if head in may_be_needed}
-
-
-def _experiments_for_search(
-    model: Net, task: Task, n: int, seed: int, chosen: tuple[Head, ...] | None
-) -> HeadExperiments:
-    """Experiments on n sequences, on which sets are searched or found again."""
-    batch = sample_split(task, n, generator=derived_generator(seed, "search", n), split="validation")
-    return HeadExperiments(model, task, batch, seed, chosen=chosen)

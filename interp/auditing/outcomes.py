@@ -1,6 +1,6 @@
 """Outcomes that count in an audit: those on which the model is far enough above chance to lose accuracy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Head, Net
 from interp.auditing.experiments import HeadExperiments, check_relations
 from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
 from interp.core.randomness import derived_generator
@@ -43,7 +42,7 @@ class JudgedOutcomes:
 
 
 def choose_outcomes(
-    model: Net,
+    experiments_on: Callable[[Batch], HeadExperiments],
     task: Task,
     looks: Sequence[int],
     names: Sequence[str] | None,
@@ -52,12 +51,11 @@ def choose_outcomes(
     at_chance: bool,
     seed: int,
     inputs: Batch | None = None,
-    heads: tuple[Head, ...] | None = None,
 ) -> tuple[HeadExperiments, JudgedOutcomes]:
     """The outcomes that count, and experiments on the smallest planned number of sequences that is enough for them.
 
     Args:
-        model: Model to audit.
+        experiments_on: Experiments on a batch, on the heads that are audited.
         task: Source of sequences, outcomes and chance levels.
         looks: Planned numbers of sequences.
         names: Outcomes to choose from; if None, all.
@@ -65,7 +63,6 @@ def choose_outcomes(
         at_chance: Accept a model that is not above chance on any outcome.
         seed: Determines the sequences.
         inputs: Every input of the task, if the audit is about all of them; the only look is at these.
-        heads: Heads to audit; if None, all.
 
     Raises:
         ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
@@ -75,8 +72,8 @@ def choose_outcomes(
         batch = inputs
         if batch is None:
             batch = sample_split(task, size, generator=derived_generator(seed, "audit"), split="test")
-        check_relations(model, task, batch)
-        experiments = HeadExperiments(model, task, batch, seed, inputs=inputs, chosen=heads)
+        experiments = experiments_on(batch)
+        check_relations(experiments.model, task, batch)
         is_last = size == looks[-1]
         judged = judged_outcomes(
             experiments.score,
