@@ -84,7 +84,7 @@ probes.plot()
 # %%
 scores = np.nanmax(labels.score.value, axis=-1)  # layer x head: the highest over kinds
 layers, heads = np.unravel_index(np.argsort(-scores, axis=None)[:10], scores.shape)
-audited = interp.audit(model, chains, heads=list(zip(layers, heads, strict=True)), n=128)
+audited = interp.audit(model, chains, heads=list(zip(layers, heads, strict=True)), n=192)
 print(audited)
 
 # %% [markdown]
