@@ -15,6 +15,8 @@ from benchmarks.edge_truth import ProgramPass, planted_pairs
 from benchmarks.edge_wiring import ROUNDING, KnownAnswerPass, Name
 from benchmarks.timing import BenchmarkResult
 from case_studies.approximations.edge_methods import acdc, edge_attribution
+from case_studies.approximations.edge_scores import STEPS, auroc, means
+from case_studies.approximations.removal import ModelOnBatch
 from case_studies.recipes.own_programs import OwnPrograms
 from hooks import Transformer
 from hooks.interventions.edge_engine import EdgeEngine
@@ -29,8 +31,6 @@ from interp.tasks import Lego
 
 UNTRAINED = 500
 ALPHA = 0.05
-STEPS = 5
-"""Steps of EAP-IG."""
 THRESHOLDS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Thresholds of ACDC."""
 MOST_SEQUENCES = 128
@@ -86,7 +86,7 @@ def programs() -> Iterator[BenchmarkResult]:
     methods: dict[str, Callable[..., Any]] = {
         "EAP": edge_attribution,
         f"EAP-IG, {STEPS} steps": lambda *args: edge_attribution(*args, steps=STEPS),
-        "ACDC": lambda *args: acdc(*args, thresholds=THRESHOLDS),
+        "ACDC": lambda *args: acdc(*args, thresholds=THRESHOLDS, measure="divergence"),
     }
     areas: dict[str, list[float]] = {name: [] for name in ("exact", *methods)}
     seconds = dict.fromkeys(areas, 0.0)
@@ -117,7 +117,8 @@ def programs() -> Iterator[BenchmarkResult]:
         areas["exact"].append(auroc(drops[order], true))
         for name, method in methods.items():
             start = time.process_time()
-            scores = np.abs(method(answer.model, answer.task, batch))
+            answers = ModelOnBatch(answer.task, batch, next(answer.model.parameters()).dtype)
+            scores = np.abs(method(answer.model, answers, means(answer.model, answer.task, batch, 0)))
             seconds[name] += time.process_time() - start
             areas[name].append(auroc(scores[order], true))
     figures = ", ".join(f"{count} {name}" for name, count in counts.items())
@@ -209,12 +210,6 @@ def attention_pairs() -> BenchmarkResult:
     figures = f"{first} of {n_heads} first, {after_default} after the default, remainder at most {remainder:.1g}"
     passes = first + after_default == n_heads and remainder < 1e-5
     return BenchmarkResult(name="planted pairs of the compiled heads", figures=figures, bar=None, passes=passes)
-
-
-def auroc(scores: np.ndarray, true: np.ndarray) -> float:
-    """Chance that a true edge has a higher score than another one; a tie counts one half."""
-    difference = scores[true][:, None] - scores[~true][None]
-    return float((difference > 0).mean() + (difference == 0).mean() / 2)
 
 
 if __name__ == "__main__":

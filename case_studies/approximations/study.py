@@ -1,8 +1,9 @@
-"""Cheap approximations of the effect of each head, against its removal: `interp reproduce approximations`."""
+"""Cheap approximations of the effect of each head and edge, against its removal: `interp reproduce approximations`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from case_studies.approximations import edge_claims
 from case_studies.approximations.claims import claims
 from case_studies.approximations.findings import FINDINGS, WORDS
 from case_studies.frame.evidence import Size
@@ -15,9 +16,10 @@ from interp.sweeps.spec import ModelSpec
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """The models of the audit; at the size quick only the smallest."""
+    """The models of the audit, at the size quick only the smallest; and those whose edges are compared."""
     groups = audited(size)
-    return {name: groups[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in AUDITED_GROUPS}
+    of_heads = {name: groups[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in AUDITED_GROUPS}
+    return of_heads | edge_claims.groups(size)
 
 
 def study(folder: Path | None = None) -> Study:
@@ -30,11 +32,12 @@ def study(folder: Path | None = None) -> Study:
             "by attention weighted with what it moves, by what a head writes in the direction of the answer, or with a "
             "gradient. Each approximation is compared with the removal of every head, its output replaced by its mean, "
             "on models whose heads are known by construction, on compiled programs, and on trained models. Removing "
-            "heads one at a time is itself an approximation: it misses redundant heads."
+            "heads one at a time is itself an approximation: it misses redundant heads. On edges of trained models, "
+            "EAP, EAP-IG and ACDC are compared with the replacement of every edge."
         ),
         findings=FINDINGS,
         words=WORDS,
-        claims=claims(OwnPrograms() if folder is None else Packs(folder)),
+        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), *edge_claims.edge_claims()),
         groups=groups,
         shipped=Path(__file__).parent / "results",
         of_packs=study,

@@ -1,0 +1,266 @@
+"""Claims on what EAP, EAP-IG and ACDC find and miss of the edges of trained models."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from case_studies.approximations.edge_scores import (
+    ACDC,
+    EAP,
+    EAP_IG,
+    EXACT,
+    FAMILIES,
+    FOR_PLAIN_PASSES,
+    METHODS,
+    PEERS,
+    SEQUENCES,
+    THRESHOLDS,
+    EdgeScores,
+    aurocs,
+    edge_scores,
+    over_models,
+    rank_correlation,
+    shares_missed,
+)
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, AtMost, Rule
+from case_studies.recipes.dyck_models import two_layer_models
+from case_studies.recipes.learned import excluded_models
+from case_studies.recipes.template_models import SCALES, template_models
+from interp.core.intervals import Interval
+from interp.sweeps.spec import ModelSpec, seeded
+from interp.tasks import Lego
+from interp.tasks.lego.task import curriculum_to
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
+
+CHAINS = Lego(n_vars=3, sentence_format="compact")
+LEGO_LAYERS = 3
+DYCK_HEADS = 2
+SEEDS: dict[Size, int] = {"quick": 0, "standard": 3, "paper": 10}
+GROUPS = tuple(FAMILIES.values())
+SOURCES = {
+    EAP: "ours, after Syed et al. 2023 (arXiv:2310.10348)",
+    EAP_IG: "ours, after Hanna et al. 2024 (arXiv:2403.17806)",
+    ACDC: "ours, after Conmy et al. 2023 (arXiv:2304.14997)",
+}
+IDS = {EAP: "eap", EAP_IG: "eap-ig", ACDC: "acdc"}
+OVER = "mean over models, t interval"
+KNOWN = Preregistration(
+    "after first models",
+    "the same methods on compiled programs (AUROC 0.89 of EAP, 0.98 of EAP-IG, 1.00 of ACDC), and the accuracy of one "
+    "further model of each family; no edge of a trained model.",
+)
+
+
+def groups(size: Size) -> dict[str, Sequence[ModelSpec]]:
+    """Small models of each family: chains of three, prefixes of bounded Dyck words, aba against abb."""
+    seeds = SEEDS[size]
+    config = config_for(CHAINS, "lego", n_layers=LEGO_LAYERS)
+    settings = TrainSettings(curriculum=curriculum_to(CHAINS.n_vars), association="mimic")
+    n_strings = max(SCALES["quick"].grid)
+    return {
+        "edges-lego": seeded(CHAINS, config, settings, seeds),
+        "edges-dyck": two_layer_models("quick", seeds, n_heads=DYCK_HEADS),
+        "edges-template": template_models("quick", "aba_abb", [n_strings], seeds=seeds),
+    }
+
+
+def measure_order(evidence: Evidence, *, method: str) -> Measurement:
+    """Rank correlation of a method's scores with the exact rise of the loss."""
+    models = edge_scores(evidence)
+    table = family_table("Rank correlation with the exact rise of the loss", models, PEERS, order)
+    return _measurement(order(models, method), tables=[table, *excluded_models(evidence, GROUPS)])
+
+
+def measure_need(evidence: Evidence, *, method: str) -> Measurement:
+    """AUROC of a method for the exact verdict."""
+    models = edge_scores(evidence)
+    numbers = {"by plain passes": float(need_elsewhere(models, method)), **_counts(models)}
+    table = family_table("AUROC for the exact verdict “needed”", models, METHODS, need)
+    return _measurement(need(models, method), numbers=numbers, tables=[table])
+
+
+def measure_missed(evidence: Evidence, *, method: str) -> Measurement:
+    """Share of needed edges that a method misses."""
+    models = edge_scores(evidence)
+    table = family_table("Share of the needed edges that are missed", models, METHODS, missed)
+    return _measurement(missed(models, method), tables=[table])
+
+
+def measure_gain(evidence: Evidence, *, method: str) -> Measurement:
+    """AUROC of the exact rise of the loss minus that of a method, for needed by plain passes on other sequences."""
+    models = edge_scores(evidence)
+    of_exact, of_method = (aurocs(models, name, elsewhere=True) for name in (EXACT, method))
+    table = family_table("AUROC for needed in a plain pass on other sequences", models, METHODS, need_elsewhere)
+    return _measurement(over_models(of_exact - of_method, *DIFFERENCE), tables=[table])
+
+
+def measure_repeated(evidence: Evidence) -> Measurement:
+    """Share of exact verdicts that plain passes on other sequences agree with."""
+    models = edge_scores(evidence)
+    shares = [float((model.needed == model.needed_elsewhere)[model.decided].mean()) for model in models]
+    return _measurement(over_models(np.array(shares), *SHARE), numbers=_counts(models), tables=[count_table(models)])
+
+
+def measure_time(evidence: Evidence) -> Measurement:
+    """CPU seconds of ACDC over those of the exact removal of every edge."""
+    models = edge_scores(evidence)
+    ratios = np.log([model.seconds[ACDC] / model.seconds[EXACT] for model in models])
+    interval = over_models(ratios, -np.inf, np.inf)
+    value, low, high = np.exp(interval.floats())
+    # A column for each family
+    rows: list[list[Any]] = [["method", *FAMILIES]]
+    for name in METHODS:
+        seconds = [[model.seconds[name] for model in models if model.family == family] for family in FAMILIES]
+        rows.append([name, *(f"{np.mean(values):.2f}" if values else "-" for values in seconds)])
+    table = (f"CPU seconds for all edges of a model, {SEQUENCES} sequences, mean over models", rows)
+    n = max(1, int(interval.n))
+    return Measurement(value=value, low=low, high=high, n=n, unit="models", tables=[table])
+
+
+def order(models: Sequence[EdgeScores], method: str) -> Interval:
+    """Mean rank correlation."""
+    return over_models(np.array([rank_correlation(model, method) for model in models]), *DIFFERENCE)
+
+
+def need(models: Sequence[EdgeScores], method: str) -> Interval:
+    """Mean AUROC for the exact verdict."""
+    return over_models(aurocs(models, method), *SHARE)
+
+
+def need_elsewhere(models: Sequence[EdgeScores], method: str) -> Interval:
+    """Mean AUROC for needed in a plain pass on other sequences."""
+    return over_models(aurocs(models, method, elsewhere=True), *SHARE)
+
+
+def missed(models: Sequence[EdgeScores], method: str) -> Interval:
+    """Mean share of needed edges that are missed."""
+    return over_models(shares_missed(models, method), *SHARE)
+
+
+def family_table(
+    title: str,
+    models: Sequence[EdgeScores],
+    methods: Sequence[str],
+    statistic: Callable[[Sequence[EdgeScores], str], Interval],
+) -> tuple[str, list[list[Any]]]:
+    """A row for each method, a column for each family and for all; the last row has the number of models."""
+    columns = {family: [model for model in models if model.family == family] for family in FAMILIES} | {"all": models}
+    rows: list[list[Any]] = [["method", *columns]]
+    for name in methods:
+        rows.append([name, *(statistic(of_family, name).text(digits=2) for of_family in columns.values())])
+    rows.append(["models", *(int(statistic(of_family, methods[0]).n) for of_family in columns.values())])
+    return title, rows
+
+
+def count_table(models: Sequence[EdgeScores]) -> tuple[str, list[list[Any]]]:
+    """A row for each model."""
+    rows: list[list[Any]] = [["model", "edges", "needed", "undecided", "needed in plain passes", "verdicts differ"]]
+    for model in models:
+        differ = (model.needed != model.needed_elsewhere) & model.decided
+        masks = (model.needed, ~model.decided, model.needed_elsewhere, differ)
+        rows.append([f"{model.family} {model.seed}", len(model.needed), *(int(mask.sum()) for mask in masks)])
+    return "Edges of each model", rows
+
+
+def _counts(models: Sequence[EdgeScores]) -> dict[str, int]:
+    return {
+        "edges": sum(len(model.needed) for model in models),
+        "needed": sum(int(model.needed.sum()) for model in models),
+        "undecided": sum(int((~model.decided).sum()) for model in models),
+    }
+
+
+def _measurement(interval: Interval, **fields: Any) -> Measurement:
+    return Measurement.from_interval(interval, unit="models", **fields)
+
+
+def edge_claims() -> tuple[Claim, ...]:
+    """Four claims for each method, and two on the exact costs."""
+
+    def edge_claim(
+        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Measurement], **options: Any
+    ) -> Claim:
+        fields = {"source": "ours", "value_range": SHARE, **options}
+        return Claim(
+            id=f"edges.{name}.trained",
+            statement=statement,
+            method=f"{method}; {OVER}",
+            rule=rule,
+            measure=measure,
+            preregistration=KNOWN,
+            needs=GROUPS,
+            sizes=LARGE_SIZES,
+            sizes_reason="Its models are trained for it alone.",
+            **fields,
+        )
+
+    claims: list[Claim] = []
+    for method in PEERS:
+        name, options = IDS[method], {"source": SOURCES[method]}
+        claims += [
+            edge_claim(
+                f"{name}.order",
+                f"{method} orders the edges of a model nearly as their removal does.",
+                f"{method}: Spearman's correlation of the size of its scores with that of the exact rise of the loss",
+                Above(0.8),
+                partial(measure_order, method=method),
+                quantity="rank correlation",
+                **options | {"value_range": DIFFERENCE},
+            ),
+            edge_claim(
+                f"{name}.need",
+                f"{method} distinguishes needed edges.",
+                f"{method}: AUROC for the exact verdict “needed” at level 0.05, of edges that are decided",
+                AtLeast(0.9),
+                partial(measure_need, method=method),
+                quantity="AUROC",
+                **options,
+            ),
+            edge_claim(
+                f"{name}.missed",
+                f"{method} misses few needed edges.",
+                f"{method}: share of the k needed edges that are not among the k edges with the highest scores",
+                AtMost(0.1),
+                partial(measure_missed, method=method),
+                quantity="share missed",
+                **options,
+            ),
+            edge_claim(
+                f"{name}.gain",
+                f"The exact cost distinguishes edges that are needed on other sequences better than {method}.",
+                f"AUROC of the exact rise of the loss minus that of {method}, for needed in a plain pass for each edge "
+                f"on {FOR_PLAIN_PASSES} other sequences",
+                Above(0),
+                partial(measure_gain, method=method),
+                quantity="difference of AUROCs",
+                value_range=DIFFERENCE,
+            ),
+        ]
+    return (
+        *claims,
+        edge_claim(
+            "repeated",
+            "Exact verdicts on edges are the same on other sequences.",
+            f"share of verdicts (needed, harmless) that a plain pass for each edge on {FOR_PLAIN_PASSES} other "
+            "sequences agrees with",
+            AtLeast(0.99),
+            measure_repeated,
+            quantity="share of verdicts",
+        ),
+        edge_claim(
+            "time",
+            "Removing every edge exactly takes less time than ACDC.",
+            f"CPU seconds of ACDC with {len(THRESHOLDS)} thresholds over those of the exact removal, geometric mean",
+            Above(1),
+            measure_time,
+            quantity="ratio of CPU seconds",
+            value_range=(0.0, np.inf),
+            repeatable=False,
+        ),
+    )
