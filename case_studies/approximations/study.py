@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from case_studies.approximations import edge_claims
+from case_studies.approximations.attention_pairs import PAIRS
 from case_studies.approximations.claims import claims
 from case_studies.approximations.findings import FINDINGS, WORDS
 from case_studies.frame.evidence import Size
@@ -37,7 +38,7 @@ def study(folder: Path | None = None) -> Study:
         ),
         findings=FINDINGS,
         words=WORDS,
-        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), *edge_claims.edge_claims()),
+        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), *edge_claims.edge_claims(), PAIRS),
         groups=groups,
         shipped=Path(__file__).parent / "results",
         of_packs=study,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from transformer_lens.tools.analysis.attribution_patching import EdgeAttributionConfig, attribution_patch
 
 import interp
-from case_studies.approximations import edge_claims, edge_scores
+from case_studies.approximations import attention_pairs, edge_claims, edge_scores
 from case_studies.approximations.edge_methods import acdc, all_edges, edge_attribution, with_separate_inputs
 from case_studies.approximations.edge_scores import ACDC, EAP, EAP_IG, EXACT, METHODS, EdgeScores
 from case_studies.approximations.removal import ModelOnBatch
@@ -312,3 +313,28 @@ def test_models_are_trained_for_these_claims_alone():
     assert {name: len(specs) for name, specs in groups.items()} == dict.fromkeys(edge_scores.FAMILIES.values(), 3)
     assert not any(edge_claims.groups("quick").values())
     assert len({spec.key for specs in groups.values() for spec in specs}) == 9
+
+
+def test_heads_whose_pairs_explain_too_little_are_counted(monkeypatch):
+    """A constructed model, whose pairs are few, and an untrained one whose last layer needs more than twelve."""
+    task = Lego(n_vars=2, sentence_format="compact")
+    untrained = Transformer(interp.config_for(task, n_layers=3, n_heads=1, d_model=16), seed=0)
+    models = {"few": (lego_loop(TASK), TASK), "many": (untrained, task)}
+    specs = [SimpleNamespace(key=name, task=task) for name, (_, task) in models.items()]
+    monkeypatch.setattr(attention_pairs, "has_learned", lambda evidence, spec: True)
+    monkeypatch.setattr(attention_pairs, "SEQUENCES", 8)
+    evidence = SimpleNamespace(
+        seed=0, specs=lambda group: specs, run=lambda spec: SimpleNamespace(model=models[spec.key][0])
+    )
+    measurement = attention_pairs.measure_pairs(evidence)
+    expected = []
+    for model, task in models.values():
+        heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+        results = [interp.explain_attention(model, task, head, n=8) for head in heads]
+        expected.append(np.mean([float(result.explained.value[-1]) >= 0.9 for result in results]))
+    assert expected[0] == 1 > expected[1]
+    assert measurement.value == pytest.approx(np.mean(expected))
+    ((_, rows),) = measurement.tables
+    assert [row[0] for row in rows] == ["layer", "0", "1", "2", "all"]
+    assert int(rows[-1][1]) == measurement.numbers["heads"] == sum(int(row[1]) for row in rows[1:-1])
+    assert measurement.numbers["largest remainder"] < 1e-5
