@@ -33,12 +33,11 @@ def study(folder: Path | None = None) -> Study:
             "by attention weighted with what it moves, by what a head writes in the direction of the answer, or with a "
             "gradient. Each approximation is compared with the removal of every head, its output replaced by its mean, "
             "on models whose heads are known by construction, on compiled programs, and on trained models. Removing "
-            "heads one at a time is itself an approximation: it misses redundant heads. On edges of trained models, "
-            "EAP, EAP-IG and ACDC are compared with the replacement of every edge."
+            "heads one at a time is itself an approximation: it misses redundant heads."
         ),
         findings=FINDINGS,
         words=WORDS,
-        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), *edge_claims.edge_claims(), PAIRS),
+        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), PAIRS),
         groups=groups,
         shipped=Path(__file__).parent / "results",
         of_packs=study,
