@@ -137,7 +137,7 @@ def test_verify(variant):
     assert report.ok, report
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["bert_pooled", "albert", "labels", "bare_inputs"])
 def test_checkpoints(build, tokens, tmp_path, variant):
     model = build(**VARIANTS[variant])
     save_checkpoint(model, tmp_path / "model")

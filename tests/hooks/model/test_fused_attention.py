@@ -89,10 +89,12 @@ def architecture(name: str, attention: str):
     return Encoder(EncoderConfig(**sizes, **ARCHITECTURES[name], attention=attention), seed=1).double().eval()
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [(name, ("causal", "bidirectional")[index % 2]) for index, name in enumerate(ARCHITECTURES)],
+)
 @torch.no_grad()
-def test_every_architecture_gives_the_same_in_evaluation(attention, name, monkeypatch, generator):
+def test_every_architecture_gives_the_same_in_evaluation(name, attention, monkeypatch, generator):
     """Without a mask, with padding on either side, and resumed with few queries; single precision too."""
     model = architecture(name, attention)
     calls = count_fused(model, monkeypatch)

@@ -40,7 +40,7 @@ class Listed(Tied):
         )
 
 
-@pytest.mark.parametrize(("n_different", "n_inputs"), [(16, 256), (6, 176)])
+@pytest.mark.parametrize(("n_different", "n_inputs"), [pytest.param(16, 256, marks=pytest.mark.slow), (6, 176)])
 def test_an_audit_of_every_input(n_different, n_inputs, tmp_path):
     task = Listed(n_different=n_different)
     model = linear(task, SIGNS, SIGNS, cosine=0.5, width=96)

@@ -155,9 +155,8 @@ def moved_to(orders):
     return lambda head: (head[0], list(orders[head[0] % len(orders)]).index(head[1]))
 
 
-@pytest.mark.parametrize("name", ["loop of two", "template same, redundant"])
-def test_verdicts_follow_permuted_heads(name):
-    known, before = answer(name), audited(name)
+def test_verdicts_follow_permuted_heads():
+    known, before = answer("template same, redundant"), audited("template same, redundant")
     model = deepcopy(known.model)
     orders = [list(reversed(range(model.cfg.n_heads)))] * len(model.stored_blocks)
     permute_heads(model, orders)
@@ -192,8 +191,7 @@ def test_verdicts_do_not_depend_on_letters():
     assert verdicts_of(interp.audit(model, task, n=N)) == verdicts_of(before)
 
 
-@pytest.mark.parametrize("tokens", [200, 10**9])
-@pytest.mark.parametrize("name", ["dyck stack, redundant", "template same, redundant"])
+@pytest.mark.parametrize(("name", "tokens"), [("dyck stack, redundant", 10**9), ("template same, redundant", 200)])
 def test_results_do_not_depend_on_how_the_batch_is_cut(name, tokens, monkeypatch):
     with_chunks = audited(name)
     monkeypatch.setattr("interp.auditing.experiments.TOKENS_PER_CHUNK", tokens)
@@ -360,11 +358,10 @@ def test_printed_audit():
     assert sets == "every set of heads was tried: at most 2 of 3 heads can be removed together"
 
 
-@pytest.mark.parametrize("name", [SMALL, "dyck stack, redundant"])
-def test_audits_are_drawn_and_reported(name, tmp_path):
+def test_audits_are_drawn_and_reported(tmp_path):
     from interp.view.figures import chart_html
 
-    result = audited(name)
+    result = audited("dyck stack, redundant")
     drawn = chart_html(result.plot())
     assert "<svg" in drawn
     assert all(head.verdict in drawn for head in result.heads)

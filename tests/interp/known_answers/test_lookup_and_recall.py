@@ -1,6 +1,7 @@
 """Models that look letters up or recall earlier tokens: the truth about every head by brute force over all subsets."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ CHOSEN = [(name, 0) for name in LOOKUP_NAMES if "unreadable" not in name] + [
     ("recall first token with a decoy", 0),
     ("recall whether repeated", 0),
 ]
+SEEDS = sampled(range(3), [0])
 SAME_IN_EVERY_SEQUENCE = ("previous", "first_token")
 """Kinds whose keys are the same in every sequence, so that the pattern of another one changes nothing."""
 
@@ -80,7 +82,7 @@ def test_patterns_are_what_they_look_like_where_they_are_read(name):
 LABELLED = [*LOOKUP_NAMES, *(RECALL_NAMES if {"induction", "duplicate", "first_token"} <= set(known_kinds()) else [])]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize("name", sampled(LABELLED, ["lookup mixed outcomes", "lookup reroute, unreadable"]))
 def test_heads_are_labelled_as_they_look(name, seed):
     answer = known_answer(name, seed)
@@ -109,7 +111,7 @@ def related_by_kind(task, batch):
 # what is special about single models
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_pattern_of_another_sequence_will_do_where_any_key_does_but_a_uniform_one_will_not(seed):
     answer = known_answer("lookup any key", seed)
     losses = Losses(answer, n=500, seed=seed)
@@ -125,7 +127,7 @@ def test_the_pattern_of_another_sequence_will_do_where_any_key_does_but_a_unifor
     assert losses.with_hook(place, wrong_key).max() > 1 + MARGIN
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_mixed_outcomes_need_the_head_on_one_and_its_pattern_on_the_other(seed):
     answer = known_answer("lookup mixed outcomes", seed)
     losses = Losses(answer, n=500, seed=seed)
@@ -140,7 +142,7 @@ def test_mixed_outcomes_need_the_head_on_one_and_its_pattern_on_the_other(seed):
 
 
 @pytest.mark.parametrize("name", ["lookup ties", "lookup ties, unreadable"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_all_logits_are_exactly_equal_with_a_uniform_pattern(name, seed):
     answer = known_answer(name, seed)
     losses = Losses(answer, n=500, seed=seed)
@@ -162,7 +164,7 @@ def test_all_logits_are_exactly_equal_with_a_uniform_pattern(name, seed):
         assert (at_target == at_target[:, :1]).all(), (point, at_target[0])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_head_that_reroutes_can_go_with_or_without_the_head_that_is_needed(seed):
     answer = known_answer("lookup reroute", seed)
     losses = Losses(answer, n=500, seed=seed)
@@ -179,12 +181,12 @@ def test_a_head_that_reroutes_can_go_with_or_without_the_head_that_is_needed(see
 @pytest.mark.parametrize(
     "name", ["lookup faint backup", "lookup two share unequally", "lookup an eighth of the queries"]
 )
-@pytest.mark.parametrize("truth", ["faithful", "misleading", "hidden", "idle", "redundant", "marginal"])
-def test_a_wrong_truth_is_noticed(name, truth):
+def test_a_wrong_truth_is_noticed(name):
     answer = known_answer(name, 0)
     losses = Losses(answer, n=500)
     check_by_brute_force(losses)
-    for head, right in answer.heads.items():
+    truths = ("faithful", "misleading", "hidden", "idle", "redundant", "marginal")
+    for truth, (head, right) in product(truths, answer.heads.items()):
         # A head that is not needed and one that is needed, but not through its pattern, differ in what they look like
         if truth in (right.truth, "misleading") or right.truth == "idle":
             continue
