@@ -34,6 +34,19 @@ def trained(tiny, shared_folder):
     return dataclasses.replace(run, folder=None)
 
 
+AUDITED = ("auditing", "known_answers")
+"""Packages with audits of many models."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_untrained_models(request):
+    """Labels are compared with 19 untrained models; 99 take half of an audit. Tests of the labels have all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name in AUDITED:
+            patch.setattr("interp.heads.untrained.MOST_MODELS", 19)
+        yield
+
+
 @pytest.fixture
 def as_if_in_processes(monkeypatch):
     """Makes the calls that are meant for several processes in this one: pickled, the last call first."""

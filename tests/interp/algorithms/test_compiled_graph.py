@@ -49,11 +49,11 @@ def test_its_own_graph_is_accepted_and_a_rewired_one_refused(known):
     graph, sites = compiled_program(known.task), compiled_sites(known.task)
     read = "same_attn_output" if known.task.program.numerical else "previous"
     wrong = graph.without_edge(read, "tokens", "indices")
-    found = interp.implements(known.model, known.task, graph, rivals=[wrong], sites=sites)
+    found = interp.implements(known.model, known.task, graph, rivals=[wrong], sites=sites, n=256)
     assert found.verdict == "implements"
     assert found.finding(read).accuracy == 1
     assert found.finding(read).random < 0.5
-    refused = interp.implements(known.model, known.task, wrong, rivals=[graph], sites=sites)
+    refused = interp.implements(known.model, known.task, wrong, rivals=[graph], sites=sites, n=256)
     assert (refused.verdict, refused.rival) == ("implements a rival", graph.name)
 
 

@@ -198,14 +198,7 @@ def test_no_number_decides_below_the_error_of_the_test():
 # audits
 
 
-@pytest.fixture
-def few_untrained(monkeypatch):
-    """At such levels labels would need many untrained models."""
-    monkeypatch.setattr("interp.heads.untrained.MOST_MODELS", 19)
-
-
 @pytest.mark.parametrize(("alpha", "sizes"), [(1e-12, (256, 1000)), (1e-18, (512, 1000))])
-@pytest.mark.usefixtures("few_untrained")
 def test_an_audit_continues_with_the_undecided_heads_until_the_limit(alpha, sizes):
     """At levels so strict that one head needs more sequences than the other, or that no number is enough."""
     known = known_answer("template same", 0)
@@ -229,7 +222,6 @@ STRICT = {"n": "enough", "limit": 1000, "alpha": 1e-12}
 """An audit that is not decided within its limit; its first look has 256 sequences."""
 
 
-@pytest.mark.usefixtures("few_untrained")
 def test_without_time_for_a_second_look_there_is_none():
     known = known_answer("template same", 0)
     found = interp.audit(known.model, known.task, seconds=0.001, **STRICT)
@@ -239,7 +231,6 @@ def test_without_time_for_a_second_look_there_is_none():
 
 
 @pytest.mark.parametrize(("seconds", "n"), [(60.0, 256), (1e9, 1000), (None, 1000)])
-@pytest.mark.usefixtures("few_untrained")
 def test_a_look_that_would_end_too_late_is_not_begun(seconds, n, monkeypatch):
     """By a clock on which each look takes more than a minute; without a number of seconds it does not matter."""
     clock = iter(range(0, 10**9, 100))
@@ -264,7 +255,6 @@ def test_by_default_an_audit_grows_until_it_decides():
     assert "undecided" not in {head.verdict for head in default.heads}
 
 
-@pytest.mark.usefixtures("few_untrained")
 def test_every_look_has_sequences_of_its_own(monkeypatch):
     known = known_answer("template same", 0)
     looks, run = [], HeadExperiments.effects

@@ -301,8 +301,10 @@ def setting(dtype):
     """Another default dtype within the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
-    yield
-    torch.set_default_dtype(before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 COMPARED = ("evaluate", "probe", "audit_probe", "classify_heads", "ablate_heads", "keep_heads", "diagonals")

@@ -95,6 +95,7 @@ MODELS = {
     "parallel": lambda: with_hooks_of(ParallelModel(transformer(TASK).cfg), layers="layers", attention=MAPS),
 }  # fmt: skip
 SLOW = {"tied", "attention only", "bridge of Llama", "bridge of BERT", "bare AlbertModel", "RoBERTa wrapped"}
+SLOW |= {"pruned", "GPT2Model", "Llama wrapped"}
 """Models like another one in the default tests."""
 CALLS = {
     "evaluate": lambda model: interp.evaluate(model, TASK, n=8),

@@ -14,9 +14,8 @@ from interp.known_answers.suite import DYCK_ANSWERS
 from interp.tasks import Dyck
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_idle_heads_have_no_label(seed):
-    check_labels(DYCK_ANSWERS["stack among idle heads"](torch.Generator().manual_seed(seed)))
+def test_idle_heads_have_no_label():
+    check_labels(DYCK_ANSWERS["stack among idle heads"](torch.Generator().manual_seed(0)))
 
 
 def test_one_of_several_heads_computes_the_same_as_a_single_head():

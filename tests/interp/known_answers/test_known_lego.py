@@ -55,7 +55,9 @@ def check(answer: KnownAnswer, n: int) -> None:
     check_truth(answer, n=n)
 
 
-@pytest.mark.parametrize("name", sampled(MAKERS, ("redundant", "constant", "detour", "shortcut")))
+@pytest.mark.parametrize(
+    "name", sampled(("loop", "zero", "constant", "cancelled", "shortcut"), ("constant", "shortcut"))
+)
 def test_the_truth_about_each_head_is_what_interventions_find(name):
     check(randomise(MAKERS[name](TASK, seeded(1)), seeded(2), rotate=True), n=48)
 

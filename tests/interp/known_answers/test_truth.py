@@ -16,19 +16,16 @@ NAMES = (
 )
 """All but the longer chains, which take minutes; the same functions build those."""
 CHOSEN = (
-    "loop constant gate, unreadable Z2", "loop uniform Z3",
-    # every work and every decoy of a single layer
-    "dyck balanced", "dyck stack, redundant", "dyck stack among idle heads", "dyck uniform, zero decoy",
-    "dyck stack, constant decoy", "dyck uneven, cancelled decoy", "dyck uniform, start decoy",
+    "loop constant gate, unreadable Z2",
+    # every function that builds one, and every decoy
+    "dyck balanced", "dyck stack, redundant", "dyck stack among idle heads", "dyck stack, constant decoy",
+    "dyck uneven, cancelled decoy", "dyck uniform, start decoy",
     "dyck stack, three cancel unreadably under noise", "dyck uniform, three cancel",
-    "dyck uneven, two cancel under the noise of one", "dyck levels divided with an uneven head",
-    "dyck stack, magnitude", "dyck stack, constant unreadably", "dyck stack, masked redundancy",
+    "dyck levels divided with an uneven head", "dyck stack, constant unreadably", "dyck stack, masked redundancy",
     "dyck two layers, self then stack",
-    "template same, redundant", "template same, constant decoy", "template copy, zero decoy",
-    "template copy, hidden beside a decoy", "template copy, misread",
-    "template same, cancelled decoys", "template same, three cancel unreadably under noise",
-    "template copy, three cancel", "template copy, two cancel under the noise of one",
-    "template same, magnitude", "template same, constant unreadably", "template same, divided", "template majority",
+    "template same, redundant", "template same, constant decoy", "template copy, zero decoy", "template copy, misread",
+    "template same, cancelled decoys", "template copy, two cancel under the noise of one",
+    "template same, magnitude", "template same, divided", "template majority",
     "template copy in two hops, the first hidden", "template copy by kind", "template count, three cancel",
 )  # fmt: skip
 
@@ -42,15 +39,6 @@ def test_the_truth_about_each_head(name):
         cancels = truth.truth in ("misleading", "idle") and truth.partners
         assert not cancels or not removed.costs([head, *truth.partners], "resample")
         assert not cancels or not removed.costs([head, *truth.partners], "zero")
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if "cancel" in name])
-def test_all_heads_that_cancel_are_partners(name):
-    answer = known_answer(name, 0)
-    cancelling = [truth for truth in answer.heads.values() if truth.partners]
-    assert len(cancelling) == (3 if "three" in name else 2)
-    readable = "unreadabl" not in name
-    assert {truth.truth for truth in cancelling} == {"misleading" if readable else "idle"}
 
 
 @pytest.mark.parametrize("name", ["dyck stack, zero decoy", "dyck stack, redundant"])

@@ -47,6 +47,7 @@ def test_a_rotated_stream_computes_the_same(tmp_path):
     assert torch.equal(load_checkpoint(tmp_path / "model")(tokens), rotated.model(tokens))
 
 
+@pytest.mark.slow
 def test_audit_finds_the_truth_about_every_head():
     answer = without_norms()
     # The 96 sequences of the other tests are 85 distinct ones, a few less than the corrected level needs
@@ -57,15 +58,13 @@ def test_audit_finds_the_truth_about_every_head():
     assert (result.clean == 1).all()
 
 
-def test_heads_and_probes_are_those_of_the_model_with_norms():
+def test_heads_are_those_of_the_model_with_norms():
     answers = without_norms(), with_norms()
     kinds = [interp.classify_heads(answer.model, answer.task, n=N) for answer in answers]
     torch.testing.assert_close(*(torch.as_tensor(kind.score.value) for kind in kinds), atol=1e-6, rtol=0)
     drops = [interp.ablate_heads(answer.model, answer.task, n=N).drop for answer in answers]
     assert drops[0] == pytest.approx(drops[1], abs=1e-9)
     assert (drops[0] > 0.1).any()
-    probes = [interp.probe(answer.model, answer.task, n_train=600, n_test=N) for answer in answers]
-    assert probes[0].accuracy == pytest.approx(probes[1].accuracy, abs=0.05)
 
 
 def test_a_run_is_saved_and_loaded(tmp_path):
