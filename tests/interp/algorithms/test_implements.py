@@ -248,9 +248,9 @@ def test_one_head_is_the_site():
 
 
 def test_a_wrong_alignment():
-    """The operation is read before layer 2."""
-    too_late = alignment(SHORT) | {"operation #0": Site("resid", 2)}
-    result = interp.implements(lego_loop(SHORT), SHORT, chain_loop(SHORT), sites=too_late, n=160)
+    """The operation is read before layer 4."""
+    too_late = alignment(LEGO) | {"operation #0": Site("resid", 4)}
+    result = interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), sites=too_late, n=160)
     assert result.failing == ("operation #0",)
     assert result.verdict == "neither"
 
