@@ -1,4 +1,4 @@
-"""Exact edges: of a LEGO model, of untrained models, and of compiled programs, next to EAP, EAP-IG and ACDC."""
+"""Exact edges: of LEGO and untrained models, known answers, and compiled programs next to EAP, EAP-IG and ACDC."""
 
 import resource
 import time
