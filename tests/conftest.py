@@ -103,9 +103,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="no Chromium on this machine"))
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
     """Imported modules and items stay; searching them for garbage again and again takes a twentieth of a run."""
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
