@@ -271,6 +271,7 @@ def test_statistics_of_a_model():
     assert edge_scores.share_missed(np.array([1.0, 4, 2, 2]), model.needed) == pytest.approx(0.5)
     assert edge_scores.share_missed(np.ones(4), model.needed) == pytest.approx(0.5)
     assert edge_scores.share_missed(np.array([2.0, 3, 2, 1]), model.needed) == pytest.approx(0.25)
+    assert edge_scores.share_missed(np.array([3.0, 4, 2, 1]), np.array([True, False, False, False])) == 1
     undecided = replace(model, decided=np.array([False, True, True, True]))
     assert edge_scores.aurocs([undecided, planted([1, 2, 3, 4], needed=[False] * 4)], EAP).tolist() == [1.0]
     assert edge_scores.aurocs([undecided], EAP, elsewhere=True).tolist() == [0.5]
