@@ -37,7 +37,7 @@ def study(folder: Path | None = None) -> Study:
         ),
         findings=FINDINGS,
         words=WORDS,
-        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), PAIRS),
+        claims=(*claims(OwnPrograms() if folder is None else Packs(folder)), *edge_claims.edge_claims(), PAIRS),
         groups=groups,
         shipped=Path(__file__).parent / "results",
         of_packs=study,

@@ -424,7 +424,7 @@ def test_without_packs_only_their_claims_are_left_out(few, tmp_path, capsys):
     not_measured = [result for result in result.claims if result.measurement is None and "quick" in result.claim.sizes]
     assert [result.claim.id for result in not_measured] == ["order", "patching.compiled"]
     assert all("give their folder with --packs" in result.note for result in not_measured)
-    assert "2 of 15 claims are left out: It reads packs" in capsys.readouterr().out
+    assert "2 of 29 claims are left out: It reads packs" in capsys.readouterr().out
     evidence = Evidence(size="quick", seed=0, groups=dict.fromkeys(study.groups("quick"), ()), folder=tmp_path)
     assert list(table.families(evidence, Packs(tmp_path / "nothing"))) == [KNOWN]
     assert len(claims.claims(Packs(tmp_path))) == 14
