@@ -153,7 +153,8 @@ def family_table(
     columns = {family: [model for model in models if model.family == family] for family in FAMILIES} | {"all": models}
     rows: list[list[Any]] = [["method", *columns]]
     for name in methods:
-        rows.append([name, *(statistic(of_family, name).text(digits=2) for of_family in columns.values())])
+        intervals = [statistic(of_family, name) for of_family in columns.values()]
+        rows.append([name, *(interval.text(digits=2) if interval.n else "–" for interval in intervals)])
     rows.append(["models", *(int(statistic(of_family, methods[0]).n) for of_family in columns.values())])
     return title, rows
 
