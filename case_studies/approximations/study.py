@@ -33,7 +33,8 @@ def study(folder: Path | None = None) -> Study:
             "by attention weighted with what it moves, by what a head writes in the direction of the answer, or with a "
             "gradient. Each approximation is compared with the removal of every head, its output replaced by its mean, "
             "on models whose heads are known by construction, on compiled programs, and on trained models. Removing "
-            "heads one at a time is itself an approximation: it misses redundant heads."
+            "heads one at a time is itself an approximation: it misses redundant heads. The same is asked of edges, "
+            "which EAP, EAP-IG and ACDC find without removing each."
         ),
         findings=FINDINGS,
         words=WORDS,
