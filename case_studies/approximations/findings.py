@@ -10,11 +10,6 @@ FINDINGS = (
         not_reproduced=("patching.known", "patching.trained"),
     ),
     Finding(
-        text="They are wrong in known ways: of heads that cancel each other, attribution patching calls a share of "
-        "{cancellation.patching} needed.",
-        reproduced=("cancellation.patching",),
-    ),
-    Finding(
         text="Large attention weights are no sign of use: of readable heads that are not needed, a share of "
         "{pattern.attention} counts as important by its attention.",
         reproduced=("pattern.attention",),
