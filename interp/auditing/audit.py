@@ -176,10 +176,7 @@ def audit(
             search, further = on_first, None
             if len(inputs) > MOST_SEARCHED:
                 first_inputs = inputs.select(slice(0, MOST_SEARCHED))
-                search, further = (
-                    in_jobs(experiments_on(first_inputs)),
-                    on_first,
-                )
+                search, further = in_jobs(experiments_on(first_inputs)), on_first
         sets = find_sets(
             search, needed, judged.indices, judged.threshold, further=further, every_input=inputs is not None
         )

@@ -253,13 +253,14 @@ class AuditResult(Result):
         """This result, with the needed edges into each head and out of it, which its sentence then names.
 
         Args:
-            edges: Edges of the same model (`interp.edges`), on the same task.
+            edges: All edges between parts of the same model (`interp.edges`), on the same task.
 
         Returns:
             The result whose heads have `edges_in` and `edges_out`.
 
         Raises:
-            ValueError: a result of another class, or edges of a model with other weights or on other outcomes.
+            ValueError: a result of another class, edges between layers or only some edges, or edges of a model with
+                other weights or on other outcomes.
 
         Example:
             >>> import interp
@@ -270,6 +271,11 @@ class AuditResult(Result):
             [(), (), ('0.2 > read-out',)]
         """
         check_class("edges", edges, EdgesResult)
+        if not edges.every_edge:
+            raise ValueError(
+                "edges has edges between layers, or only some edges, so edges of a head would be missing; give "
+                "interp.edges(model, task)."
+            )
         if not (self.weights and edges.weights):
             result = "edges" if self.weights else "this audit"
             raise ValueError(

@@ -13,7 +13,6 @@ from hooks import TransformerStack
 from hooks.checks import check_number
 from hooks.files import user_path, write_json, write_text
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
-from hooks.interventions.edge_engine import edge_name
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
@@ -337,6 +336,11 @@ def find_circuit(
             + (" and hard-coded heads" if model.cfg.block in BLOCKS_WITH_CIRCUITS else "")
             + f"; a circuit needs learned heads and inputs that are sums over parts: {', '.join(BLOCKS_WITH_CIRCUITS)}."
         )
+    if not edges.every_edge:
+        raise ValueError(
+            "these are edges between layers, or only some edges; a circuit needs every edge between parts: "
+            "interp.edges(model, task).circuit()."
+        )
     judged = np.isfinite(edges.threshold)
     if not judged.any():
         raise ValueError("the model is not above chance on any outcome, so there is no task to keep. Train it first.")
@@ -351,11 +355,6 @@ def find_circuit(
     searching = batch if every_input else batch.select(slice(0, half))
     options = {"method": edges.method, "seed": seed, "every_input": every_input}
     search = EdgeSets(model, task, searching, **options)
-    if tuple(edge_name(*edge) for edge in search.engines[0].edges) != edges.names:
-        raise ValueError(
-            "these are edges between layers, or only some edges; a circuit needs every edge between parts: "
-            "interp.edges(model, task).circuit()."
-        )
     # Search on one half; then judge on the other one
     chances = np.array(task.chances)
     (clean,) = search.scores([np.ones(n_edges, dtype=bool)])

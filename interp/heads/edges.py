@@ -3,7 +3,7 @@ edge, exactly."""
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -28,7 +28,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import NOT_SAVED, Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
-from interp.core.verbs import AnyModel, lacks_sum_of_stream, prepare_model
+from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.tasks.base import Batch, Score, Task
@@ -96,6 +96,8 @@ class EdgesResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Sequences sampled, or all that there are."""
+    every_edge: bool = True
+    """Whether these are all edges between parts: False with `between="layers"` or `within`."""
     weights: str = ""
     """Hash of the model's weights, by which other results of the same model are known; empty in results that earlier
     versions saved."""
@@ -131,7 +133,16 @@ class EdgesResult(Result):
 
         Args:
             head: (layer, head).
+
+        Raises:
+            ValueError: a head that the model does not have.
         """
+        n_layers, n_heads = self.shape
+        if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads):
+            raise ValueError(
+                f"head is {head}; these are edges of a model with layers 0 to {n_layers - 1} with heads 0 to "
+                f"{n_heads - 1}."
+            )
         name = f"{head[0]}.{head[1]}"
         edges_in = tuple(edge for edge in self.needed if edge.partition(" > ")[2].startswith(f"{name} "))
         edges_out = tuple(edge for edge in self.needed if edge.startswith(f"{name} > "))
@@ -308,15 +319,19 @@ def edges(
     check_level(alpha)
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
-    if between == "layers" and (obstacle := lacks_sum_of_stream(net)):
-        raise ValueError(f"between is 'layers', but {obstacle}")
+    if between == "layers" and not net.cfg.block_class.adds_to_stream:
+        raise ValueError(
+            f"between is 'layers', but the model's block is {net.cfg.block!r}, whose layers do not add to the residual "
+            f"stream. Blocks that do: pre_ln, no_norm. Use between='parts', with within= for some of the edges."
+        )
     if between == "layers" and within is not None:
         raise ValueError("within chooses among edges between parts, but between is 'layers'. Omit one of them.")
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "edges"))
     net.eval()
     make_engine = _engine_maker(net, batch, between, within)
     effects = edge_effects(net, task, batch, method=method, seed=seed, every_input=n == ALL, make_engine=make_engine)
-    return _result(effects, net, task, batch, method=method, alpha=alpha, every_input=n == ALL)
+    result = _result(effects, net, task, batch, method=method, alpha=alpha, every_input=n == ALL)
+    return replace(result, every_edge=between == "parts" and within is None)
 
 
 def _engine_maker(

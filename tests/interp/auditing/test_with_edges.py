@@ -111,11 +111,22 @@ def test_other_models_are_refused(audited, edges):
         audited.with_edges(replace(edges, weights=""))
     with pytest.raises(ValueError, match="edges is about other, without label of the audit; use the same task"):
         audited.with_edges(replace(edges, outcomes=("other",)))
-    with pytest.raises(ValueError, match="edges is a AuditResult"):
+    with pytest.raises(ValueError, match="edges is an AuditResult; it must be an EdgesResult"):
         audited.with_edges(audited)
 
 
+def test_missing_edges_are_refused(copying, audited, edges):
+    some = interp.edges(copying.model, copying.task, within=["embedding > 0.2 v"], n=N)
+    assert edges.every_edge
+    assert not some.every_edge
+    with pytest.raises(ValueError, match="edges has edges between layers, or only some edges, so edges"):
+        audited.with_edges(some)
+
+
 def test_edges_without_an_audit_are_those_of_the_table(edges):
+    for head in [(1, 0), (0, 3), (0, -1)]:
+        with pytest.raises(ValueError, match=r"these are edges of a model with layers 0 to 0 with heads 0 to 2"):
+            edges.needed_of(head)
     into, out_of = edges.needed_of((0, 2))
     assert set(into) | set(out_of) == {name for name in edges.needed if "0.2" in name}
     assert np.all([name.startswith("0.2 > ") for name in out_of])

@@ -169,7 +169,7 @@ def test_errors():
         interp.edges(model, TASK, between="layers", within=["embedding > layer 0"])
     post_ln = Transformer(interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16, block="post_ln"), seed=0)
     with pytest.raises(
-        ValueError, match="between is 'layers', but the model's block is 'post_ln', whose layers do not"
+        ValueError, match=r"the model's block is 'post_ln', whose layers do not add .* Use between='parts'"
     ):
         interp.edges(post_ln, TASK, between="layers")
 
