@@ -32,7 +32,7 @@ SCALARS: dict[Any, tuple[Any, str]] = {
 _COLLECTIONS: dict[Any, tuple[Any, str]] = {
     tuple: (Sequence, "a tuple"),
     list: (Sequence, "a list"),
-    Sequence: (Sequence, "a sequence"),
+    Sequence: (Sequence, "a list"),
     Collection: (Collection, "a collection"),
     Iterable: (Iterable, "a collection"),
     Mapping: (Mapping, "a mapping"),
@@ -225,7 +225,14 @@ def check_class(name: str, value: Any, cls: type) -> None:
         ValueError: an object of another class.
     """
     if not isinstance(value, cls):
-        raise ValueError(f"{name} is a {type(value).__name__}; it must be a {cls.__name__}.")
+        class_name, required_name = type(value).__name__, cls.__name__
+        raise ValueError(
+            f"{name} is {_article(class_name)} {class_name}; it must be {_article(required_name)} {required_name}."
+        )
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "AEIOU" else "a"
 
 
 def check_names(name: str, names: Collection[Any] | None) -> None:

@@ -304,8 +304,21 @@ def activate(x: Float[Tensor, "*batch width"], activation: str) -> Float[Tensor,
 def take(
     x: Shaped[Tensor, "batch pos width"], positions: Int[Tensor, "batch row"]
 ) -> Shaped[Tensor, "batch row width"]:
-    """The rows of x at these positions, which may differ between examples."""
-    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+    """The rows of x at these positions, which may differ between examples.
+
+    Raises:
+        ValueError: a position outside x.
+    """
+    # As in `look_up`, checked only after torch has refused them
+    try:
+        return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+    except RuntimeError:
+        low, high = int(positions.min()), int(positions.max())
+        if low < 0 or high >= x.shape[1]:
+            raise ValueError(
+                f"read_at has positions from {low} to {high}; these sequences have 0 to {x.shape[1] - 1}."
+            ) from None
+        raise
 
 
 def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str) -> Float[Tensor, "*batch pos width"]:
@@ -362,6 +375,22 @@ def check_tokens(tokens: Tensor, attention_mask: Tensor | None, *, n_ctx: int | 
     if attention_mask is not None and attention_mask.shape != tokens.shape:
         raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; tokens is {tuple(tokens.shape)}.")
     check_mask(attention_mask)
+
+
+def check_read_positions(read_at: Any, tokens: Tensor) -> None:
+    """Check the type and shape of the positions that are read.
+
+    Raises:
+        ValueError: no tensor of integers, or another number of sequences than tokens.
+    """
+    if not isinstance(read_at, Tensor) or read_at.dtype != torch.int64:
+        kind = read_at.dtype if isinstance(read_at, Tensor) else type(read_at).__name__
+        raise ValueError(f"read_at is {kind}; it must be a torch.int64 tensor (batch, read) of positions.")
+    if read_at.ndim != 2 or len(read_at) != len(tokens):
+        raise ValueError(
+            f"read_at is {tuple(read_at.shape)}; it must be (batch, read) with a row for each of {len(tokens)} "
+            f"sequences."
+        )
 
 
 def check_mask(attention_mask: Any) -> None:

@@ -23,7 +23,18 @@ from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketEmbedding, TokenEmbedding
 from hooks.model.hardcoded.token_maps import token_maps
 from hooks.model.initialise import initialise
-from hooks.model.layers import HookPoint, LayerNorm, Linear, Module, NormSites, Sites, TiedReadOut, check_tokens, take
+from hooks.model.layers import (
+    HookPoint,
+    LayerNorm,
+    Linear,
+    Module,
+    NormSites,
+    Sites,
+    TiedReadOut,
+    check_read_positions,
+    check_tokens,
+    take,
+)
 from hooks.model.locks import one_thread
 from hooks.model.next_token_loss import ReturnType, check_return_type, next_token_loss
 from hooks.model.positions import make_positions
@@ -68,6 +79,8 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
     ) -> Float[Tensor, "batch read d_vocab_out"]:
         """Embedding, layers and read-out; arguments as in `Transformer.forward`."""
         self._check_input(tokens, attention_mask, depth)
+        if read_at is not None:
+            check_read_positions(read_at, tokens)
         # Masks and maps of token ids are made once and shared by all layers
         context = make_context(self.cfg, tokens, attention_mask, tokens.shape[1], tokens.device)
         resid = self._embed_tokens(tokens, **embedding_inputs)
@@ -269,8 +282,8 @@ class Transformer(TransformerStack):
 
         Raises:
             ValueError: tokens without a batch axis, tokens or positions out of range, a sequence longer than `n_ctx`, a
-                mask of another shape, a depth that the model does not have, a text without a tokenizer, or a loss of a
-                model that does not predict next tokens, or of some positions only.
+                mask or `read_at` of another shape, a depth that the model does not have, a text without a tokenizer, or
+                a loss of a model that does not predict next tokens, or of some positions only.
         """
         if not isinstance(tokens, Tensor):
             tokens = self.to_tokens(tokens)

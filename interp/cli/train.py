@@ -196,10 +196,11 @@ def _check_effective(recipe: Any, command_line: dict[str, Any], config: Any, opt
         curriculum = recipe.curriculum if stages == "auto" else _stages(stages)
         text = ",".join(f"{length}:{steps}" for length, steps in curriculum)
         total = sum(steps for _, steps in curriculum)
-        raise ValueError(
-            f"--steps is {command_line['steps']}, but {source} the stages {text}, whose {total} steps count. Add "
-            f"--curriculum none, which trains at one length, or give stages with more steps."
-        )
+        if command_line["steps"] != total:
+            raise ValueError(
+                f"--steps is {command_line['steps']}, but {source} the stages {text}, whose {total} steps count. Add "
+                f"--curriculum none, which trains at one length, or give stages with more steps."
+            )
     if "batch_size" in command_line and "tokens_per_step" in command_line:
         raise ValueError("--batch-size and --tokens-per-step exclude each other; give one of them.")
     # what each of these options belongs to

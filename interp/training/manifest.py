@@ -126,5 +126,10 @@ def manifest_differences(
 def _difference(name: str, stored: Any, expected: Any) -> str:
     if isinstance(stored, dict) and isinstance(expected, dict):
         keys = [key for key in {**stored, **expected} if stored.get(key) != expected.get(key)]
-        return ", ".join(f"{name}.{key} is {stored.get(key)!r}, not {expected.get(key)!r}" for key in keys)
+        return ", ".join(f"{name}.{key} is {_value(stored, key)}, not {_value(expected, key)}" for key in keys)
     return f"{name} is {stored!r}, not {expected!r}"
+
+
+def _value(fields: Mapping[str, Any], key: str) -> str:
+    """A value in words; fields that were added later are omitted at their defaults."""
+    return repr(fields[key]) if key in fields else "the default"

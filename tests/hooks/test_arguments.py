@@ -66,6 +66,13 @@ def test_positional_arguments_and_fields():
     with pytest.raises(TypeError, match="unexpected keyword"):
         function(None, m=4)
 
+    @checks_types
+    def of_names(names: Sequence[str] | None) -> Any:
+        return names
+
+    with pytest.raises(ValueError, match=r"^names is 'a'; it must be a list or None\.$"):
+        of_names("a")
+
     @dataclass
     class Settings:
         n: int = 3

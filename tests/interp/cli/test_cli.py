@@ -212,6 +212,9 @@ def test_options_next_to_those_that_they_replace(interp, tmp_path, monkeypatch):
     ):
         assert interp("train", "template", "--n", 8, *options, "--out", name, "--fresh").returncode == 0
         assert manifest(tmp_path / name)["settings"][name] == value
+    # the steps of the stages may be given too
+    lego = ["train", "lego", "--n-vars", 2, "--steps", 80, "--layers", 1, "--width", 16]
+    assert interp(*lego, "--out", "lego").returncode == 0
 
 
 def test_an_accuracy_at_chance_is_said(interp):

@@ -175,7 +175,7 @@ def test_it_is_another_model_in_another_folder(tmp_path):
     assert at_targets.description["settings"]["read_at"] == "targets"
     assert at_targets.key != spec.key
     interp.train(make_model(spec.config, seed=0), LEGO, PLAIN, folder=tmp_path)
-    with pytest.raises(ValueError, match=r"settings\.read_at is None, not 'targets'"):
+    with pytest.raises(ValueError, match=r"settings\.read_at is the default, not 'targets'"):
         interp.train(make_model(spec.config, seed=0), LEGO, AT_TARGETS, folder=tmp_path)
     with pytest.raises(ValueError, match=r"read_at .* 'everywhere'"):
         TrainSettings(read_at="everywhere")
@@ -211,3 +211,22 @@ def test_a_loss_of_next_tokens_needs_every_position():
     with pytest.raises(ValueError, match="return_type is 'loss', which needs every position; omit read_at"):
         Transformer(cfg)(tokens, read_at=read_at, return_type="loss")
     assert Transformer(cfg)(tokens, read_at=read_at, return_type=None) is None
+
+
+@pytest.mark.usefixtures("as_a_user")
+@pytest.mark.parametrize(
+    ("read_at", "words"),
+    [
+        (torch.tensor([[0], [5]]), "read_at has positions from 0 to 5; these sequences have 0 to 4"),
+        (torch.tensor([[0], [-1]]), "read_at has positions from -1 to 0"),
+        (torch.tensor([[0.0], [1.0]]), "read_at is torch.float32; it must be a torch.int64 tensor"),
+        ([[0], [1]], "read_at is list; it must be"),
+        (torch.tensor([0, 1]), r"read_at is \(2,\); it must be \(batch, read\) with a row for each of 2 sequences"),
+        (torch.tensor([[0]]), r"read_at is \(1, 1\)"),
+    ],
+)
+@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+def test_positions_that_do_not_exist_are_refused(attention, read_at, words):
+    model = Transformer(TransformerConfig(**SIZES, attention=attention))
+    with pytest.raises(ValueError, match=words):
+        model(torch.ones(2, 5, dtype=torch.long), read_at=read_at)

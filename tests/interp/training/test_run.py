@@ -54,6 +54,7 @@ def test_fresh_replaces_a_finished_run(tiny, tmp_path):
     [
         ({"seed": 1}, "seed is 0, not 1"),
         ({"settings": dataclasses.replace(SHORT, learning_rate=0.5)}, r"settings\.learning_rate is 0\.001, not 0\.5"),
+        ({"settings": dataclasses.replace(SHORT, read_at="targets")}, "read_at is the default, not 'targets'"),
         ({"sizes": {"d_model": 32}}, r"config\.d_model is 16, not 32"),
         ({"sizes": {"seed": 1}}, "initial_weights is '[0-9a-f]+', not '[0-9a-f]+'"),
         (
