@@ -289,8 +289,8 @@ def _heads_not_audited(n_audited: int, n_heads: int) -> tuple[str, ...]:
     if n_audited == n_heads:
         return ()
     return (
-        f"{n_audited} of {n_heads} heads were audited. What the rest does is not known: a head whose work one of them "
-        f"also does is called misleading or idle.",
+        f"{n_audited} of {n_heads} heads were audited. What the others do is not known: an audited head whose work one "
+        f"of them also does is called misleading or idle.",
     )
 
 
