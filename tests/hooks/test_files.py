@@ -41,7 +41,7 @@ def test_an_empty_path_is_refused(write):
 
 
 @pytest.mark.parametrize("path", [None, 3, b"result.json"])
-def test_what_is_no_path_is_refused(path):
+def test_what_is_no_path_is_refused(path, as_a_user):
     model = Transformer(interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16), seed=0)
     scores = interp.evaluate(model, TASK, n=32)
     for write in (lambda: write_json(path, {}), lambda: scores.save(path), lambda: type(scores).load(path)):

@@ -102,7 +102,7 @@ def test_the_weights_of_a_model_are_known_by_their_hash(copying, audited, edges)
     assert weights_fingerprint(half) != weights_fingerprint(half.float())
 
 
-def test_other_models_are_refused(audited, edges):
+def test_other_models_are_refused(audited, edges, as_a_user):
     with pytest.raises(ValueError, match=r"edges is of a model with other weights \(abc\) than the audited one"):
         audited.with_edges(replace(edges, weights="abc"))
     with pytest.raises(ValueError, match="this audit was saved by an earlier version, without a hash of the model"):

@@ -167,7 +167,7 @@ def test_with_hooks_every_position_is_computed(name):
     assert trainer.step_inputs().read_at is None
 
 
-def test_it_is_another_model_in_another_folder(tmp_path):
+def test_it_is_another_model_in_another_folder(tmp_path, as_a_user):
     """Earlier runs have no such setting: they keep their keys, and are not continued with it."""
     spec = ModelSpec(task=LEGO, config=interp.config_for(LEGO, n_layers=1, d_model=8), settings=PLAIN, seed=0)
     assert "read_at" not in spec.description["settings"]
