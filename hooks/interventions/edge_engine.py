@@ -115,13 +115,16 @@ class EdgeEngine(AblationEngine):
     def __init__(
         self, model: TransformerStack, tokens: Tensor, *, chosen: Collection[str] | None = None, **options: Any
     ):
-        check_no_hooks_in_layers(model)
+        self._check_hooks(model)
         super().__init__(model, tokens, **options)
         n_layers = model.cfg.n_layers
         self._layers = range(n_layers)
         self._reach = [self._find_reach(layer) for layer in self._layers]
         self._chosen = chosen
         self._chosen_senders = None if chosen is None else {name.partition(" > ")[0] for name in chosen}
+
+    def _check_hooks(self, model: Any) -> None:
+        check_no_hooks_in_layers(model)
 
     # Which edges there are
 
@@ -143,7 +146,9 @@ class EdgeEngine(AblationEngine):
         for layer in self._layers:
             for receiver in self._receivers_of_attention(layer):
                 edges += [(sender, receiver) for sender in reaching]
-            to_mlp = [*(reaching if self._reach[layer].stream_to_mlp else ()), *self._heads(layer)]
+            reach = self._reach[layer]
+            to_mlp = [*(reaching if reach.stream_to_mlp else ())]
+            to_mlp += self._heads(layer) if reach.attention_to_mlp else []
             if self._has_mlp(layer):
                 edges += [(sender, Receiver("MLP", layer)) for sender in to_mlp]
             reaching = self._after_layer(layer, reaching)
@@ -476,6 +481,8 @@ class Reach:
     """The output of attention."""
     stream_to_mlp: bool
     """Whether the MLP reads the input of the layer, and not only the output of attention."""
+    attention_to_mlp: bool = True
+    """Whether the MLP reads the output of attention, as it does not in layers of parallel attention and MLP."""
 
 
 def _with_clean(indices: Sequence[int]) -> list[int]:

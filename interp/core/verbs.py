@@ -45,6 +45,8 @@ class VerbNeeds:
     """Whether it makes an untrained copy of the model."""
     sums: bool = False
     """Whether the residual stream must be the sum of what the layers write."""
+    split_inputs: bool = False
+    """Whether it edits separate inputs of queries, keys, values and MLP."""
 
     @property
     def uses(self) -> Mapping[str, tuple[Use, ...]]:
@@ -171,10 +173,11 @@ VERBS = {
         lacks=lacks_sum_over_parts,
     ),
     "edges": VerbNeeds(
+        reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
+        edits=["hook_resid_post"],
         answers=True,
-        only_transformer=(
-            "it resumes inside layers, with separate inputs of queries, keys, values and MLP; use ablate_heads"
-        ),
+        sums=True,
+        split_inputs=True,
     ),
     "explain_attention": VerbNeeds(
         answers=True,
@@ -260,6 +263,8 @@ def _lacking_points(capabilities: Capabilities, needs: VerbNeeds) -> str:
     obstacle = capabilities.lacks(needs.uses)
     if not obstacle and needs.sums and not capabilities.sums.ok:
         return capabilities.sums.reason
+    if not obstacle and needs.split_inputs and not capabilities.split_inputs.ok:
+        return f"it has to edit separate inputs of queries, keys, values and MLP: {capabilities.split_inputs.reason}"
     return obstacle
 
 

@@ -133,7 +133,7 @@ def part_points(model: Net) -> list[str]:
     points = ["blocks.0.hook_resid_pre"]
     for layer in range(model.cfg.n_layers):
         points += [f"blocks.{layer}.{head_output_point(model.cfg)}"]
-        points += [] if model.cfg.attn_only else [f"blocks.{layer}.hook_mlp_out"]
+        points += [name for name in [f"blocks.{layer}.hook_mlp_out"] if name in model.hook_dict]
     return points
 
 

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks import TransformerStack
+from hooks import BridgeModel
 from hooks.checks import check_choice, check_names, check_number, checks_types
-from hooks.interventions.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head, Net
+from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
 from hooks.interventions.layer_edge_engine import LayerEdgeEngine
 from hooks.state import restores_state
@@ -180,11 +181,16 @@ class EdgesResult(Result):
             seed: Determines the sequences.
 
         Raises:
-            ValueError: a loaded result, edges between layers or only some edges, a model at chance, hard-coded heads, a
-                block whose inputs are no sums over parts, or a hook inside a layer.
+            ValueError: a loaded result, edges between layers or only some edges, a model at chance, a wrapped model,
+                hard-coded heads, a block whose inputs are no sums over parts, or a hook inside a layer.
         """
         if self.model is None:
             raise ValueError("this result was loaded and has no model; call interp.edges(model, task) again.")
+        if isinstance(self.model, BridgeModel):
+            raise ValueError(
+                f"the model is a {self.model.label}; a circuit replaces many edges in one pass, for which it needs a "
+                f"hooks.Transformer, such as hooks.from_huggingface loads."
+            )
         return search_circuit(self, self.model, self.task, at_most=at_most, faithful=faithful, n=n, seed=seed)
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -279,7 +285,9 @@ def edges(
     gradients: every edge takes a pass, which starts in the layer of the input.
 
     Args:
-        model: A `hooks` transformer with any block, causal or bidirectional. It is not changed.
+        model: A `hooks` transformer with any block, causal or bidirectional; or a TransformerLens bridge whose layers
+            add to the stream and whose inputs can be split (`supported_verbs`), at a full pass per edge. It is not
+            changed.
         task: Source of the sequences and their labels.
         method: What the part writes instead: its `mean` over 256 other sequences, position by position; `zero`; or what
             it writes for one of them, `resample`.
@@ -297,7 +305,8 @@ def edges(
 
     Raises:
         ValueError: an unknown method, too few sequences, names that are no edges, edges between layers that do not add
-            to the stream, a model with hooks inside its layers, or one of another library.
+            to the stream, or of a wrapped model; a model with hooks inside its layers, or one of another library
+            without split inputs.
 
     Source: path patching of single edges (Goldowsky-Dill et al. 2023, arXiv:2304.05969), which ACDC (Conmy et al. 2023,
     arXiv:2304.14997) repeats and EAP (Syed et al. 2023, arXiv:2310.10348) estimates. Differs: exact for every edge,
@@ -311,7 +320,7 @@ def edges(
         >>> len(result.names), len(result.needed), result.needed[-1]
         (100, 15, '0 MLP > read-out')
     """
-    net = cast(TransformerStack, prepare_model(model, "edges", task))
+    net = prepare_model(model, "edges", task)
     check_removal(method)
     check_sample_size("n", n)
     if n != ALL:
@@ -319,6 +328,11 @@ def edges(
     check_level(alpha)
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
+    if between == "layers" and isinstance(net, BridgeModel):
+        raise ValueError(
+            "between is 'layers', which needs a hooks.Transformer; of a wrapped model only edges between parts are "
+            "measured. Choose some of them with within."
+        )
     if between == "layers" and not net.cfg.block_class.adds_to_stream:
         raise ValueError(
             f"between is 'layers', but the model's block is {net.cfg.block!r}, whose layers do not add to the residual "
@@ -334,30 +348,35 @@ def edges(
     return replace(result, every_edge=between == "parts" and within is None)
 
 
-def _engine_maker(
-    model: TransformerStack, batch: Batch, between: str, within: Sequence[str] | None
-) -> Callable[..., EdgeEngine | LayerEdgeEngine]:
+def _engine_maker(model: Net, batch: Batch, between: str, within: Sequence[str] | None) -> Callable[..., EdgeEngine]:
     """The engine of edges between parts or layers, restricted to those within some; warns of many."""
     if between == "layers":
         return LayerEdgeEngine
+    engine_class: Any = BridgeEdgeEngine if isinstance(model, BridgeModel) else EdgeEngine
     first = batch.select(slice(0, 1))
     start = perf_counter()
-    all_edges = EdgeEngine(model, first.tokens, **first.model_inputs()).edges
+    all_edges = engine_class(model, first.tokens, **first.model_inputs()).edges
     seconds = perf_counter() - start
     chosen = None
     if within is not None:
         chosen = {edge_name(*edge) for name in within for edge in _edges_within(name, all_edges)}
     n_edges = len(all_edges) if chosen is None else len(chosen)
     if n_edges > MANY_EDGES:
-        # An edge takes about half a pass
-        minutes = n_edges / 2 * seconds * len(batch) / 60
+        # An edge takes about half a pass, of a wrapped model a whole one
+        n_passes = n_edges if engine_class is BridgeEdgeEngine else n_edges // 2
+        minutes = n_passes * seconds * len(batch) / 60
+        advice = (
+            "Measure between layers first, then the parts of the needed pairs: "
+            "layers = interp.edges(model, task, between='layers'); interp.edges(model, task, within=layers.needed)."
+        )
+        if engine_class is BridgeEdgeEngine:
+            advice = "Choose some of them, such as within=['layer 0 > layer 1']."
         warnings.warn(
-            f"{n_edges:,} edges take about {n_edges // 2:,} passes over {len(batch)} sequences, at most {minutes:,.0f} "
-            f"minutes here. Measure between layers first, then the parts of the needed pairs: "
-            f"layers = interp.edges(model, task, between='layers'); interp.edges(model, task, within=layers.needed).",
+            f"{n_edges:,} edges take about {n_passes:,} passes over {len(batch)} sequences, at most {minutes:,.0f} "
+            f"minutes here. {advice}",
             stacklevel=4,
         )
-    return partial(EdgeEngine, chosen=chosen)
+    return partial(engine_class, chosen=chosen)
 
 
 def _edges_within(name: str, edges: Sequence[Edge]) -> list[Edge]:
@@ -394,14 +413,14 @@ class EdgeEffects:
 
 @torch.no_grad()
 def edge_effects(
-    model: TransformerStack,
+    model: Net,
     task: Task,
     batch: Batch,
     *,
     method: str,
     seed: int,
     every_input: bool = False,
-    make_engine: Callable[..., EdgeEngine | LayerEdgeEngine] = EdgeEngine,
+    make_engine: Callable[..., EdgeEngine] = EdgeEngine,
 ) -> EdgeEffects:
     """What each edge loses on every sequence, averaged over pairings of every input."""
     instead: list[OutputsOf] = outputs_instead(
@@ -486,7 +505,7 @@ def p_values(
 
 def _result(
     effects: EdgeEffects,
-    model: TransformerStack,
+    model: Net,
     task: Task,
     batch: Batch,
     *,
@@ -531,7 +550,7 @@ def _result(
         alpha=alpha,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=len(batch),
-        weights=weights_fingerprint(model),
+        weights=weights_fingerprint(getattr(model, "bridge", model)),
         model=model,
         task=task,
     )

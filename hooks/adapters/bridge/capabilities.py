@@ -14,6 +14,7 @@ from torch import Tensor
 from hooks.adapters.bridge.editing import EditTests
 from hooks.adapters.bridge.reading import ReadTests, hugging_face_config
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
+from hooks.adapters.bridge.split_inputs import split_inputs_cell
 from hooks.adapters.bridge.untrained import no_untrained
 from hooks.adapters.bridge.weights import attention_scale, head_width
 from hooks.adapters.verbs import verb_obstacles
@@ -48,6 +49,8 @@ class Capabilities:
     """True when attention itself uses positions (rotary), so that resuming from a layer needs them."""
     sums: Cell
     """Whether the output of every layer is the sum of its input, its attention output and its MLP output."""
+    split_inputs: Cell
+    """Whether the inputs of each head's queries, keys and values, and of the MLP, can be edited alone."""
     pattern_before_z: bool
     """True when the pattern of every layer is computed before its z."""
     d_vocab_out: int
@@ -210,6 +213,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         attention_mask=_test_mask(reads),
         position_ids=positions,
         sums=reads.sums(),
+        split_inputs=split_inputs_cell(reads, edits.fixed),
         token_type_ids=_test_types(reads),
         position_offset=offset,
         positions_in_layers=positions.ok and _positions_in_layers(reads, edits, offset),

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bridges import bridge_of
+from bridges import bridge_of, hugging_face
 from edge_reference import brute_force, points_on_demand
 from own_models import transformer
 
 import interp
-from hooks import HeadPattern, Transformer
+from hooks import HeadPattern, Transformer, from_huggingface
 from hooks.interventions.edge_engine import EdgeEngine
 from interp.auditing import outcomes
 from interp.core.inputs import inputs_or_sample
@@ -211,8 +211,40 @@ def test_errors():
         interp.edges(MODEL, TASK, n=4)
     with pytest.raises(ValueError, match=r"alpha is 1\.0; it must be strictly between 0 and 1"):
         interp.edges(MODEL, TASK, alpha=1.0)
-    with pytest.raises(ValueError, match="edges does not accept a TransformerLens bridge: it resumes inside layers"):
+    with pytest.raises(ValueError, match=r"edges does not accept this bridge of .*: it has to edit separate inputs"):
         interp.edges(bridge_of("native", d_vocab=TASK.d_vocab, d_model=16, d_head=8, n_heads=2, n_ctx=TASK.n_ctx), TASK)
+
+
+@pytest.mark.parametrize("method", ["mean", "zero", "resample"])
+def test_a_bridge_costs_what_our_own_model_with_the_same_weights_does(method):
+    bridge, model = (
+        bridge_of("gpt2", d_vocab=TASK.d_vocab),
+        from_huggingface(hugging_face("gpt2", d_vocab=TASK.d_vocab)),
+    )
+    theirs, ours = (interp.edges(net, TASK, n=12, method=method) for net in (bridge, model))
+    assert theirs.names == ours.names
+    assert np.abs(ours.loss_rise.value).max() > 0.1
+    for name in ("drop", "loss_rise"):
+        np.testing.assert_allclose(getattr(theirs, name).value, getattr(ours, name).value, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(theirs.p_needed, ours.p_needed, rtol=0, atol=1e-5)
+
+
+def test_some_edges_of_a_bridge():
+    bridge = bridge_of("gpt2", d_vocab=TASK.d_vocab)
+    some = interp.edges(bridge, TASK, n=12, within=["0.1 > layer 1", "embedding > read-out"])
+    assert some.names == (
+        *(f"0.1 > 1.{head} {letter}" for head in range(4) for letter in "qkv"),
+        "0.1 > 1 MLP",
+        "embedding > read-out",
+    )
+    assert (
+        some.weights
+        != interp.edges(bridge_of("gpt2", d_vocab=TASK.d_vocab, seed=1), TASK, n=12, within=["0.1 > 1 MLP"]).weights
+    )
+    with pytest.raises(ValueError, match="between is 'layers', which needs a hooks"):
+        interp.edges(bridge, TASK, n=12, between="layers")
+    with pytest.raises(ValueError, match="the model is a bridge of GPT2LMHeadModel; a circuit replaces many edges"):
+        some.circuit()
 
 
 @pytest.mark.parametrize("row", [(HeadPattern(kind="uniform"), HeadPattern())])
