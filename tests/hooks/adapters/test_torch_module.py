@@ -142,7 +142,10 @@ def test_layers_of_torch_with_every_kind_of_mask(mask, norm_first, bias):
     obstacles = interp.supported_verbs(model).obstacles
     # In layers that do not add to the stream, what the MLP adds is at no place
     normalised = set() if norm_first else {"logit_attribution", "patch of MLPs"}
-    assert {verb for verb, why in obstacles.items() if why} == set(TRANSFORMER_ONLY) | WITH_UNTRAINED | normalised
+    assert {verb for verb, why in obstacles.items() if why} == {
+        *TRANSFORMER_ONLY,
+        "edges",
+    } | WITH_UNTRAINED | normalised
     assert str(model.capabilities.attention_mask).startswith(
         "missing (the model refuses it: Bare.forward() got an unexp"
     )
@@ -187,7 +190,7 @@ def test_without_a_pattern_the_verbs_that_read_it_are_refused():
         layer.attn.__class__ = HandWritten
     model = hooks.from_module(module, **{**LINEAR, "attention": NO_PATTERN_NAMED})
     obstacles = interp.supported_verbs(model).obstacles
-    lacking = {verb for verb, why in obstacles.items() if why} - set(TRANSFORMER_ONLY)
+    lacking = {verb for verb, why in obstacles.items() if why} - {*TRANSFORMER_ONLY, "edges"}
     lacks = {"show_attention", "attention_variation", "classify_heads", "audit"}
     lacks |= {"ablate_heads with another pattern", "keep_heads with another pattern"}
     assert lacking == lacks | WITH_UNTRAINED

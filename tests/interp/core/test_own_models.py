@@ -126,7 +126,9 @@ def test_shown_patterns_and_supported_verbs(kind, monkeypatch):
     for found, expected in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     obstacles = supported_verbs(model).obstacles
-    assert {verb: why for verb, why in obstacles.items() if why} == TRANSFORMER_ONLY
+    no_split_inputs = {"edges": obstacles["edges"]}
+    assert "the model has no set_use_split_qkv_input" in obstacles["edges"]
+    assert {verb: why for verb, why in obstacles.items() if why} == TRANSFORMER_ONLY | no_split_inputs
 
 
 def test_transformer_only_verbs_name_the_kind_of_model(as_a_user):

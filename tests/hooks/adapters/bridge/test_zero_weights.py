@@ -35,7 +35,10 @@ def table(bridge):
 
 
 def obstacles(bridge):
-    return {verb for verb, why in interp.supported_verbs(bridge).obstacles.items() if why} - set(TRANSFORMER_ONLY)
+    return {verb for verb, why in interp.supported_verbs(bridge).obstacles.items() if why} - {
+        *TRANSFORMER_ONLY,
+        "edges",
+    }
 
 
 @cache
