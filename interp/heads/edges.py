@@ -328,16 +328,18 @@ def edges(
     check_level(alpha)
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
-    if between == "layers" and isinstance(net, BridgeModel):
-        raise ValueError(
-            "between is 'layers', which needs a hooks.Transformer; of a wrapped model only edges between parts are "
-            "measured. Choose some of them with within."
-        )
-    if between == "layers" and not net.cfg.block_class.adds_to_stream:
-        raise ValueError(
-            f"between is 'layers', but the model's block is {net.cfg.block!r}, whose layers do not add to the residual "
-            f"stream. Blocks that do: pre_ln, no_norm. Use between='parts', with within= for some of the edges."
-        )
+    if between == "layers":
+        if isinstance(net, BridgeModel):
+            raise ValueError(
+                "between is 'layers', which needs a hooks.Transformer; of a wrapped model only edges between parts are "
+                "measured. Choose some of them with within."
+            )
+        if not net.cfg.block_class.adds_to_stream:
+            raise ValueError(
+                f"between is 'layers', but the model's block is {net.cfg.block!r}, whose layers do not add to the "
+                f"residual stream. Blocks that do: pre_ln, no_norm. Use between='parts', with within= for some of the "
+                f"edges."
+            )
     if between == "layers" and within is not None:
         raise ValueError("within chooses among edges between parts, but between is 'layers'. Omit one of them.")
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "edges"))
