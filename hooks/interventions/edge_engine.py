@@ -27,7 +27,7 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, attention_output
+from hooks.interventions.ablation_engine import AblationEngine, Net, attention_output
 from hooks.model.attention import Context, masked_scores
 from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.transformer import TransformerStack, make_context
@@ -112,9 +112,7 @@ class EdgeEngine(AblationEngine):
     further_points = ("hook_mlp_out",)
     model: TransformerStack
 
-    def __init__(
-        self, model: TransformerStack, tokens: Tensor, *, chosen: Collection[str] | None = None, **options: Any
-    ):
+    def __init__(self, model: Net, tokens: Tensor, *, chosen: Collection[str] | None = None, **options: Any):
         self._check_hooks(model)
         super().__init__(model, tokens, **options)
         n_layers = model.cfg.n_layers
