@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import interp
+from interp.auditing.experiments import HeadExperiments
 from interp.auditing.result import AuditResult
 from interp.known_answers import known_answer
 
@@ -38,6 +40,14 @@ def test_costs_and_verdicts_are_those_of_an_audit_of_all(of_all, of_some):
             np.testing.assert_array_equal(head.costs[name].drop, expected.costs[name].drop)
     assert {head.verdict for head in of_some.heads} == {"redundant"}
     assert all(set(heads.heads) <= set(CHOSEN) for heads in of_some.sets)
+
+
+def test_products_of_effects_are_those_of_the_chosen_heads(known):
+    """By these, sets of more than ten heads are searched."""
+    batch = known.task.sample(32, generator=torch.Generator().manual_seed(0), split="test")
+    of_all = HeadExperiments(known.model, known.task, batch, 0).effect_products()
+    of_some = HeadExperiments(known.model, known.task, batch, 0, chosen=tuple(CHOSEN)).effect_products()
+    np.testing.assert_allclose(of_some, of_all[1:, 1:])
 
 
 def test_without_its_twin_a_redundant_head_is_misleading_and_a_warning_says_why(known, of_all):
