@@ -231,5 +231,5 @@ def test_a_run_in_bfloat16_resumes_to_the_same_bits(stop, tmp_path):
         interp.train(new_model(LEGO, SMALL), LEGO, settings, folder=tmp_path, on_record=stop_at(stop))
     resumed = interp.train(new_model(LEGO, SMALL), LEGO, settings, folder=tmp_path, device="cpu")
     assert same_weights(whole.model, resumed.model)
-    with pytest.raises(ValueError, match=r"settings\.precision is 'bfloat16', not None"):
+    with pytest.raises(ValueError, match=r"settings\.precision is 'bfloat16', not the default"):
         interp.train(new_model(LEGO, SMALL), LEGO, dataclasses.replace(settings, precision="float32"), folder=tmp_path)

@@ -453,7 +453,7 @@ def test_result_saves_prints_and_plots(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"by": "size"}, "by is 'size'; it must be 'all' or 'magnitude' or .* or 'heads, random order' or a sequence"),
+        ({"by": "size"}, "by is 'size'; it must be 'all' or 'magnitude' or .* or 'heads, random order' or a list"),
         ({"by": ("random", "all")}, "by is 'all'; choose one of"),
         ({"by": ()}, "by is empty; choose among 'magnitude', .*, or omit it for all"),
         (
