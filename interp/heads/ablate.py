@@ -179,7 +179,13 @@ def ablate_heads(
     # Right answers and loss of every sequence, and what is lost of them by the ablation of each set.
     model.eval()
     ablations = _Ablations(
-        model, task, batch, heads, [*sets.values(), *random_sets], replacements_of, method not in REMOVALS
+        model=model,
+        task=task,
+        batch=batch,
+        heads=heads,
+        sets=[*sets.values(), *random_sets],
+        replacements_of=replacements_of,
+        needs_patterns=method not in REMOVALS,
     )
     clean, lost, scored = ablations.losses(n_jobs)
     # Shares of the scored answers; an outcome without any has no accuracy.
@@ -211,7 +217,7 @@ def ablate_heads(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Ablations:
     """Sets of heads to ablate on a batch, chunk by chunk."""
 
