@@ -155,13 +155,17 @@ class EdgeEngine(AblationEngine):
             return edges
         return [edge for edge in edges if edge_name(*edge) in self._chosen]
 
-    def _indices(self, senders: Sequence[Any], receiver: Any = None) -> list[int]:
-        """Indices of the senders with a chosen edge into a receiver, or into any."""
-        if self._chosen is None or self._chosen_senders is None:
+    def _indices(self, senders: Sequence[Any], receiver: Any) -> list[int]:
+        """Indices of the senders with a chosen edge into a receiver."""
+        if self._chosen is None:
             return list(range(len(senders)))
-        if receiver is None:
-            return [index for index, sender in enumerate(senders) if str(sender) in self._chosen_senders]
         return [index for index, sender in enumerate(senders) if edge_name(sender, receiver) in self._chosen]
+
+    def _chosen_indices(self, senders: Sequence[Any]) -> list[int]:
+        """Indices of the senders with a chosen edge into any receiver."""
+        if self._chosen_senders is None:
+            return list(range(len(senders)))
+        return [index for index, sender in enumerate(senders) if str(sender) in self._chosen_senders]
 
     def _after_layer(self, layer: int, reaching: Sequence[Sender]) -> list[Sender]:
         """The parts that reach past a layer, given those that reach it."""
@@ -261,7 +265,7 @@ class EdgeEngine(AblationEngine):
                 streams = torch.cat([posts[past], of_new_mlp])
             # Senders without a chosen edge are not passed on
             senders = self._after_layer(layer, senders)
-            indices = self._indices(senders)
+            indices = self._chosen_indices(senders)
             streams, senders = streams[_with_clean(indices)], [senders[index] for index in indices]
         receiver = Receiver("read-out", len(self._layers))
         indices = self._indices(senders, receiver)

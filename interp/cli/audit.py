@@ -64,7 +64,7 @@ def audit(
         seeds = subject.seeds(seed)
         identity = page_identity(subject.model, subject.task, seed=seeds)
         write_report(list(results.values()), page, title="Is the reading true?", identity=identity)
-    return output_of(results, page)
+    return output_of(results, page=page)
 
 
 def _head(text: str) -> tuple[int, int]:

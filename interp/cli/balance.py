@@ -27,4 +27,4 @@ def balance(
     if page is not None:
         identity = page_identity(subject.model, subject.task, seed=subject.seeds())
         report([result], page, title="Do matched brackets cancel?", identity=identity)
-    return output_of({"balance": result}, page)
+    return output_of({"balance": result}, page=page)

@@ -40,4 +40,4 @@ def heads(
     results: dict[str, Any] = {"patterns": patterns, **ablation}
     if page is not None:
         show_attention(subject.model, task, examples=3, patterns=patterns, viewer="canvas", seed=seed).save(page)
-    return output_of(results, page)
+    return output_of(results, page=page)

@@ -64,13 +64,14 @@ def with_user_paths(command: Callable[..., Output]) -> Callable[..., Output]:
     return run
 
 
-def output_of(results: Mapping[str, Any], page: Path | None) -> Output:
-    """The output of a command that has several results, by name, and wrote a page or none."""
-    text = "\n\n".join(map(str, results.values()))
-    values = {name: result.to_dict() for name, result in results.items()}
-    if page is None:
-        return Output(text=text, values=values)
-    return Output(text=f"{text}\npage: {page}", values={**values, "page": str(page)})
+def output_of(results: Mapping[str, Any], **files: Path | None) -> Output:
+    """The output of a command that has several results, by name, and wrote these files, by what they are."""
+    written = {name: str(path) for name, path in files.items() if path is not None}
+    lines = [f"{name.replace('_', ' ')}: {path}" for name, path in written.items()]
+    return Output(
+        text="\n".join(["\n\n".join(map(str, results.values())), *lines]),
+        values={name: result.to_dict() for name, result in results.items()} | written,
+    )
 
 
 def saved_output(result: Any, out: Path | None) -> Output:

@@ -31,4 +31,4 @@ def pruning(
         seeds = subject.seeds(seed)
         identity = page_identity(subject.model, subject.task, seed=seeds)
         report([result], page, title="How much of the model can be removed?", identity=identity)
-    return output_of({"pruning": result}, page)
+    return output_of({"pruning": result}, page=page)

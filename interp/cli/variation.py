@@ -42,4 +42,4 @@ def variation(
     if page is not None:
         identity = page_identity(first.model, first.task, seed=str(seed))
         report([result], page, title="Do models of different seeds attend alike?", identity=identity)
-    return output_of({"variation": result}, page)
+    return output_of({"variation": result}, page=page)

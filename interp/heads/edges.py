@@ -365,14 +365,16 @@ def _engine_maker(model: Net, batch: Batch, between: str, within: Sequence[str] 
     n_edges = len(all_edges) if chosen is None else len(chosen)
     if n_edges > MANY_EDGES:
         # An edge takes about half a pass, of a wrapped model a whole one
-        n_passes = n_edges if engine_class is BridgeEdgeEngine else n_edges // 2
-        minutes = n_passes * seconds * len(batch) / 60
-        advice = (
-            "Measure between layers first, then the parts of the needed pairs: "
-            "layers = interp.edges(model, task, between='layers'); interp.edges(model, task, within=layers.needed)."
-        )
         if engine_class is BridgeEdgeEngine:
-            advice = "Choose some of them, such as within=['layer 0 > layer 1']."
+            n_passes, advice = n_edges, "Choose some of them, such as within=['layer 0 > layer 1']."
+        else:
+            n_passes = n_edges // 2
+            advice = (
+                "Measure between layers first, then the parts of the needed pairs: "
+                "layers = interp.edges(model, task, between='layers'); "
+                "interp.edges(model, task, within=layers.needed)."
+            )
+        minutes = n_passes * seconds * len(batch) / 60
         warnings.warn(
             f"{n_edges:,} edges take about {n_passes:,} passes over {len(batch)} sequences, at most {minutes:,.0f} "
             f"minutes here. {advice}",

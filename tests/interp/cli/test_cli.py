@@ -68,13 +68,16 @@ def test_edges_and_their_circuit(interp, tmp_path, monkeypatch):
     assert refused.returncode == 2
     assert "not above chance on any outcome, so there is no task to keep" in refused.stderr
     assert not (tmp_path / "page.html").exists()
+    refused = interp("edges", "run", "--between", "layers", "--circuit", "circuit.json")
+    assert refused.returncode == 2
+    assert "a circuit of all edges between parts; omit --between and --within" in refused.stderr
     task = Lego(n_vars=2)
     monkeypatch.setattr("interp.cli.edges.subject_of", lambda *_, **__: Subject(model=lego_loop(task), task=task))
     files = ("--page", "page.html", "--circuit", "circuit.json", "--out", "edges.json")
     process = interp("edges", "run", "--n", "16", *files, "--json")
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout)["result"]
-    assert list(result) == ["edges", "circuit", "page"]
+    assert list(result) == ["edges", "circuit", "page", "circuit_file"]
     assert result["circuit"]["values"]["n"] == 32
     circuit = {
         f"{sender} > {receiver}" for sender, receiver, _, in_circuit in read_circuit("circuit.json") if in_circuit
@@ -84,6 +87,13 @@ def test_edges_and_their_circuit(interp, tmp_path, monkeypatch):
     page = (tmp_path / "page.html").read_text()
     assert f"A circuit of {len(circuit)} of 100 edges" in page
     assert "bidirectional" in page  # the model, in the heading
+    layers = json.loads(interp("edges", "run", "--n", "16", "--between", "layers", "--json").stdout)["result"]
+    assert layers["values"]["receivers"][-1] == "read-out"
+    within = ("--within", "embedding > layer 1", "--within", "0 MLP > read-out")
+    chosen = interp("edges", "run", "--n", "16", *within)
+    assert chosen.returncode == 0, chosen.stderr
+    assert "0 MLP > read-out" in chosen.stdout
+    assert "0.0 > 1.0 q" not in chosen.stdout
 
 
 def test_report(interp, tmp_path):
