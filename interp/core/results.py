@@ -1,5 +1,6 @@
 """Base class of results: saving and loading as JSON, and display in notebooks."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -66,6 +67,21 @@ class Result:
         # A prompt shows the printed table; the `repr` of a dataclass has every array
         if cls.__str__ is not object.__str__:
             setattr(cls, "__repr__", cls.__str__)  # noqa: B010
+        # That of a dataclass cannot compare arrays
+        setattr(cls, "__eq__", Result.__eq__)  # noqa: B010
+        setattr(cls, "__hash__", Result.__hash__)  # noqa: B010
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two results of one class have the same saved values, missing numbers included."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._saved_text() == other._saved_text()
+
+    def __hash__(self) -> int:
+        return hash(self._saved_text())
+
+    def _saved_text(self) -> str:
+        return json.dumps(self.to_dict())
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per measured cell."""

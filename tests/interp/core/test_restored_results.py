@@ -29,6 +29,18 @@ def test_a_changed_result_is_refused_or_can_be_used(name, tmp_path):
         assert outcome(content, tmp_path)[0] in ("refused", "harmless"), what
 
 
+def test_results_are_equal_that_are_saved_alike(tmp_path):
+    for name, content in STORED.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(content))
+        result, again = (classes()[name].load(path) for _ in range(2))
+        assert result == again, name
+        assert hash(result) == hash(again), name
+        assert result != STORED[name], name
+    path = saved_with(tmp_path, "AuditResult", n=STORED["AuditResult"]["values"]["n"] + 1)
+    assert AuditResult.load(path) != AuditResult.load(tmp_path / "AuditResult.json")
+
+
 def saved_with(tmp_path, name, **values):
     content = json.loads(json.dumps(STORED[name]))
     content["values"] |= values
