@@ -8,6 +8,10 @@ from typing import Any
 
 from case_studies.recipes.stopwatch import time_in_turn
 
+LONGEST = 30.0
+"""Seconds after which a comparison ends, so that all benchmarks take 20 minutes together."""
+FEWEST_ROUNDS = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
@@ -30,7 +34,7 @@ def ratio(name: str, unmyopic: Sequence[float], peer: Sequence[float], *, bar: f
     low, _, high = statistics.quantiles(ratios, n=4)
     median = statistics.median(ratios)
     milliseconds = f"unmyopic {1e3 * statistics.median(unmyopic):8.2f} ms, peer {1e3 * statistics.median(peer):8.2f} ms"
-    figures = f"{milliseconds}, ratio {median:.3f} [{low:.3f}, {high:.3f}]"
+    figures = f"{milliseconds}, ratio {median:.3f} [{low:.3f}, {high:.3f}], n = {len(ratios)}"
     return BenchmarkResult(name=name, figures=figures, bar=bar, passes=bar is None or median <= bar)
 
 
@@ -75,6 +79,8 @@ def compare(
 ) -> BenchmarkResult:
     """Compare the CPU time of two callables, run in turn after one warm-up of each: a busy machine does not decide.
 
+    Rounds end early, but not before the third, when they have taken `LONGEST` seconds together.
+
     Args:
         name: What is compared.
         unmyopic: Our implementation.
@@ -86,5 +92,8 @@ def compare(
     warm_up = unmyopic(), peer()
     if check is not None:
         check(*warm_up)
-    times = [(cpu_time(unmyopic), cpu_time(peer)) for _ in range(rounds)]
+    times: list[tuple[float, float]] = []
+    start = time.perf_counter()
+    while len(times) < rounds and (len(times) < FEWEST_ROUNDS or time.perf_counter() - start < LONGEST):
+        times.append((cpu_time(unmyopic), cpu_time(peer)))
     return ratio(name, *zip(*times, strict=True), bar=bar)
