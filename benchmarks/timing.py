@@ -8,7 +8,7 @@ from typing import Any
 
 from case_studies.recipes.stopwatch import time_in_turn
 
-LONGEST = 30.0
+LONGEST = 10.0
 """Seconds after which a comparison ends, so that all benchmarks take 20 minutes together."""
 FEWEST_ROUNDS = 3
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import lzma
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -59,6 +60,7 @@ class Browser:
 
     def _next(self):
         while b"\0" not in self._rest:
+            assert select.select([self._read], [], [], WAIT)[0], f"the browser has not answered for {WAIT} s"
             part = os.read(self._read, 2**20)
             assert part, "the browser has ended"
             self._rest += part
