@@ -21,7 +21,7 @@ PASSES = 3
 """Per head."""
 TIMED = 24
 """Passes that are timed, of those for all heads, which are alike."""
-ROUNDS = 3
+ROUNDS = 2
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from interp.cli.demo_run import demo_spec
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
 
-MANY, FEW = 50, 20
+MANY, FEW = 50, 5
 ROUNDS = 3
 
 
@@ -46,7 +46,7 @@ def comparisons() -> Iterator[BenchmarkResult]:
         steps = [run.snapshots[round(index * (MANY - 1) / (FEW - 1))] for index in range(FEW)]
         verbs = (interp.probe, interp.audit)
         analysis_time = sum(elapsed(partial(interp.over_training, run, verb, steps=steps, n_jobs=2)) for verb in verbs)
-        yield seconds(f"probe and audit of {FEW} snapshots, two processes", [analysis_time], bar=180.0)
+        yield seconds(f"probe and audit of {FEW} snapshots, two processes", [analysis_time], bar=45.0)
 
 
 def timed(save: Callable[..., None], times: list[float]) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from interp.tasks import Lego
 from interp.tasks.base import Batch, Task, logits_at_targets
 
 TASK = Lego(n_vars=4)
-PAIRS = 512
+PAIRS, FEWER = 512, 128
 
 
 @torch.no_grad()
@@ -26,7 +26,8 @@ def comparisons() -> Iterator[BenchmarkResult]:
     setting = f"chain of 4, 6 layers, width 64, {PAIRS} pairs"
     yield seconds(f"implements with its control, {setting}", [time], bar=60.0)
     generator = derived_generator(0, "benchmark")
-    base = TASK.sample(PAIRS, generator=generator, split="test")
+    setting = setting.replace(f"{PAIRS} pairs", f"{FEWER} pairs")
+    base = TASK.sample(FEWER, generator=generator, split="test")
     source = TASK.counterparts(base, generator=generator)
     pairs = partial(unmyopic, model, base, source), partial(peer, model, base, source)
     yield compare(f"interchange at every layer and position, {setting}", *pairs, bar=0.5, check=check, rounds=3)

@@ -15,7 +15,7 @@ task = interp.tasks.Lego(n_vars=3)
 model = hooks.Transformer(interp.config_for(task, n_layers=2, n_heads=2, d_model=32))
 interp.evaluate(model, task, n=1000)
 """
-ROUNDS = 7
+ROUNDS = 4
 
 
 def comparisons() -> Iterator[BenchmarkResult]:
