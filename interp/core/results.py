@@ -71,11 +71,11 @@ class Result:
         setattr(cls, "__eq__", Result.__eq__)  # noqa: B010
         setattr(cls, "__hash__", Result.__hash__)  # noqa: B010
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, value: object) -> bool:
         """Whether two results of one class have the same saved values, missing numbers included."""
-        if type(other) is not type(self):
+        if type(value) is not type(self):
             return NotImplemented
-        return self._saved_text() == other._saved_text()
+        return self._saved_text() == value._saved_text()
 
     def __hash__(self) -> int:
         return hash(self._saved_text())

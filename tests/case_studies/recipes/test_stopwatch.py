@@ -45,7 +45,7 @@ def same(a, b):
 
 
 def test_results_pass_on_the_right_side_of_their_bar():
-    assert str(ratio("x", [2, 4, 9], [1, 2, 3], bar=2)).endswith("ratio 2.000 [2.000, 3.000], bar 2.00: passes")
+    assert str(ratio("x", [2, 4, 9], [1, 2, 3], bar=2)).endswith("ratio 2.000 [2.000, 3.000], n = 3, bar 2.00: passes")
     assert str(ratio("x", [2, 4, 9], [1, 2, 3], bar=1.9)).endswith("bar 1.90: FAILS")
     assert str(ratio("x", [2, 4, 9], [1, 2, 3])).endswith("no bar")
     assert str(seconds("x", [1, 3, 2], bar=1.5)).endswith("2.00 s, worst 3.00 s, bar 1.50: FAILS")
