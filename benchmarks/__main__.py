@@ -12,7 +12,7 @@ import benchmarks
 if __name__ == "__main__":
     modules = [info.name for info in pkgutil.iter_modules(benchmarks.__path__)]
     names = sorted(module.removeprefix("bench_") for module in modules if module.startswith("bench_"))
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks, 20 minutes for all.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks, half an hour for all.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"Default: all. {', '.join(names)}.")
     parser.add_argument("--threads", type=int, default=1, help="Number of torch's threads. Default: 1.")
     arguments = parser.parse_args()

@@ -216,10 +216,4 @@ def attention_pairs() -> BenchmarkResult:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for benchmark_result in comparisons():
-        print(benchmark_result, flush=True)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
     print(known_answers(product(SUITE, range(SEEDS))))

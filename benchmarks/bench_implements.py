@@ -23,14 +23,15 @@ PAIRS, FEWER = 512, 128
 def comparisons() -> Iterator[BenchmarkResult]:
     model = Transformer(interp.config_for(TASK, n_layers=6, d_model=64)).eval()
     time = cpu_time(lambda: interp.implements(model, TASK, chain_loop(TASK), n=PAIRS))
-    setting = f"chain of 4, 6 layers, width 64, {PAIRS} pairs"
-    yield seconds(f"implements with its control, {setting}", [time], bar=60.0)
+    setting = "chain of 4, 6 layers, width 64"
+    yield seconds(f"implements with its control, {setting}, {PAIRS} pairs", [time], bar=60.0)
     generator = derived_generator(0, "benchmark")
-    setting = setting.replace(f"{PAIRS} pairs", f"{FEWER} pairs")
     base = TASK.sample(FEWER, generator=generator, split="test")
     source = TASK.counterparts(base, generator=generator)
     pairs = partial(unmyopic, model, base, source), partial(peer, model, base, source)
-    yield compare(f"interchange at every layer and position, {setting}", *pairs, bar=0.5, check=check, rounds=3)
+    yield compare(
+        f"interchange at every layer and position, {setting}, {FEWER} pairs", *pairs, bar=0.5, check=check, rounds=3
+    )
 
 
 def check(unmyopic_logits: list[Tensor], peer_logits: list[Tensor]) -> None:
