@@ -18,15 +18,15 @@ test-types: .venv/ready
 
 # Trains small models; products of options that the default tests only sample.
 test-slow: .venv/ready
-	$(BIN)/pytest -m slow -n 2 --dist loadfile --durations 10 --durations-min 1 $(ARGS)
+	$(BIN)/pytest -m "slow and not long" -n 2 --dist loadfile --durations 10 --durations-min 1 $(ARGS)
 
 # Whole studies and suites of models: before a release, and after a change of training or of the audit.
 test-long: .venv/ready
 	$(BIN)/pytest -m long -n 2 --dist loadfile --durations 10 $(ARGS)
 
-# Records how long the default tests take; on an idle machine, after tests were added.
+# Records how long items take, which says what is default, slow or long; on an idle machine, after tests were added.
 durations: .venv/ready
-	$(BIN)/pytest -n 2 --dist loadfile --record-durations $(ARGS)
+	$(BIN)/pytest -m "not long" -n 2 --dist loadfile --record-durations $(ARGS)
 
 # Thousands of tries to lose something or to let something in. ARGS="--share 0.1" runs a tenth.
 campaign: .venv/ready

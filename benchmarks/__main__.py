@@ -2,12 +2,24 @@
 
 import argparse
 import importlib
+import multiprocessing
 import pkgutil
+import sys
 import time
+from types import ModuleType
 
 import torch
 
 import benchmarks
+
+
+def run(name: str, module: ModuleType) -> None:
+    """Print the results of a benchmark, and how long it took."""
+    start = time.perf_counter()
+    for result in module.comparisons():
+        print(result, flush=True)
+    print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
+
 
 if __name__ == "__main__":
     modules = [info.name for info in pkgutil.iter_modules(benchmarks.__path__)]
@@ -19,8 +31,11 @@ if __name__ == "__main__":
     if unknown := sorted(set(arguments.names) - set(names)):
         parser.error(f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(names)}.")
     torch.set_num_threads(arguments.threads)
-    for name in arguments.names or names:
-        start = time.perf_counter()
-        for result in importlib.import_module(f"benchmarks.bench_{name}").comparisons():
-            print(result, flush=True)
-        print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
+    chosen = {name: importlib.import_module(f"benchmarks.bench_{name}") for name in arguments.names or names}
+    # A process each, since memory that one has used makes the next faster or slower
+    for name, module in chosen.items():
+        process = multiprocessing.get_context("fork").Process(target=run, args=(name, module))
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit(f"benchmark {name} failed")

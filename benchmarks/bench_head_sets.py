@@ -13,7 +13,7 @@ from interp.auditing.experiments import HeadExperiments
 from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, HeadSets, find_sets
 from interp.tasks import Dyck
 
-N_MODELS = 100
+N_MODELS = 50
 SHAPES = ((2, 5, 65), (5, 2, 64))
 """Layers, heads and width of models with 10 heads."""
 

@@ -19,15 +19,12 @@ ROUNDS = 4
 
 
 def comparisons() -> Iterator[BenchmarkResult]:
-    yield against_base("import hooks and interp, against torch and transformer_lens", PUBLIC_NAMES, bar=1.05)
-    yield against_base("imports and a first verb, against torch and transformer_lens", FIRST_VERB, bar=1.15)
-
-
-def against_base(name: str, code: str, *, bar: float) -> BenchmarkResult:
-    """CPU times of fresh processes in turn, after one warm-up of each."""
-    times = [(cpu_time_of_process(code), cpu_time_of_process(BASE)) for _ in range(1 + ROUNDS)]
-    unmyopic, peer = zip(*times[1:], strict=True)
-    return ratio(name, unmyopic, peer, bar=bar)
+    # Fresh processes in turn, after one warm-up of each
+    codes = (BASE, PUBLIC_NAMES, FIRST_VERB)
+    rounds = [[cpu_time_of_process(code) for code in codes] for _ in range(1 + ROUNDS)]
+    base, names, verb = zip(*rounds[1:], strict=True)
+    yield ratio("import hooks and interp, against torch and transformer_lens", names, base, bar=1.05)
+    yield ratio("imports and a first verb, against torch and transformer_lens", verb, base, bar=1.15)
 
 
 def cpu_time_of_process(code: str) -> float:

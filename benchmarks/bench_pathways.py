@@ -19,7 +19,7 @@ from case_studies.lego.timing import (
 )
 from hooks.model.hardcoded.head_patterns import ORDER
 
-ROUNDS, MODEL_ROUNDS = 21, 7
+ROUNDS, MODEL_ROUNDS = 11, 5
 FIXED = tuple(name for name in ORDER if name != "learned")
 HEAD_BAR = 0.5
 """Largest time of a hard-coded head over that of a learned one."""

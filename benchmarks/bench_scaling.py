@@ -18,7 +18,8 @@ from benchmarks.timing import BenchmarkResult, cpu_time
 from hooks import Transformer
 from interp.tasks import Lego
 
-ROUNDS = 2
+ROUNDS, AUDITS = 2, 1
+"""Rounds of the short verbs, and of audits."""
 AUDITED = (24, 48, 96, 144)
 """Heads, in `LAYERS` layers of the same width."""
 CLASSIFIED = (12, 51, 204)
@@ -47,7 +48,7 @@ def comparisons() -> Iterator[BenchmarkResult]:
         return lambda: interp.evaluate(model, chains[n_vars], n=N_READ)
 
     tokens = {n_vars: chain.n_ctx for n_vars, chain in chains.items()}
-    yield slope("audit", "heads", {n_heads: audit(n_heads) for n_heads in AUDITED}, bar=BAR)
+    yield slope("audit", "heads", {n_heads: audit(n_heads) for n_heads in AUDITED}, bar=BAR, rounds=AUDITS)
     for verb, call, sizes in (("classify_heads", classify, CLASSIFIED), ("evaluate", evaluate, EVALUATED)):
         calls = {tokens[n_vars]: call(n_vars) for n_vars in sizes}
         yield slope(verb, "tokens", calls, bar=BAR_OF_TOKENS)
@@ -58,7 +59,9 @@ def untrained(task: Lego, *, n_layers: int, n_heads: int) -> Transformer:
     return Transformer(interp.config_for(task, n_layers=n_layers, n_heads=n_heads, d_model=WIDTH)).eval()
 
 
-def slope(verb: str, unit: str, calls: Mapping[int, Callable[[], object]], *, bar: float) -> BenchmarkResult:
+def slope(
+    verb: str, unit: str, calls: Mapping[int, Callable[[], object]], *, bar: float, rounds: int = ROUNDS
+) -> BenchmarkResult:
     """Slope of CPU time by size on logarithmic axes; it passes at or below the bar.
 
     Args:
@@ -66,9 +69,10 @@ def slope(verb: str, unit: str, calls: Mapping[int, Callable[[], object]], *, ba
         unit: What the sizes count.
         calls: The call of each size.
         bar: Largest slope that passes.
+        rounds: Calls of each size.
     """
     next(iter(calls.values()))()
-    seconds = np.array([[cpu_time(call) for call in calls.values()] for _ in range(ROUNDS)])
+    seconds = np.array([[cpu_time(call) for call in calls.values()] for _ in range(rounds)])
     log_sizes = np.log(np.broadcast_to(list(calls), seconds.shape)).ravel()
     fit: Any = stats.linregress(log_sizes, np.log(seconds).ravel())
     half = stats.t.isf(0.025, seconds.size - 2) * fit.stderr

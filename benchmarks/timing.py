@@ -8,7 +8,7 @@ from typing import Any
 
 from case_studies.recipes.stopwatch import time_in_turn
 
-LONGEST = 10.0
+LONGEST = 6.0
 """Seconds after which a comparison ends, so that none takes most of the time of all."""
 FEWEST_ROUNDS = 3
 

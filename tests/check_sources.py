@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from durations import slow_items
+from durations import missing_items
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("hooks", "interp", "case_studies")
@@ -505,7 +505,7 @@ def faults() -> Iterator[str]:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     yield from transposed_products(texts)
     yield from long_examples(*first_examples())
-    yield from slow_items(ROOT)
+    yield from missing_items(ROOT)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 import shapes
 import torch
 from browser import Browser, chromium
-from durations import read_durations, write_durations
+from durations import kind_of, read_durations, write_durations
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy machine is slow, not wrong
 hypothesis.settings.load_profile("any machine")
@@ -41,16 +41,16 @@ class RecordDurations:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
 
     def pytest_sessionfinish(self, session, exitstatus):
-        if exitstatus or not (runs_everything(session.config) and chromium()):
+        if exitstatus or not (runs_all(session.config, "not long") and chromium()):
             print("\ntests/durations.tsv is as before: an item failed, or only some items ran")
         else:
             write_durations(self.seconds)
 
 
-def runs_everything(config):
-    """Whether no files, words or other marks were chosen on the command line."""
+def runs_all(config, marks):
+    """Whether every item with these marks runs: no files or words were chosen on the command line, and no other marks."""
     chosen = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword
-    return not chosen and "not slow" in config.option.markexpr
+    return not chosen and config.option.markexpr == marks
 
 
 class CheckShapes:
@@ -78,7 +78,7 @@ class CheckShapes:
             session.config.workeroutput["reached"] = sorted(self.reached)
             return
         unreached = sorted(shapes.public_functions() - self.reached)
-        if unreached and runs_everything(session.config):
+        if unreached and runs_all(session.config, "not slow and not long"):
             print(f"\nno fast item calls {', '.join(unreached)}: mark one that does with pytest.mark.shapes")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -95,12 +95,24 @@ def pytest_configure(config):
         config.pluginmanager.register(CheckShapes())
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(tryfirst=True)  # before the choice by marks
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--record-durations"):
+        mark_by_duration(items)
     if chromium() or os.environ.get("UNMYOPIC_NEEDS_BROWSER"):
         return
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.skip(reason="no Chromium on this machine"))
+
+
+def mark_by_duration(items):
+    """Mark items slow or long by their recorded durations, those aside that the pass for shapes needs."""
+    recorded = read_durations()
+    for item in items:
+        kind = kind_of(item.nodeid, recorded.get(item.nodeid, 0))
+        if kind and not item.get_closest_marker("shapes"):
+            item.add_marker(kind)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,26 +1,27 @@
-"""Recorded durations of the default items: which are slow, and which are fast enough for the pass that checks shapes.
+"""Recorded durations: which items are default, slow or long, and which are fast enough for the pass that checks shapes.
 
 `make durations` writes `tests/durations.tsv` on an idle machine: seconds and name of every item of at least 0.1 s.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 RECORD = Path(__file__).with_name("durations.tsv")
 RECORDED_FROM = 0.1
 """Seconds from which an item is recorded."""
-LONGEST = 2.0
-"""Seconds that a default item may take; what takes longer is marked slow."""
-ALLOWED_TO_BE_SLOW = {
-    "tests/interp/algorithms/test_implements.py::test_the_algorithm_of_a_known_answer_is_implemented[loop]": (
-        "that a variable between input and answer is found, against two rivals; four other items read the result"
-    ),
+DEFAULT_LONGEST = 0.4
+"""Seconds that a default item may take; what takes longer is slow."""
+SLOW_LONGEST = 5.0
+"""Seconds that a slow item may take; what takes longer is long."""
+NEVER_LONG = {
+    "tests/test_docs.py::test_every_snippet_runs[README.md]": "that what users see first runs",
+    "tests/test_docs.py::test_every_snippet_runs[add_a_task.md]": "that a task of a user's own runs through every verb",
     "tests/case_studies/compiled/test_compiled_programs.py::test_every_claim_holds_on_the_small_programs": (
         "that the study of compiled programs accepts the right graphs and refuses rewired ones"
     ),
 }
-"""Items that may take longer, because no other default item notices what they notice: name and what that is."""
+"""Items that are slow, though they take longer, because no other one notices what they notice: name and what that is."""
 
 
 def read_durations(path: Path = RECORD) -> dict[str, float]:
@@ -33,27 +34,27 @@ def read_durations(path: Path = RECORD) -> dict[str, float]:
 def write_durations(seconds: Mapping[str, float], path: Path = RECORD) -> None:
     """Write the items of at least `RECORDED_FROM` seconds, sorted by name."""
     rows = [f"{seconds[name]:.1f}\t{name}" for name in sorted(seconds) if seconds[name] >= RECORDED_FROM]
-    header = f"# Seconds of the default items of at least {RECORDED_FROM} s, on two idle cores: `make durations`"
+    header = f"# Seconds of the items of at least {RECORDED_FROM} s, on two idle cores: `make durations`"
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
 
 
-def slow_items(root: Path, allowed: Iterable[str] = tuple(ALLOWED_TO_BE_SLOW)) -> Iterator[str]:
-    """Recorded items that take too long, and items that are recorded or allowed but no longer exist."""
-    durations = read_durations(root / "tests/durations.tsv")
-    for name, seconds in durations.items():
-        if seconds > LONGEST and name not in allowed:
-            yield (
-                f"{name} takes {seconds} s, at most {LONGEST} by default: make it smaller, or mark it slow; "
-                "then run `make durations`"
-            )
+def kind_of(name: str, seconds: float) -> str | None:
+    """The mark of an item that takes this long; none if it is a default one."""
+    if seconds > SLOW_LONGEST and name not in NEVER_LONG:
+        return "long"
+    return "slow" if seconds > DEFAULT_LONGEST else None
+
+
+def missing_items(root: Path) -> Iterator[str]:
+    """Recorded items that no longer exist."""
     items_by_path: dict[str, list[str]] = {}
-    for name in (*durations, *allowed):
+    for name in read_durations(root / "tests/durations.tsv"):
         path, _, item = name.partition("::")
         items_by_path.setdefault(path, []).append(item.partition("[")[0].rpartition("::")[2])
     for path, items in items_by_path.items():
         missing = sorted(set(items) - _functions(root / path))
         if missing:
-            yield f"{path} has no {', '.join(missing)}, which durations.tsv or durations.py names; run `make durations`"
+            yield f"{path} has no {', '.join(missing)}, which durations.tsv names; run `make durations`"
 
 
 def _functions(path: Path) -> set[str]:

@@ -226,16 +226,17 @@ def test_recorded_durations(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").write_text("def test_fast(): ...\nclass TestA:\n    def test_slow(self): ...")
     record = tmp_path / "tests/durations.tsv"
-    seconds = {"tests/test_a.py::test_fast[1]": 0.4, "tests/test_a.py::TestA::test_slow": 2.6, "tests/a.py::test": 0.01}
-    durations.write_durations(seconds, record)
-    slow_item = "tests/test_a.py::TestA::test_slow"
-    assert list(durations.slow_items(tmp_path, allowed=[slow_item])) == []
-    assert durations.read_durations(record) == {
-        "tests/test_a.py::TestA::test_slow": 2.6,
-        "tests/test_a.py::test_fast[1]": 0.4,
-    }
-    (fault,) = durations.slow_items(tmp_path, allowed=())
-    assert fault.startswith("tests/test_a.py::TestA::test_slow takes 2.6 s")
+    recorded = {"tests/test_a.py::test_fast[1]": 0.4, "tests/test_a.py::TestA::test_slow": 2.6}
+    durations.write_durations({**recorded, "tests/a.py::test": 0.01}, record)
+    assert durations.read_durations(record) == recorded
+    assert list(durations.missing_items(tmp_path)) == []
     durations.write_durations({"tests/test_a.py::test_gone": 1.0}, record)
-    (fault,) = durations.slow_items(tmp_path, allowed=())
+    (fault,) = durations.missing_items(tmp_path)
     assert fault.startswith("tests/test_a.py has no test_gone, ")
+
+
+def test_what_takes_long_is_not_run_by_default():
+    default, slow = durations.DEFAULT_LONGEST, durations.SLOW_LONGEST
+    kinds = [durations.kind_of("a", seconds) for seconds in (default, default + 0.1, slow, slow + 0.1)]
+    assert kinds == [None, "slow", "slow", "long"]
+    assert {durations.kind_of(name, slow + 0.1) for name in durations.NEVER_LONG} == {"slow"}
