@@ -48,7 +48,7 @@ class RecordDurations:
 
 
 def runs_all(config, marks):
-    """Whether every item with these marks runs: no files or words were chosen on the command line, and no other marks."""
+    """Whether every item with these marks runs: no files, words or other marks were chosen on the command line."""
     chosen = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword
     return not chosen and config.option.markexpr == marks
 

@@ -21,7 +21,7 @@ NEVER_LONG = {
         "that the study of compiled programs accepts the right graphs and refuses rewired ones"
     ),
 }
-"""Items that are slow, though they take longer, because no other one notices what they notice: name and what that is."""
+"""Items that are slow, though they take longer, since no other one notices what they notice: name and what that is."""
 
 
 def read_durations(path: Path = RECORD) -> dict[str, float]:
