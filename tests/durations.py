@@ -22,7 +22,7 @@ NEVER_LONG = {
     "tests/case_studies/frame/test_study.py::test_a_killed_run_keeps_its_measurements": "a killed study",
     "tests/case_studies/papers/test_papers.py::test_committed_results_are_judged_by_todays_rules": "what is shipped",
     "tests/interp/algorithms/test_implements.py::test_where_the_loop_has_its_values": "where variables are",
-    "tests/interp/auditing/test_show_heads.py::test_a_click_shows_the_finding[400]": "the page of an audit in a browser",
+    "tests/interp/auditing/test_show_heads.py::test_a_click_shows_the_finding[400]": "an audit's page in a browser",
     "tests/interp/cli/test_cli.py::test_audit_heads_and_probes": "commands of the main analyses",
     "tests/interp/cli/test_cli.py::test_report": "the command that writes a report",
     "tests/interp/cli/test_demo.py::test_the_quick_demo_analyses_the_shipped_model": "the demo",
