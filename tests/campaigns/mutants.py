@@ -1,7 +1,8 @@
 """Mutation runs: what share of small breaks in core files do the tests notice?
 
 cosmic-ray proposes the breaks; the tests run here, in a copy of the project, a random sample of breaks per package.
-Each break meets the test files named like the broken file first, then the other tests of its package, until one fails.
+Each break meets the test files named like the broken file first, then the other tests of its package, slow ones too,
+until one fails.
 Results are kept next to the copy, so that a run that was stopped resumes, and a second run tries survivors again only.
 """
 
@@ -197,7 +198,8 @@ def run_tests(copy: str, tests: list[str], log: str) -> None:
     os.dup2(out, 2)
     sys.dont_write_bytecode = False  # without it every run would compile everything
     sys.path.insert(0, copy)
-    sys.exit(int(pytest.main(["-x", "-q", "--no-header", "--tb=no", "-rfE", "-p", "no:cacheprovider", *tests])))
+    options = ["-x", "-q", "--no-header", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not long"]
+    sys.exit(int(pytest.main([*options, *tests])))
 
 
 class Workshop:
