@@ -9,6 +9,7 @@ import time
 from types import ModuleType
 
 import torch
+from joblib.externals.loky import get_reusable_executor
 
 import benchmarks
 
@@ -19,6 +20,8 @@ def run(name: str, module: ModuleType) -> None:
     for result in module.comparisons():
         print(result, flush=True)
     print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
+    # A pool of processes that was used would end after five minutes, and this process after it
+    get_reusable_executor().shutdown()
 
 
 if __name__ == "__main__":
