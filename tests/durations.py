@@ -10,9 +10,9 @@ from pathlib import Path
 RECORD = Path(__file__).with_name("durations.tsv")
 RECORDED_FROM = 0.1
 """Seconds from which an item is recorded."""
-DEFAULT_LONGEST = 0.4
+DEFAULT_LONGEST = 0.2
 """Seconds that a default item may take; what takes longer is slow."""
-SLOW_LONGEST = 2.0
+SLOW_LONGEST = 1.5
 """Seconds that a slow item may take; what takes longer is long."""
 NEVER_LONG = {
     "tests/case_studies/compiled/test_compiled_programs.py::test_every_claim_holds_on_the_small_programs": (

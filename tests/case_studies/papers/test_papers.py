@@ -103,6 +103,7 @@ def test_every_claim_of_a_study_is_ours_or_in_the_table_of_a_paper(study, papers
     assert {claim for claim in listed if claim.startswith(f"{study}:")} <= set(known)
 
 
+@pytest.mark.slow  # reads the results of every study
 @pytest.mark.parametrize("name", ["dyck", "lego", "template"])
 def test_what_is_committed_is_what_the_command_writes(name, papers, results):
     known = known_claims({claim.split(":")[0] for claim in claims_of(papers[name])})
@@ -113,6 +114,7 @@ def test_what_is_committed_is_what_the_command_writes(name, papers, results):
     )
 
 
+@pytest.mark.slow  # reads the results of every study
 @pytest.mark.parametrize("path", table.FRONT_PAGES, ids=lambda path: path.name)
 def test_front_pages_count_the_papers_statements(path, papers, results):
     known = known_claims()
