@@ -45,6 +45,7 @@ def test_a_key_that_is_asked_for_in_no_pair_has_no_answer():
     assert algorithm.run(batch, {"token": other}, position=0).answers.tolist() == [[7, 1, -1]]
 
 
+@pytest.mark.shapes
 def test_an_induction_circuit_looks_keys_up_in_any_order():
     found, verdict = findings("in-context lookup", key_lookup, pair_order)
     assert verdict == "implements"

@@ -48,6 +48,7 @@ def test_uniform_attention_does_not_generalise():
     assert (kernel_regression(ABA_ABB, kernels=[kernel], n=128).spread < 1e-12).all()
 
 
+@pytest.mark.shapes
 def test_results_equal_their_definitions():
     kernels = [TransformerKernel(beta=2.0, n_draws=64), TransformerKernel(activation="relu", n_draws=64), MLPKernel()]
     parts = (1e-3, 0.3)
