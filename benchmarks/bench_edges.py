@@ -49,13 +49,12 @@ SEPARATE = 128
 """Further sequences of the separate pass."""
 MOST_TRIED = 24
 """Edges per model that have a separate pass besides those called needed."""
-
-
 METHODS: dict[str, Callable[..., Any]] = {
     "EAP": edge_attribution,
     f"EAP-IG, {STEPS} steps": partial(edge_attribution, steps=STEPS),
 }
 SLOW_METHODS: dict[str, Callable[..., Any]] = {"ACDC": partial(acdc, thresholds=THRESHOLDS, measure="divergence")}
+"""Other methods; the slow ones run with `python -m benchmarks.bench_edges` alone."""
 
 
 def comparisons() -> Iterator[BenchmarkResult]:
@@ -90,7 +89,11 @@ def untrained_models() -> BenchmarkResult:
 
 
 def programs(methods: Mapping[str, Callable[..., Any]]) -> Iterator[BenchmarkResult]:
-    """Needed edges of the compiled programs against their wiring, and the same edges by other methods."""
+    """Needed edges of the compiled programs against their wiring, and the same edges by other methods.
+
+    Args:
+        methods: Other methods by name.
+    """
     counts = {"edges": 0, "true": 0, "false": 0, "missed": 0, "unwired with a cost": 0}
     areas: dict[str, list[float]] = {name: [] for name in ("exact", *methods)}
     seconds = dict.fromkeys(areas, 0.0)
