@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from case_studies.frame.claims import Claim
 from case_studies.frame.evidence import Evidence
-from hooks.files import file_digest
 from interp.core.content_key import digest_of_files
 from interp.core.environment import environment, source_version
 from interp.training.folder import RunFolder
@@ -83,10 +82,7 @@ def weights_digest(folder: Path) -> str | None:
     files = RunFolder(folder)
     if not files.manifest_path.exists():
         return None
-    recorded = files.read_manifest().get(HASHES)
-    if recorded is not None:
-        return recorded.get(files.model_path.name)
-    return file_digest(files.model_path) if files.finished else None
+    return files.read_manifest()[HASHES].get(files.model_path.name)
 
 
 def with_cost(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:

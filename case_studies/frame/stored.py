@@ -19,6 +19,7 @@ from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from hooks.checks import check_choice, shown
 from hooks.files import FAULTS, parse_json, shortened, write_bytes, write_text
 from hooks.typed import COUNT, POSITIVE_COUNT, ROUNDING, SIZE, restored
+from interp.core.environment import Environment
 from interp.sweeps.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
@@ -387,13 +388,9 @@ class StoredClaim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredManifest:
+class StoredManifest(Environment):
     """The manifest of a study's results."""
 
-    versions: dict[str, str]
-    hardware: dict[str, str | int | None]
-    threads: Annotated[int, POSITIVE_COUNT]
-    time: str
     seed: int
     models: dict[str, Any] = field(default_factory=dict)
     measured_now: Annotated[int, COUNT] = 0

@@ -16,7 +16,10 @@ ROUNDING = 1e-6
 COMPARED = {"measured": "number", "interval": "interval", "n": "n", "numbers": "further figures"}
 """What must be equal, with its name."""
 MEASURE, PACKS, CLOCK, WEIGHTS = "code of the measure", "packs", "clock", "weights of the models"
-EXPECTED = frozenset({"size", "seed", "versions", "threads", "hardware", "training", CLOCK})
+PROCESSOR = "another processor"
+OF_PROCESSOR = ("processor", "capability")
+"""Fields of the hardware on which the last bits of a number depend."""
+EXPECTED = frozenset({"size", "seed", "versions", "threads", PROCESSOR, "hardware", "training", CLOCK})
 """What may change a number within its interval; code, settings, data and what was not recorded may not."""
 RECORDED = ("versions", "threads", "hardware", "time")
 """What every number's provenance says."""
@@ -160,8 +163,13 @@ def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, 
     if size == stored.size:
         settings = {name: stored.details["groups"][digest] for name, digest in entry["groups"].items()}
         pairs["settings of the models"] = (settings, json.loads(json.dumps(dict(now.settings))))
-    for name in ("versions", "threads", "hardware"):
+    for name in ("versions", "threads"):
         pairs[name] = (before.get(name), after.get(name))
+    # Only what both say of their hardware can differ
+    hardware, new_hardware = before.get("hardware") or {}, after.get("hardware") or {}
+    recorded = hardware.keys() & new_hardware.keys()
+    for name, fields in ((PROCESSOR, recorded & set(OF_PROCESSOR)), ("hardware", recorded - set(OF_PROCESSOR))):
+        pairs[name] = tuple({field: machine[field] for field in sorted(fields)} for machine in (hardware, new_hardware))
     # Weights may differ where models were trained in another environment
     models = before.get("trained") or {}
     new_models = after.get("trained") or {}

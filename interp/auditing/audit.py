@@ -21,7 +21,6 @@ from interp.auditing.sets import MOST_PAIRED, effects_of_sets, find_sets, undeci
 from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
 from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
-from interp.core.content_key import weights_fingerprint
 from interp.core.devices import check_jobs
 from interp.core.heads import check_heads
 from interp.core.inputs import inputs_or_sample
@@ -30,6 +29,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
+from interp.core.weight_sums import weight_sums
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
@@ -264,7 +264,7 @@ def audit(
         n_looks=len(looks),
         n_heads=None if len(audited) == n_heads else n_heads,
         every_input=inputs is not None,
-        weights=weights_fingerprint(getattr(model, "bridge", model)),
+        weights=weight_sums(getattr(model, "bridge", model)),
     )
 
 

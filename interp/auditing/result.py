@@ -19,6 +19,7 @@ from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.results import Result, count_range
+from interp.core.weight_sums import same_weights
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.edges import EdgesResult
 
@@ -79,8 +80,8 @@ class AuditResult(Result):
     every_input: bool = False
     """Whether the sequences are every input of the task: costs, scores and accuracies are then exact, all bounds of
     intervals are the values, and p values of costs are 0 or 1."""
-    weights: str = ""
-    """Hash of the model's weights; empty in audits that earlier versions saved."""
+    weights: tuple[float, ...] = ()
+    """`weight_sums` of the model, by which other results of the same model are known."""
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +91,6 @@ class AuditResult(Result):
             values["smallest_costly"] = values.pop("smallest_harmful")
         values.setdefault("strata", ())
         values.setdefault("every_input", False)
-        values.setdefault("weights", "")
         values.setdefault("n_heads", None)
         for name in ("heads", "sets", "interventions"):
             if name in values:
@@ -276,15 +276,9 @@ class AuditResult(Result):
                 "edges has edges between layers, or only some edges, so edges of a head would be missing; give "
                 "interp.edges(model, task)."
             )
-        if not (self.weights and edges.weights):
-            result = "edges" if self.weights else "this audit"
+        if not same_weights(self.weights, edges.weights):
             raise ValueError(
-                f"{result} was saved by an earlier version, without a hash of the model. Measure it again."
-            )
-        if edges.weights != self.weights:
-            raise ValueError(
-                f"edges is of a model with other weights ({edges.weights}) than the audited one ({self.weights}); "
-                f"measure the edges of the audited model."
+                "edges is of a model with other weights than the audited one; measure the edges of the audited model."
             )
         if missing := sorted(set(self.outcomes) - set(edges.outcomes)):
             raise ValueError(

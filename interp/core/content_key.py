@@ -30,15 +30,3 @@ def digest_of_files(paths: Iterable[Path]) -> str:
     for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def weights_fingerprint(model: Any) -> str:
-    """Hash of the names and values of all weights of a model."""
-    from torch import Tensor, uint8
-
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        if isinstance(tensor, Tensor):
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]

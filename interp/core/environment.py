@@ -7,24 +7,42 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 import interp
+from hooks.typed import POSITIVE_COUNT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Where something was computed, as `environment` says it."""
+
+    versions: dict[str, str]
+    """Of Python and of the packages that numbers depend on."""
+    hardware: dict[str, str | int | None]
+    """Processor, capability (the instruction set that torch uses, on which last bits depend), cores, accelerator."""
+    threads: Annotated[int, POSITIVE_COUNT]
+    """Of torch."""
+    time: str
+    """In UTC, as ISO 8601."""
+
 
 _PACKAGES = ("unmyopic", "torch", "transformer-lens", "numpy", "scipy", "scikit-learn")
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor and thread count of this process, as plain values."""
+    """The fields of `Environment` for this process, as plain values."""
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "hardware": {
             "processor": _processor(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
             "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from hooks.checks import shown
 from hooks.files import Unreadable, read_json, reading, shortened, write_json
 from hooks.typed import COUNT, MAY_BE_INFINITE, check_record, restored
+from interp.core.environment import Environment, environment
 from interp.core.intervals import INTERVAL_FIELDS, Interval, is_saved_interval
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 FLOAT = Annotated[float, MAY_BE_INFINITE]
 ELEMENTS: Mapping[str, Any] = {"float": FLOAT, "int": int, "uint": Annotated[int, COUNT], "bool": bool, "U": str}
 """Types of the elements of a saved array, by the name of its dtype."""
+MADE = "made"
+"""Entry of a saved result with the versions, hardware and threads of the process that saved it first."""
 NOT_SAVED = {"saved": False}
 """Metadata of a field that is not saved, such as a model."""
 AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
@@ -128,8 +131,11 @@ class Result:
         return notebook_html(chart, self.to_dataframe() if has_table else None)
 
     def save(self, path: str | Path) -> None:
-        """Write the result as JSON, atomically."""
-        write_json(path, self.to_dict())
+        """Write the result as JSON, atomically, with the versions, hardware and threads of this process.
+
+        A loaded result keeps those that it was saved with.
+        """
+        write_json(path, self.to_dict() | {MADE: vars(self).get(MADE) or environment()})
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values, as `save` writes them."""
@@ -159,10 +165,14 @@ class Result:
                 raise Unreadable(
                     f"{path} has version {shown(content.get('version'))}; this unmyopic reads 1. Upgrade it."
                 )
-            if unknown := set(content) - {"result", "version", "values"}:
+            if unknown := set(content) - {"result", "version", "values", MADE}:
                 raise Unreadable(f"{path} has unknown entries {shown(sorted(unknown))}.")
+            made = content.get(MADE)
+            if made is not None:
+                restored(Environment, made)
             values = {name: _rich(value, name) for name, value in values.items()}
             result = restored(cls, cls._combine_former_fields(values))
+        object.__setattr__(result, MADE, made)
         # What no annotation says: names in one field that another one must have
         with reading(path, f"a {kind} that can be shown: its fields do not fit together"):
             str(result)

@@ -22,7 +22,6 @@ from hooks.interventions.layer_edge_engine import LayerEdgeEngine
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
-from interp.core.content_key import weights_fingerprint
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -30,6 +29,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import NOT_SAVED, Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, prepare_model
+from interp.core.weight_sums import weight_sums
 from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.tasks.base import Batch, Score, Task
@@ -99,9 +99,8 @@ class EdgesResult(Result):
     """Sequences sampled, or all that there are."""
     every_edge: bool = True
     """Whether these are all edges between parts: False with `between="layers"` or `within`."""
-    weights: str = ""
-    """Hash of the model's weights, by which other results of the same model are known; empty in results that earlier
-    versions saved."""
+    weights: tuple[float, ...] = ()
+    """`weight_sums` of the model, by which other results of the same model are known."""
     model: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The model; None in a loaded result."""
     task: Any = field(default=None, repr=False, metadata=NOT_SAVED)
@@ -554,7 +553,7 @@ def _result(
         alpha=alpha,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=len(batch),
-        weights=weights_fingerprint(getattr(model, "bridge", model)),
+        weights=weight_sums(getattr(model, "bridge", model)),
         model=model,
         task=task,
     )

@@ -36,7 +36,14 @@ from hooks.model.architectures import Model
 from hooks.model.checkpoint import check_finite, checkpoint_bytes, read_tensors, write_tensors
 from hooks.typed import restored
 from interp.training.identity import HASHES, ForeignRun, check_contents, check_file, check_manifest, hash_of_fields
-from interp.training.manifest import IDENTITY, ORIGIN, MetricsRecord, check_manifest_fields, manifest_differences
+from interp.training.manifest import (
+    IDENTITY,
+    ORIGIN,
+    PLACE,
+    MetricsRecord,
+    check_manifest_fields,
+    manifest_differences,
+)
 from interp.training.snapshots import SnapshotFolder
 from interp.training.writer import Writer
 
@@ -175,17 +182,19 @@ class RunFolder:
             self._run = manifest[HASHES]["manifest"]
             return manifest
         stored = self._stored_manifest()
-        names = (*IDENTITY, *ORIGIN) if HASHES in stored else IDENTITY
-        differences = manifest_differences(stored, manifest, names)
+        differences = manifest_differences(stored, manifest, (*IDENTITY, *ORIGIN))
         if differences:
             raise ValueError(
                 f"{self.path} holds another run: {differences}. Choose another folder, or pass fresh=True."
             )
         with reading(self.manifest_path, "a manifest"):
             check_manifest(stored, self.path)
-        self._run = stored.get(HASHES, {}).get("manifest", "")
-        if not self.finished and stored.get("threads") != manifest["threads"]:
-            stored.setdefault("resumed_with_threads", []).append(manifest["threads"])
+        self._run = stored[HASHES]["manifest"]
+        # Say where it is resumed, unless that is where it ran last
+        places = [{name: stored[name] for name in PLACE}, *stored.get("resumed_on", [])]
+        place = {name: manifest[name] for name in PLACE}
+        if not self.finished and place != places[-1]:
+            stored["resumed_on"] = [*places[1:], place]
             write_json(self.manifest_path, stored)
         return stored
 
@@ -245,8 +254,7 @@ class RunFolder:
         records = self._parse_metrics(self._metrics_lines())
         if self.finished and self.manifest_path.exists():
             manifest = self.read_manifest()
-            if self.metrics_path.name in manifest.get(HASHES, {}):
-                check_file(manifest, self.path, self.metrics_path)
+            check_file(manifest, self.path, self.metrics_path)
         return records
 
     def cut_metrics(self, steps_done: int) -> list[dict[str, Any]]:
@@ -342,10 +350,9 @@ class RunFolder:
         """Write a model that will not be replaced, after its hash and those of further files are in the manifest."""
         content = checkpoint_bytes(model)
         manifest = self._stored_manifest()
-        if HASHES in manifest:
-            hashes = {path: hashlib.sha256(content).hexdigest(), **{file: file_digest(file) for file in files}}
-            names = {file.relative_to(self.path).as_posix(): digest for file, digest in hashes.items()}
-            write_json(self.manifest_path, {**manifest, HASHES: {**manifest[HASHES], **names}})
+        hashes = {path: hashlib.sha256(content).hexdigest(), **{file: file_digest(file) for file in files}}
+        names = {file.relative_to(self.path).as_posix(): digest for file, digest in hashes.items()}
+        write_json(self.manifest_path, {**manifest, HASHES: {**manifest[HASHES], **names}})
         write_bytes(path, content)
 
     def write_received(

@@ -6,7 +6,6 @@ written, metrics and weights when training has finished.
 
 import hashlib
 import re
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from interp.training.manifest import ORIGIN, manifest_differences
 
 HASHES = "sha256"
 """Field of a manifest with hashes by name of the file; that of the manifest's own fields is called `manifest`."""
-NOT_HASHED = (HASHES, "resumed_with_threads")
+NOT_HASHED = (HASHES, "resumed_on")
 """Fields of a manifest that change after it was first written."""
 SPECIFIED = ("task", "config", "settings", "seed")
 """Fields of every manifest whose hash, with those of `ORIGIN`, is the key of a `ModelSpec`."""
@@ -39,8 +38,7 @@ def check_manifest(
 ) -> None:
     """Check that a manifest is as it was written, and that it is of the run that its folder should have.
 
-    A folder that is named by a key should have the model of that key. Manifests of before there were hashes are only
-    compared with what is expected, if that is given.
+    A folder that is named by a key should have the model of that key.
 
     Args:
         manifest: The manifest.
@@ -51,13 +49,8 @@ def check_manifest(
     Raises:
         ForeignRun: another run, or a manifest that has changed.
     """
-    is_hashed = HASHES in manifest
-    if expected is not None:
-        names = (*SPECIFIED, *ORIGIN) if is_hashed else SPECIFIED
-        if differences := manifest_differences(manifest, expected, names):
-            raise ForeignRun(f"{folder} holds another run: {differences}. {advice}")
-    if not is_hashed:
-        return
+    if expected is not None and (differences := manifest_differences(manifest, expected, (*SPECIFIED, *ORIGIN))):
+        raise ForeignRun(f"{folder} holds another run: {differences}. {advice}")
     if hash_of_fields(manifest) != manifest[HASHES].get("manifest"):
         raise ForeignRun(f"the manifest.json of {folder} was changed after training began. {advice}")
     key = content_key({name: manifest[name] for name in (*SPECIFIED, *ORIGIN) if name in manifest})
@@ -81,23 +74,16 @@ def check_file(manifest: Mapping[str, Any], folder: Path, path: Path) -> None:
         OSError: it cannot be read.
     """
     name = path.relative_to(folder).as_posix()
-    if HASHES in manifest:
-        if not path.exists():
-            raise ForeignRun(f"{path} is missing, which this run wrote. {ADVICE}")
-        check_digest(manifest, folder, name, file_digest(path))
-        return
-    warnings.warn(
-        f"the runs in {folder.parent} were trained by a version that stored no hashes of weights, so a file of another "
-        f"run would not be noticed; train again with fresh=True to store them.",
-        stacklevel=2,
-    )
+    if not path.exists():
+        raise ForeignRun(f"{path} is missing, which this run wrote. {ADVICE}")
+    check_digest(manifest, folder, name, file_digest(path))
 
 
 def check_digest(manifest: Mapping[str, Any], folder: Path, name: str, digest: str, *, advice: str = ADVICE) -> None:
     """Check the hash of a run's file.
 
     Args:
-        manifest: The manifest, which has hashes.
+        manifest: The manifest.
         folder: Folder of the run.
         name: The file's path in the folder, with slashes.
         digest: SHA-256 of its content.
@@ -134,7 +120,5 @@ def check_contents(
         ForeignRun: another run, or files that are not its own.
     """
     check_manifest(manifest, folder, expected, advice=advice)
-    if HASHES not in manifest:
-        return
     for name, content in contents.items():
         check_digest(manifest, folder, name, hashlib.sha256(content).hexdigest(), advice=advice)

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from hooks.model.architectures import Model, config_from_dict
 from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, restored
-from interp.core.content_key import weights_fingerprint
-from interp.core.environment import environment
+from interp.core.environment import Environment, environment
 from interp.core.verbs import prepare_scorable
+from interp.core.weight_sums import same_weights, weight_sums
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
 from interp.tasks.registry import class_path
@@ -18,28 +18,26 @@ from interp.training.settings import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """The fields of a manifest, for their check when it is read; earlier versions did not have those with defaults."""
+class Manifest(Environment):
+    """The fields of a manifest, for their check when it is read; those with defaults are not in every manifest."""
 
     seed: int
     task: dict[str, Any]
-    task_class: str = ""
+    task_class: str
     outcomes: tuple[str, ...]
     chance: Annotated[float, SHARE]
     config: dict[str, Any]
     settings: dict[str, Any]
-    initial_weights: str
+    initial_weights: tuple[float, ...]
+    """`weight_sums` of the model before training."""
     pretrained: str | None = None
     symbols: dict[str, str] | None = None
     fresh_heads: tuple[tuple[int, int], ...] | None = None
     read_out_fit: str = ""
     """How the read-out was fitted before training, if it was."""
-    versions: dict[str, str]
-    hardware: dict[str, str | int | None]
-    threads: Annotated[int, POSITIVE_COUNT]
-    time: str
-    resumed_with_threads: tuple[Annotated[int, POSITIVE_COUNT], ...] = ()
-    sha256: dict[str, str] | None = None
+    resumed_on: tuple[dict[str, Any], ...] = ()
+    """Hardware and threads of each process that resumed it with others than before."""
+    sha256: dict[str, str]
     stacked: Annotated[int, POSITIVE_COUNT] | None = None
     """Number of models that were trained as one."""
     command: str = ""
@@ -75,9 +73,11 @@ def check_manifest_fields(values: Mapping[str, Any]) -> None:
 
 
 IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
-"""Manifest fields that must agree for a run to be resumed."""
+"""Manifest fields that must agree for a run to be resumed: what was asked for, and the weights up to rounding."""
 ORIGIN = ("pretrained", "symbols", "fresh_heads")
 """Further such fields, which only manifests of models with a pretrained one have."""
+PLACE = ("hardware", "threads")
+"""Manifest fields about the machine; a run may be resumed on another one."""
 
 
 def manifest_of(
@@ -107,7 +107,7 @@ def manifest_of(
         "chance": task.chance,
         "config": model.cfg.to_dict(),
         "settings": settings.to_dict(),
-        "initial_weights": weights_fingerprint(model),
+        "initial_weights": weight_sums(model),
         **(origin or {}),
         **({"read_out_fit": model.read_out_fit} if hasattr(model, "read_out_fit") else {}),
         **environment(),
@@ -119,11 +119,20 @@ def manifest_differences(
 ) -> str:
     """How fields of a stored manifest differ from those of this one, in words; empty if they do not."""
     expected = json.loads(json.dumps(dict(manifest)))  # lists in place of tuples, as in the stored one
-    differing = [name for name in names if stored.get(name) != expected.get(name)]
+    differing = [name for name in names if not _agree(name, stored.get(name), expected.get(name))]
     return "; ".join(_difference(name, stored.get(name), expected.get(name)) for name in differing)
 
 
+def _agree(name: str, stored: Any, expected: Any) -> bool:
+    """Whether two values of a field are of the same run."""
+    if name == "initial_weights" and stored and expected:
+        return same_weights(stored, expected)
+    return stored == expected
+
+
 def _difference(name: str, stored: Any, expected: Any) -> str:
+    if name == "initial_weights":
+        return "initial_weights is of another model"
     if isinstance(stored, dict) and isinstance(expected, dict):
         keys = [key for key in {**stored, **expected} if stored.get(key) != expected.get(key)]
         return ", ".join(f"{name}.{key} is {_value(stored, key)}, not {_value(expected, key)}" for key in keys)

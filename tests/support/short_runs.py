@@ -77,13 +77,6 @@ def stamp(folder, **fields):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def forget_hashes(folder):
-    """Write a manifest as versions of before there were hashes did."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["sha256"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
 def interrupted(task, folder, *, at=8):
     with pytest.raises(Stopped):
         interp.train(new_model(task), task, SHORT, folder=folder, on_record=stop_at(at))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from short_runs import forget_hashes, stamp
+from short_runs import stamp
 
 import hooks
 import interp
@@ -203,18 +203,6 @@ def test_models_with_another_origin_are_distinct(tmp_path):
     swap(tmp_path / source.key, tmp_path / tuned.key)
     with pytest.raises(ForeignRun):
         initial_model(other, tmp_path)
-
-
-def test_runs_of_before_there_were_hashes_are_compared_by_their_specification(models):
-    for key in GRID.keys:
-        forget_hashes(models / key)
-    runs = SweepRuns(grid=GRID, folder=models)
-    with pytest.warns(UserWarning, match="stored no hashes of weights, so a file of another run would not be noticed"):
-        assert len(runs.select()) == 2
-    swap(models / FIRST, models / SECOND)
-    assert runs.status == ["mismatch", "mismatch"]
-    with pytest.raises(ForeignRun, match="seed is 1, not 0"):
-        runs.apply(interp.evaluate, n=8)
 
 
 def test_a_file_that_was_read_is_not_read_again(models, monkeypatch):

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from foreign_tasks import AddMod, CountOnes
+from short_runs import stamp
 
 import interp
 from hooks import Transformer
@@ -205,30 +206,12 @@ def test_a_run_gives_its_task_back(folder):
 def test_a_manifest_imports_and_runs_nothing(folder, tmp_path, monkeypatch):
     (tmp_path / "evil_module.py").write_text("raise SystemExit('this was executed')\nclass Sums: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
-    manifest = without_hashes(folder)
     for name, place in (("evil_module:Sums", "evil_module:Sums"), ("sums", "evil_module:Sums"), ("os", "os:system")):
-        (folder / "manifest.json").write_text(json.dumps(manifest | {"task": {"task": name}, "task_class": place}))
-        with pytest.warns(UserWarning, match="stored no hashes of weights"):
-            run = TrainingRun.load(folder)
+        stamp(folder, task={"task": name}, task_class=place)
+        run = TrainingRun.load(folder)
         with pytest.raises(ValueError, match=f"there is no task '{name}'"):
             _ = run.task
     assert "evil_module" not in sys.modules
-
-
-def without_hashes(folder):
-    """The manifest as an earlier version would have written it."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["sha256"]
-    return manifest
-
-
-@pytest.mark.filterwarnings("ignore:.*stored no hashes of weights")
-def test_a_manifest_of_before_has_no_class(folder):
-    manifest = without_hashes(folder)
-    del manifest["task_class"]
-    manifest["task"] = Lego(n_vars=2).describe()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert TrainingRun.load(folder).task == Lego(n_vars=2)
 
 
 def test_require():

@@ -412,7 +412,7 @@ def test_specs_start_from_their_pretrained_model(tmp_path, text_run):
     run, other = TrainingRun.load(first), TrainingRun.load(second)
     assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), by_hand.model.parameters(), strict=True))
     assert run.manifest["initial_weights"] == by_hand.manifest["initial_weights"] != other.manifest["initial_weights"]
-    with pytest.raises(ValueError, match=r"model a \(seed 4\): .*holds another run: initial_weights"):
+    with pytest.raises(ValueError, match=r"model a \(seed 4\): .*holds another run: initial_weights is of"):
         train_to_disk({first: ModelSpec(**sizes)}, n_jobs=1)
 
 

@@ -4,11 +4,10 @@ import dataclasses
 import shutil
 
 import pytest
-from short_runs import SHORT, Stopped, forget_hashes, interrupted, new_model, same_weights, stop_at
+from short_runs import SHORT, Stopped, new_model, stop_at
 
 import interp
 from hooks import save_checkpoint
-from interp.training import TrainingRun
 from interp.training.identity import ForeignRun
 
 BEST = dataclasses.replace(SHORT, keep="best", snapshots="on change")
@@ -34,13 +33,3 @@ def test_a_snapshot_that_was_exchanged_is_found_when_training_goes_on(tiny, tmp_
         save_checkpoint(new_model(tiny, seed=5), path)
     with pytest.raises(ForeignRun, match=r"step-.* is not the file that this run wrote"):
         interp.train(new_model(tiny), tiny, BEST, folder=tmp_path)
-
-
-def test_a_run_of_before_there_were_hashes_is_resumed(tiny, tmp_path):
-    interrupted(tiny, tmp_path / "old")
-    forget_hashes(tmp_path / "old")
-    shutil.move(tmp_path / "old", tmp_path / "run")
-    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "run")
-    with pytest.warns(UserWarning, match="stored no hashes"):
-        resumed = TrainingRun.load(tmp_path / "run")
-    assert same_weights(resumed.model, interp.train(new_model(tiny), tiny, SHORT).model)
