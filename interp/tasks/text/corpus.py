@@ -1,11 +1,11 @@
 """Text corpora: the Python standard library, a folder, a Hugging Face data set, or documents in memory."""
 
 import hashlib
+import json
+import lzma
 import os
-import platform
 import re
 import reprlib
-import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -22,19 +22,9 @@ HELD_OUT_SHARE = 0.05
 MOST_CHARACTERS = 1_000_000
 """Most characters of documents in memory, since manifests contain their text."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_EXCLUDED_FOLDERS = {
-    "site-packages",
-    "dist-packages",
-    "test",
-    "tests",
-    "idlelib",
-    "encodings",  # nearly all generated
-    "pydoc_data",
-    "__phello__",
-    "__pycache__",
-}
-_EXCLUDED_FILES = {"stringprep.py", "re/_casefix.py", "html/entities.py"}
-"""Generated tables."""
+PYTHON_VERSION = "3.11.7"
+PYTHON_FILE = Path(__file__).with_name("python_3_11_7.json.xz")
+"""Sources of the standard library by path, the same on every machine."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,9 +80,10 @@ class Corpus:
 
     @classmethod
     def python(cls) -> "Corpus":
-        """Sources of the standard library of this Python: 9 MB, including docstrings.
+        """Sources of the standard library of Python 3.11.7, whichever Python runs: 9 MB, including docstrings.
 
-        Excluded: installed packages, tests, IDLE, codecs, a few generated tables, and files that are not UTF-8.
+        They are shipped with this package (PSF licence, version 2). Excluded: tests, IDLE, codecs, a few generated
+        tables, and files that are not UTF-8.
         """
         return _python()
 
@@ -237,17 +228,14 @@ class Corpus:
             corpus = constructors[source](**options)
         else:
             raise ValueError(f"the source of the text is {source!r}; known sources: python, {', '.join(constructors)}.")
-        # the same text; the standard library changes with the version of Python
+        # the same text
         fingerprint = values.get("fingerprint")
         if fingerprint in (None, corpus.fingerprint):
             return corpus
-        stored_version = version = ""
-        if "python" in options:
-            stored_version = f" of Python {options['python']}"
-            version = f", of Python {corpus.source['python']},"
+        stored_version = f" of Python {options['python']}" if "python" in options else ""
         raise ValueError(
-            f"the text{stored_version} had fingerprint {fingerprint}; {corpus._origin}{version} has "
-            f"{corpus.fingerprint}: the text has changed. Use the original text, or make a new task."
+            f"the text{stored_version} had fingerprint {fingerprint}; {corpus._origin} has {corpus.fingerprint}: the "
+            f"text has changed. Use the original text, or make a new task."
         )
 
     @property
@@ -271,26 +259,8 @@ class Corpus:
         return Corpus.from_description, (self.describe(),)
 
 
-def _is_excluded(folder: str) -> bool:
-    return folder in _EXCLUDED_FOLDERS or folder.startswith("config-")
-
-
 @lru_cache(maxsize=1)
 def _python() -> Corpus:
     """The corpus of `Corpus.python`, read once."""
-    library = Path(sysconfig.get_path("stdlib"))
-    documents = {}
-    for folder, subfolders, files in os.walk(library):
-        # os.walk enters the folders that are left in this list
-        subfolders[:] = [name for name in subfolders if not _is_excluded(name)]
-        for file in files:
-            path = Path(folder, file)
-            name = path.relative_to(library).as_posix()
-            # sources, without generated tables
-            if path.suffix != ".py" or name in _EXCLUDED_FILES or name.startswith("_sysconfigdata"):
-                continue
-            try:
-                documents[name] = path.read_text(encoding="utf-8")
-            except (UnicodeDecodeError, OSError):
-                continue
-    return Corpus(documents=documents, source={"source": "python", "python": platform.python_version()})
+    documents = json.loads(lzma.decompress(PYTHON_FILE.read_bytes()))
+    return Corpus(documents=documents, source={"source": "python", "python": PYTHON_VERSION})
