@@ -95,6 +95,12 @@ def pytest_configure(config):
         config.pluginmanager.register(CheckShapes())
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Folders without a default item are not imported by a default run."""
+    is_default_run = config.option.markexpr == "not slow and not long"
+    return True if is_default_run and collection_path.name in ("long", "campaigns") else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before the choice by marks
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--record-durations"):

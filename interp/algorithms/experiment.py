@@ -22,6 +22,7 @@ from interp.core.interchange import Edit, Interchange, Place, Rows, Site, SiteKi
 from interp.core.randomness import derived_generator
 from interp.probing.directions import span_of_differences
 from interp.tasks.base import Batch, Task
+from interp.tasks.batch import likeliest
 
 Search = Literal["auto", "whole", "means", "learned"]
 SAME = 1e-4
@@ -55,7 +56,7 @@ class Setup:
         """Answers from logits."""
         if self.algorithms[0].choices is None:
             return self.task.answers(logits)
-        return self.scores(logits).argmax(-1)
+        return likeliest(self.scores(logits))
 
 
 @dataclass(frozen=True)

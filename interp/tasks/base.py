@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.batch import Batch, Score, check_target_logits, logits_at_targets
+from interp.tasks.batch import Batch, Score, check_target_logits, likeliest, logits_at_targets
 from interp.tasks.fields import default, json_value, tuples
 from interp.tasks.outputs import checked_probe_labels
 from interp.tasks.splits import ALL, SPLITS, Split, can_sample, sample_split
@@ -202,8 +202,8 @@ class Task:
         return Score(right=right * total, loss=loss * total, total=total)
 
     def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
-        """Predicted labels; default: the most likely answer at each target."""
-        return target_logits.argmax(-1)
+        """Predicted labels; default: the most likely answer at each target, of equal ones the first (`likeliest`)."""
+        return likeliest(target_logits)
 
     def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]:
         """Labels that probes may read, by name: classes as integers, none negative; default: the labels, as `label`.

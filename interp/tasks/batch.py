@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+EQUAL_LOGITS = 1e-5
+"""Difference of two logits, absolute or as a share of the larger one, that float32 may have from rounding alone."""
 AnyBatch = TypeVar("AnyBatch", bound="Batch")  # not `Self`, which the shape checker cannot read
 
 
@@ -130,3 +132,14 @@ def check_target_logits(target_logits: Tensor, batch: Batch) -> None:
             f"target, d_vocab_out), here ({expected[0]}, {expected[1]}, d_vocab_out). Pass "
             f"interp.tasks.base.logits_at_targets(logits, batch)."
         )
+
+
+def likeliest(logits: Float[Tensor, "*answers choice"]) -> Int[Tensor, "*answers"]:
+    """Index of the largest logit; of logits that are equal up to rounding, the first.
+
+    Without what an ablated head carries, all logits may be equal. Rounding would then choose the answer, and it differs
+    between processors, sizes of a batch and bases of the residual stream.
+    """
+    largest = logits.amax(-1, keepdim=True)
+    is_largest = logits >= largest - EQUAL_LOGITS * largest.abs().clamp_min(1)
+    return is_largest.byte().argmax(-1)

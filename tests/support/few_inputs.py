@@ -48,15 +48,20 @@ class Balanced(Task):
 
 @cache
 def model_of_balanced():
-    """A model with random weights and an unembedding that answers each of the 64 strings: a least-squares fit."""
+    """A model with random weights and an unembedding that answers each of the 64 strings: a least-squares fit.
+
+    Sizes, scales and seed are those at which the streams of the strings are far apart (condition 2e5, unembedding below
+    200): where they are not (1e8), rounding decides answers.
+    """
     task = Balanced()
-    sizes = {"n_layers": 1, "n_heads": 3, "d_model": 128, "d_head": 16, "d_mlp": 128}
-    model = Transformer(interp.config_for(task, **sizes, init="normal", attn_scale=1.0), seed=0).eval()
+    sizes = {"n_layers": 1, "n_heads": 3, "d_model": 128, "d_head": 16, "d_mlp": 512}
+    model = Transformer(interp.config_for(task, **sizes, init="normal", attn_scale=1.0), seed=3).eval()
     batch = task.every_input()
     with torch.no_grad():
-        for parameter in model.parameters():
+        # Patterns that are far from uniform, and layers that add something
+        for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
-                parameter *= 10  # patterns that are far from uniform, and layers that add something
+                parameter *= 10 if name in ("embed.weight", "positions.weight") else 4
         _, cache = model.run_with_cache(batch.tokens)
         stream = cache["ln_final.hook_normalized"][:, -1].double()
         answers = torch.nn.functional.one_hot(batch.labels[:, 0]).double()

@@ -15,6 +15,7 @@ from hooks.checks import check_choice
 from interp.known_answers.compiled.network import named_values
 from interp.known_answers.compiled.program import Program, read_program
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.batch import likeliest
 from interp.tasks.splits import check_few_inputs
 from interp.tasks.vocab import Vocab, vocab_of
 
@@ -189,8 +190,8 @@ class Compiled(Task):
     def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """The most likely answer, or the nearest number."""
         if not self.program.numerical:
-            return target_logits.argmax(-1)
-        return (target_logits - self._numbers(target_logits)).abs().argmin(-1)
+            return likeliest(target_logits)
+        return likeliest(-(target_logits - self._numbers(target_logits)).abs())
 
     def probe_labels(self, batch: CompiledBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """The answer, as `label`, and every variable of the program that has several values at the targets."""

@@ -12,7 +12,7 @@ from hooks import presets
 from hooks.checks import check_choice, check_fields, check_number, checks_types
 from hooks.typed import check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
-from interp.tasks.batch import check_logits, check_target_logits
+from interp.tasks.batch import check_logits, check_target_logits, likeliest
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting, opener
 from interp.tasks.dyck.sampling import (
@@ -291,7 +291,7 @@ class Dyck(Task):
         log_probabilities = target_logits[..., closer(0) :: 2].log_softmax(-1)
         log_p_due = log_probabilities.gather(2, batch.due.clamp_min(0)[..., None])[..., 0]
         # two criteria of correctness, two kinds of position
-        is_likeliest = log_probabilities.argmax(-1) == batch.due
+        is_likeliest = likeliest(log_probabilities) == batch.due
         is_certain = log_p_due.exp() > CRITERION
         position = torch.arange(batch.due.shape[1], device=batch.due.device)
         all_positions = (batch.due >= 0) & (position >= self.score_from)

@@ -15,7 +15,7 @@ from torch import Tensor
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.typed import check_field_types
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task
-from interp.tasks.batch import check_target_logits
+from interp.tasks.batch import check_target_logits, likeliest
 from interp.tasks.fields import json_value
 from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.splits import check_few_inputs
@@ -382,9 +382,9 @@ class Template(Task):
     def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """Index of the nearest real label, or the most likely token."""
         if self.form != "real":
-            return target_logits.argmax(-1)
+            return likeliest(target_logits)
         values = torch.tensor(self.values, dtype=target_logits.dtype, device=target_logits.device)
-        return (target_logits - values).abs().argmin(-1)
+        return likeliest(-(target_logits - values).abs())
 
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch) -> Score:
         """Correctness of the label, and its squared error (real) or cross entropy (tokens)."""

@@ -7,7 +7,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import torch
 import toys
 from toys import CLAIMS, FAILING, PASSING, STUDY
 
@@ -16,6 +15,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Number
 from case_studies.frame.shipping import ship
 from case_studies.frame.stored import DETAILS, environments_once, read_results, write_results
+from interp.core.environment import environment
 
 
 def details_without_figures(folder):
@@ -242,7 +242,7 @@ def test_an_environment_is_stored_once_and_read_where_it_is_used(shipped):
     read = read_results(study.shipped, "toy")
     assert "environments" not in read.content
     made = next(one["made"] for one in read.content["claims"] if one["made"] and one["made"]["trained"])
-    assert made["versions"]["torch"] == torch.__version__
+    assert made["versions"] == environment()["versions"]
     assert made["trained"]["environments"][0]["hardware"] == made["hardware"]
     assert made["code"]["interp"]
     assert environments_once(read.content) == stored

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from rounding import assert_equal_up_to_rounding
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 from hooks import Transformer, TransformerConfig, from_transformer_lens
@@ -88,8 +89,7 @@ def test_logits_are_those_of_a_hooked_transformer(change, tokens):
     weights = random_weights(cfg)
     for given in (cfg, SimpleNamespace(**cfg)):
         model = from_transformer_lens(weights, given)
-        # without norms logits are near 100, and rounding is a share of that
-        torch.testing.assert_close(model(tokens).double(), by_hand(weights, cfg, tokens), atol=1e-5, rtol=1e-4)
+        assert_equal_up_to_rounding(model(tokens).double(), by_hand(weights, cfg, tokens), terms=SIZES["d_mlp"])
     assert not model.training
 
 
@@ -107,7 +107,7 @@ def test_logits_are_those_of_transformer_lens_4(tokens):
     for layer in range(2):
         for name in ("W_Q", "W_K", "W_V", "W_O"):
             torch.testing.assert_close(getattr(theirs.blocks[layer].attn, name), weights[f"blocks.{layer}.attn.{name}"])
-    torch.testing.assert_close(ours(tokens), theirs(tokens), atol=1e-5, rtol=0)
+    assert_equal_up_to_rounding(ours(tokens), theirs(tokens), terms=SIZES["d_mlp"])
 
 
 def test_it_inverts_the_names_that_our_models_give():
@@ -125,7 +125,7 @@ def test_arrays_short_names_and_missing_biases(tokens):
              for name, one in weights.items() if ".b_" not in name}  # fmt: skip
     model = from_transformer_lens(short, {name: one for name, one in THEIRS.items() if name != "attention_dir"})
     zeroed = {name: torch.as_tensor(one) * (".b_" not in name) for name, one in weights.items()}
-    torch.testing.assert_close(model(tokens).double(), by_hand(zeroed, THEIRS, tokens), atol=1e-5, rtol=1e-5)
+    assert_equal_up_to_rounding(model(tokens).double(), by_hand(zeroed, THEIRS, tokens), terms=SIZES["d_mlp"])
     defaults = {"d_model": 12, "n_heads": 3, "n_layers": 1, "n_ctx": 4, "d_vocab": 5, "act_fn": "relu"}
     cfg = from_transformer_lens(random_weights({**defaults, "normalization_type": "LN", "d_mlp": 48}), defaults).cfg
     assert (cfg.d_head, cfg.d_mlp, cfg.attn_scale, cfg.d_vocab_out, cfg.attention) == (4, 48, 2.0, 5, "causal")

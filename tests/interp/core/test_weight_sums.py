@@ -12,7 +12,7 @@ CONFIG = TransformerConfig(d_vocab=50, n_ctx=12, n_layers=3, n_heads=4, d_model=
 
 
 def rounded_elsewhere(model, generator):
-    """The model as another instruction set draws it: a third of the weights differ by up to two units in the last place."""
+    """The model as another instruction set draws it: a third of the weights is off by up to two last bits."""
     model = deepcopy(model)
     with torch.no_grad():
         for parameter in model.parameters():

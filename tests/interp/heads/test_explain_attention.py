@@ -7,6 +7,7 @@ import pytest
 import torch
 from bridges import bridge_of
 from families import MODELS, model_of
+from rounding import assert_equal_up_to_rounding
 
 import interp
 from hooks import HeadPattern, Transformer
@@ -56,7 +57,7 @@ def test_pairs_sum_to_the_scores(family, batch):
         scores = cache["blocks.1.attn.hook_attn_scores"][:, head]
         visible = scores.isfinite()
         assert parts.visible.sum() == visible.sum()
-        torch.testing.assert_close(total[visible].float(), scores[visible], rtol=1e-5, atol=1e-5)
+        assert_equal_up_to_rounding(total[visible], scores[visible], terms=model.cfg.d_mlp or model.cfg.d_model)
         assert parts.names[:2] == ["tokens", "positions"]
         assert parts.names[-1] == "biases"
     result = interp.explain_attention(model, TASK, (1, 0), n=N)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from rounding import assert_equal_up_to_rounding
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hooks.model.transformer
@@ -27,6 +28,7 @@ from hooks.model.hardcoded.token_maps import TokenMaps
 
 MARKERS = {"cls_token": 1, "sep_token": 2}
 SIZES = {"d_vocab": 11, "d_model": 24, "n_heads": 6, "n_layers": 3, "n_ctx": 100}
+WIDTH = 4 * SIZES["d_model"]  # of the MLPs: terms of the longest sum
 HYBRID = Pathways(learned=8, association=4, cls=4, sep=4, convolution=4, kernel_width=5, **MARKERS)
 HARDCODE = replace(HYBRID, learned=0, association=8, convolution=8)
 WIRINGS = {
@@ -159,7 +161,7 @@ def test_padding_and_batch_change_no_logits():
         assert torch.equal(model(tokens, mask.long()), logits)
         for row in range(3):
             alone = model(tokens[row : row + 1, : mask[row].sum()])
-            torch.testing.assert_close(alone[0], logits[row, mask[row]], rtol=0, atol=2e-5)
+            assert_equal_up_to_rounding(alone[0], logits[row, mask[row]], terms=WIDTH)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -174,12 +176,12 @@ def test_resuming_gives_the_rest_of_the_pass(wiring, padded):
         given = {"tokens": tokens, "attention_mask": mask if padded else None}
         for layer in range(4):
             resid = cache["resid_pre", layer] if layer < 3 else cache["resid_post", 2]
-            torch.testing.assert_close(model.resume(resid, layer, **given), logits, rtol=0, atol=1e-5)
+            assert_equal_up_to_rounding(model.resume(resid, layer, **given), logits, terms=WIDTH)
             asked = model.resume(resid, layer, read_at=at, **given)
-            torch.testing.assert_close(asked, logits[row, at], rtol=0, atol=1e-5)
+            assert_equal_up_to_rounding(asked, logits[row, at], terms=WIDTH)
         with model.hooks([("blocks.2.attn.hook_pattern", lambda value, hook: None)]):
             watched = model.resume(cache["resid_pre", 1], 1, read_at=at, **given)
-        torch.testing.assert_close(watched, logits[row, at], rtol=0, atol=1e-5)
+        assert_equal_up_to_rounding(watched, logits[row, at], terms=WIDTH)
 
 
 def test_heads_are_replaced_exactly():
@@ -195,7 +197,7 @@ def test_heads_are_replaced_exactly():
                 tokens, mask, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head))]
             )
             wanted = by_hook[torch.arange(3)[:, None], at]
-            torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-5)
+            assert_equal_up_to_rounding(logits, wanted, terms=WIDTH)
 
 
 @pytest.mark.parametrize("head", range(6))
@@ -206,7 +208,7 @@ def test_a_pattern_may_be_replaced_in_any_head(head):
     before = model.run_with_cache(tokens, mask)[1]
     with model.hooks([("blocks.0.attn.hook_pattern", Pattern(pattern).hook(head=head))]):
         cache = model.run_with_cache(tokens, mask)[1]
-    torch.testing.assert_close(cache["z", 0][:, :, head], pattern @ cache["v", 0][:, :, head], rtol=0, atol=1e-5)
+    assert_equal_up_to_rounding(cache["z", 0][:, :, head], pattern @ cache["v", 0][:, :, head], terms=WIDTH)
     others = [other for other in range(6) if other != head]
     assert torch.equal(cache["z", 0][:, :, others], before["z", 0][:, :, others])
 
@@ -237,13 +239,13 @@ def test_weights_have_transformer_lens_shapes():
         assert bias.shape == (6, 4)
         n = values.shape[2]
         assert n == (6 if name == "V" else 2)
-        torch.testing.assert_close(torch.einsum("bpd,hde->bphe", read, weight[:n]) + bias[:n], values)
+        assert_equal_up_to_rounding(torch.einsum("bpd,hde->bphe", read, weight[:n]) + bias[:n], values, terms=WIDTH)
         assert not weight[n:].any()
         assert not bias[n:].any()
     scores = cache["q", 1].transpose(1, 2) @ cache["k", 1].permute(0, 2, 3, 1) / 3
-    torch.testing.assert_close(cache["attn_scores", 1][:, :2], scores, rtol=1e-5, atol=1e-5)
+    assert_equal_up_to_rounding(cache["attn_scores", 1][:, :2], scores, terms=WIDTH)
     written = torch.einsum("bphe,hed->bpd", cache["z", 1], attn.W_O) + attn.b_O
-    torch.testing.assert_close(written, cache["attn_out", 1], rtol=0, atol=1e-5)
+    assert_equal_up_to_rounding(written, cache["attn_out", 1], terms=WIDTH)
 
 
 def test_a_tied_model_runs_longer():
