@@ -31,7 +31,7 @@ def weight_sums(model: Any) -> tuple[float, ...]:
     Example:
         >>> import hooks
         >>> from interp.core.weight_sums import same_weights, weight_sums
-        >>> config = hooks.TransformerConfig(d_vocab=3, n_ctx=4, n_layers=1, d_model=8)
+        >>> config = hooks.TransformerConfig(d_vocab=3, n_ctx=4, n_layers=1, n_heads=2, d_model=8)
         >>> first, again, other = (weight_sums(hooks.Transformer(config, seed=seed)) for seed in (0, 0, 1))
         >>> same_weights(first, again), same_weights(first, other)
         (True, False)

@@ -159,7 +159,7 @@ def test_a_planted_seed_of_a_model_is_named(shipped, check):
     [
         ({"made__versions__torch": "1.0"}, "within", "versions: torch 1.0 stored, "),
         ({"made__threads": 64}, "within", "threads: 64 stored, 1 here"),
-        ({"made__hardware__processor": "abacus"}, "within", "hardware: processor abacus stored, "),
+        ({"made__hardware__processor": "abacus"}, "within", "another processor: processor abacus stored, "),
         ({"made__trained__weights": "0"}, "differs", "weights of the models: 0 stored, "),
         ({"made__code__interp": "0"}, "differs", "code: interp 0 stored, "),
         ({"made__code": None}, "differs", "source: not recorded stored, "),
