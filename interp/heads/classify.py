@@ -20,7 +20,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import check_level, holm, t_half_width
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.kinds import FORMER_NAMES, PackedRelations, kinds_of, kinds_of_task, yielding_kinds
+from interp.heads.kinds import FORMER_NAMES, PackedRelations, kinds_of, kinds_of_task, last_kinds, yielding_kinds
 from interp.heads.measures import Measures, measure
 from interp.heads.queries import Queries
 from interp.heads.untrained import (
@@ -470,6 +470,8 @@ class _Precedence:
     """`previous` and `current`."""
     yields: Bool[np.ndarray, " kind"]
     """Kinds that are a label only if none of those describes the head as well."""
+    is_last: Bool[np.ndarray, " kind"]
+    """Kinds that are a label only if no other describes the head."""
 
 
 def _precedence(names: Sequence[str], chance: Float[np.ndarray, " kind"], kinds_of_task: Sequence[str]) -> _Precedence:
@@ -481,6 +483,7 @@ def _precedence(names: Sequence[str], chance: Float[np.ndarray, " kind"], kinds_
         by_distance=np.isin(names, ("previous", "current")),
         # a relation of the task that has the name of such a kind is the task's own
         yields=np.isin(names, yielding_kinds()) & ~of_task,
+        is_last=np.isin(names, last_kinds()),
     )
 
 
@@ -503,6 +506,8 @@ def _column(
     by_set = fits.reshape(-1, n_kinds)
     if not by_set.any():
         return -1
+    if by_set[:, ~precedence.is_last].any():
+        by_set = by_set & ~precedence.is_last
     query_set = int(by_set.any(-1).argmax())
     fits_in_set, score_in_set = by_set[query_set], score.reshape(-1, n_kinds)[query_set]
     # The kinds with nearly the highest score; if some describe the queries that are not read as well, those.

@@ -23,7 +23,7 @@ from interp.tasks.splits import sample_split
 RELATION_CELLS = 2**24
 """Most (query, key) pairs of the sequences whose relations are computed at the same time."""
 BAND = 2
-"""Half-width of the local band that is used for manipulation if a task has no clauses."""
+"""Half-width of the band of local attention, in tasks without clauses."""
 
 Relation = Callable[[Task, Batch], Bool[Tensor, "batch query key"] | None]
 """Which keys are related to each query; None if the task has no such relation."""
@@ -44,6 +44,8 @@ class Kind:
     """Relations of a task that this kind stands for: the first that the task has is the relation of the kind."""
     yields: bool = False
     """Whether only heads that no kind of the task, nor `previous` or `current`, describes as well have this label."""
+    is_last: bool = False
+    """Whether only heads that no other kind describes have this label."""
     meaning: str = ""
     """What a head of this kind attends to, after "attends to", for pages."""
 
@@ -134,6 +136,11 @@ def yielding_kinds() -> tuple[str, ...]:
     """`first_token`, `duplicate` and `induction`: labels of heads that no kind of the task describes as well, nor
     `previous` or `current`."""
     return tuple(name for name, kind in _KINDS.items() if kind.yields)
+
+
+def last_kinds() -> tuple[str, ...]:
+    """Labels of heads that no other kind describes: those of roles in a clause."""
+    return tuple(name for name, kind in _KINDS.items() if kind.is_last)
 
 
 def relations_of(
@@ -295,6 +302,11 @@ def _real(batch: Batch) -> Bool[Tensor, "batch pos"]:
     return batch.attention_mask.bool()
 
 
+def local(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
+    """The tokens around the query, itself included; None in tasks with clauses, where `manipulation` is local."""
+    return None if "same_clause" in task.relations(batch) else _offset(batch, -BAND, BAND)
+
+
 def first_token(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
     """The first token that is no padding, for every later query."""
     real = _real(batch)
@@ -319,18 +331,18 @@ def induction(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
     return duplicate(task, batch).roll(1, 2).tril() & _real(batch)[:, None, :]
 
 
-def _built_in(name: str, *reads: str, meaning: str, relation: Relation = _no_relation, yields: bool = False) -> None:
+def _built_in(name: str, *reads: str, meaning: str, relation: Relation = _no_relation, **options: bool) -> None:
     """Register a kind of ours, which also stands for a task's relation of the kind's own name."""
-    _KINDS[name] = Kind(relation, (*reads, name), yields, meaning)
+    _KINDS[name] = Kind(relation, (*reads, name), meaning=meaning, **options)
 
 
 _built_in("association", "same_token", "same_symbol", meaning="other occurrences of the same token")
 _built_in(
     "manipulation",
     "same_clause",
-    relation=lambda task, batch: _offset(batch, -BAND, BAND),
-    meaning="the tokens around it, within its clause",
+    meaning="the tokens of its clause",
 )
+_built_in("local", relation=local, meaning="the tokens around it")
 _built_in("broadcast", "special", meaning="special tokens, such as the first and the last")
 _built_in("stack_top", meaning="the last bracket that is still open")
 _built_in("unmatched_open", meaning="every bracket that is still open")
@@ -343,3 +355,8 @@ _built_in("duplicate", relation=duplicate, yields=True, meaning="earlier occurre
 _built_in(
     "induction", relation=induction, yields=True, meaning="the token after an earlier occurrence of the same token"
 )
+_built_in("operations", is_last=True, meaning="the operations of all clauses")
+_built_in("operation_to_operations", is_last=True, meaning="from an operation, the operations of all clauses")
+_built_in("operands", is_last=True, meaning="the operands of all clauses")
+_built_in("same_letter", is_last=True, meaning="from a letter, the same letter elsewhere")
+_built_in("same_letter_or_self", is_last=True, meaning="from a letter, the same letter, itself included")

@@ -49,7 +49,10 @@ def clause_places(
 def sentence_relations(
     tokens: Int[Tensor, "batch pos"], special: Sequence[int], *, clause_length: int, start: int
 ) -> dict[str, Bool[Tensor, "batch query key"]]:
-    """Keys with the same token elsewhere, in the same clause, and with special tokens.
+    """Keys with the same token elsewhere, in the same clause, and with special tokens; and by their role in a clause.
+
+    For every token of a clause: `operations` and `operands`, those of all clauses. For an operation:
+    `operation_to_operations`. For a letter: `same_letter` elsewhere, and `same_letter_or_self`.
 
     Args:
         tokens: Sentences.
@@ -60,8 +63,23 @@ def sentence_relations(
     positions = torch.arange(tokens.shape[1], device=tokens.device)
     clause = (positions - start).div(clause_length, rounding_mode="floor")
     special_ids = torch.tensor(list(special), dtype=tokens.dtype, device=tokens.device)
+    # Roles of positions: those of special tokens have none
+    roles = ROLES[clause_length]
+    in_clause = ~torch.isin(tokens, special_ids)
+    role = (positions - start) % clause_length
+    is_operation = in_clause & (role == roles.index("operation"))
+    is_operand = in_clause & (role == roles.index("operand"))
+    is_letter = is_operand | (in_clause & (role == roles.index("variable")))
+    operations = in_clause[:, :, None] & is_operation[:, None, :]
+    same_letter = same_token(tokens) & is_letter[:, :, None]
+    itself = torch.eye(tokens.shape[1], dtype=torch.bool, device=tokens.device)
     return {
         "same_token": same_token(tokens),
         "same_clause": (clause[:, None] == clause).expand(len(tokens), -1, -1),
         "special": for_every_query(torch.isin(tokens, special_ids)),
+        "operations": operations,
+        "operation_to_operations": operations & is_operation[:, :, None],
+        "operands": in_clause[:, :, None] & is_operand[:, None, :],
+        "same_letter": same_letter,
+        "same_letter_or_self": same_letter | (itself & is_letter[:, :, None]),
     }

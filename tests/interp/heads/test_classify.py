@@ -70,7 +70,7 @@ def test_kinds_of_stack_attention_are_distinguished(kind):
     task = Brackets()
     result = assert_labels(Planted(config(task), {(0, 1): ideal(task, kind)}), task, {(0, 1): kind})
     general = {"previous", "current", "first_token", "duplicate", "induction"}
-    assert set(result.kinds) == {"manipulation", "stack_top", "unmatched_open"} | general
+    assert set(result.kinds) == {"local", "stack_top", "unmatched_open"} | general
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import interp
 from hooks import Transformer
 from interp.heads import kinds
 from interp.heads.classify import classify_heads
-from interp.heads.kinds import kinds_of, known_kinds, register_kind, relations_of, with_kinds
+from interp.heads.kinds import kinds_of, known_kinds, last_kinds, register_kind, relations_of, with_kinds
+from interp.known_answers import known_answer
 from interp.tasks import Lego
 
 
@@ -26,7 +27,9 @@ def test_relations_of_a_worked_example(generator):
     task = Lego(n_vars=1, alphabet="a")
     batch = task.sample(1, generator=generator)  # [BOS] a = g 1 ; [EOS]
     found = relations_of(task, batch)
-    assert set(found) == {"manipulation", "broadcast", "previous", "current", "first_token"}  # no token occurs twice
+    # no token occurs twice
+    general = {"manipulation", "broadcast", "previous", "current", "first_token"}
+    assert set(found) == general | {"operations", "operation_to_operations", "operands", "same_letter_or_self"}
     assert found["previous"][0].nonzero().tolist() == [[q, q - 1] for q in range(1, 7)]
     assert found["current"][0].equal(torch.eye(7, dtype=torch.bool))
     assert found["manipulation"][0, 1].nonzero().flatten().tolist() == [1, 2, 3, 4, 5]
@@ -40,8 +43,43 @@ def test_a_task_without_clauses_has_a_local_band(tiny, generator):
         def relations(self, batch):
             return {}
 
-    found = relations_of(NoClauses(), batch, ["manipulation"])["manipulation"]
+    found = relations_of(NoClauses(), batch, ["local"])["local"]
     assert found[0, 3].nonzero().flatten().tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="kind 'manipulation' relates no query to any key in this task"):
+        relations_of(NoClauses(), batch, ["manipulation"])
+    with pytest.raises(ValueError, match="kind 'local' relates no query to any key in this task"):
+        relations_of(tiny, batch, ["local"])
+
+
+def test_kinds_of_roles_in_a_chain(generator):
+    task = Lego(n_vars=2, alphabet="ab")
+    batch = task.sample(1, generator=generator)
+    words = task.vocab.words(batch.tokens[0])  # [BOS] x = g y ; x = g y ; [EOS]
+    relations = relations_of(task, batch)
+
+    def keys_of(kind, query):
+        return relations[kind][0, query].nonzero().flatten().tolist()
+
+    assert (words[0], words[-1]) == ("[BOS]", "[EOS]")
+    for query in range(1, 11):
+        assert keys_of("operations", query) == [3, 8]
+        assert keys_of("operands", query) == [4, 9]
+        assert keys_of("operation_to_operations", query) == ([3, 8] if query in (3, 8) else [])
+        is_letter = words[query] in "ab"
+        same = [key for key in (1, 4, 6, 9) if words[key] == words[query]]
+        assert keys_of("same_letter_or_self", query) == (same if is_letter else keys_of("same_letter_or_self", query))
+        if is_letter:
+            assert keys_of("same_letter", query) == [key for key in same if key != query]
+    for special in (0, 11):
+        assert not any(keys_of(kind, special) for kind in ("operations", "operands", "same_letter_or_self"))
+
+
+def test_a_kind_of_roles_is_the_label_of_heads_that_no_other_kind_describes():
+    """An association head attends to the same letter too, and is called by the paper's name."""
+    answer = known_answer("loop Z2 0", seed=0)
+    labels = {label for row in classify_heads(answer.model, answer.task, n=48).label for label in row}
+    assert "association" in labels
+    assert not labels & set(last_kinds())
 
 
 def test_a_registered_kind_is_scored(tiny, model):
@@ -59,7 +97,7 @@ def test_a_registered_kind_is_scored(tiny, model):
         ),
         (
             {"kinds": ["next"]},
-            "kind 'next' is not registered; the kinds are association, manipulation, broadcast",
+            "kind 'next' is not registered; the kinds are association, manipulation, local",
         ),
         ({"kinds": ["broadcast"]}, "kind 'broadcast' relates no query to any key in this task"),
         ({"kinds": ["stack_top"]}, "kind 'stack_top' relates no query to any key in this task"),
