@@ -11,11 +11,12 @@ from jaxtyping import Float
 from hooks.checks import check_names, check_number, checks_types
 from hooks.interventions.ablation_engine import Head, every_head
 from hooks.state import restores_state
+from interp.auditing.acts_like import kinds_to_try
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS
+from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS, ROWS_OF_LABEL
 from interp.auditing.outcomes import choose_outcomes
 from interp.auditing.parallel_experiments import ParallelExperiments
-from interp.auditing.records import HeadVerdict, head_verdicts, set_costs
+from interp.auditing.records import HeadVerdict, cost_of_set, head_verdicts, set_costs
 from interp.auditing.result import AuditResult
 from interp.auditing.sets import MOST_PAIRED, effects_of_sets, find_sets, undecided_sets
 from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
@@ -162,12 +163,10 @@ def audit(
         experiments_started = perf_counter()
         on_heads = on_first.effects(ON_ALL_HEADS, labels)
         loss = on_heads.mean("mean")[:, judged.indices]
-        tested_labels = labels_to_test(labels, audited, loss, judged.threshold)
-        on_heads |= on_first.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
-        seconds_per_head = (perf_counter() - experiments_started) / (n_first * len(audited))
-
-        # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         needed = [head for head, row in zip(audited, loss, strict=True) if (row > judged.threshold).any()]
+        tested_labels = labels_to_test(labels, audited, loss, judged.threshold)
+
+        # Needed heads without a label may act like a kind: the kind is chosen on other sequences, and tested on these
         if inputs is None:
             search = in_jobs(experiments_for_search(max(LEAST_SEARCHED, n_first // SEARCHED)))
             further = in_jobs(experiments_for_search(CONFIRMED))
@@ -177,13 +176,25 @@ def audit(
             if len(inputs) > MOST_SEARCHED:
                 first_inputs = inputs.select(slice(0, MOST_SEARCHED))
                 search, further = in_jobs(experiments_on(first_inputs)), on_first
+        without_label = [head for head in needed if head not in labels]
+        tried = kinds_to_try(search, patterns.kinds, without_label, judged.indices, judged.threshold)
+        on_heads = on_heads.with_heads_of(on_first.effects(ROWS_OF_LABEL, tried, heads=tried))
+        tested_labels |= tried
+        labels_in_experiments = labels | tried
+        on_heads |= on_first.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
+        seconds_per_head = (perf_counter() - experiments_started) / (n_first * len(audited))
+
+        # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
         sets = find_sets(
             search, needed, judged.indices, judged.threshold, further=further, every_input=inputs is not None
         )
         on_sets = effects_of_sets(on_first, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling)
 
+        harmless_cost = cost_of_set(on_first, sets.largest_harmless, judged.indices, every_input=inputs is not None)
+
         # 5. Verdicts: the rules, applied to what is significant about each head
-        factors = corrections(len(audited), len(labels), len(sets.needed_pairs) + len(sets.cancelling))
+        n_sets = len(sets.needed_pairs) + len(sets.cancelling)
+        factors = corrections(len(audited), len(labels_in_experiments), n_sets)
         effects = on_heads.on(judged.indices) | on_sets
         evidence = GrowingEvidence.of(effects, judged.threshold, looks=looks, factors=factors)
         facts_about = partial(
@@ -194,6 +205,7 @@ def audit(
             doubtful=doubtful_heads(on_heads, audited, judged.too_few),
             at_chance=judged.at_chance,
             alpha=alpha,
+            tried=tried,
         )
 
         # With n="enough": steps 3 to 5 again on further sequences, for the heads that these may decide
@@ -222,7 +234,7 @@ def audit(
                         does_nothing.add(head)
                 still_tested = [head for head in still_tested if head in undecided and head not in does_nothing]
                 still_labelled = [head for head in still_tested if head in tested_labels]
-                on_heads = on_look.effects(ON_UNDECIDED_HEADS, labels, heads=still_tested)
+                on_heads = on_look.effects(ON_UNDECIDED_HEADS, labels_in_experiments, heads=still_tested)
                 on_heads |= on_look.effects(LABEL_TESTS, tested_labels, heads=still_labelled)
                 on_sets = effects_of_sets(on_look, sets, judged.indices, pairs=pairs, cancelling=cancelling)
                 evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
@@ -237,7 +249,9 @@ def audit(
         for head, cost in heads_needed_in_strata(in_strata, alpha=alpha).items():
             needed_in_strata[head] = judged.names.index(cost.outcome), cost.stratum
         facts_about = partial(facts_about, strata=needed_in_strata)
-        head_records = head_verdicts(audited, patterns, evidence, facts_about, sets=sets, outcomes=judged.names)
+        head_records = head_verdicts(
+            audited, patterns, evidence, facts_about, sets=sets, outcomes=judged.names, tried=tried
+        )
     n_heads = len(every_head(model))
     return AuditResult(
         heads=head_records,
@@ -249,6 +263,7 @@ def audit(
         sets=set_costs(evidence, sets),
         exact=sets.exact,
         largest_harmless=sets.largest_harmless,
+        largest_harmless_cost=harmless_cost,
         smallest_costly=sets.smallest_costly,
         warnings=(
             *judged.warnings,

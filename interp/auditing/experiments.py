@@ -82,6 +82,13 @@ class Effects:
         """Effects of these and other interventions on the same sequences."""
         return Effects(self.total, {**self.drop, **effects.drop}, self.every_input)
 
+    def with_heads_of(self, effects: "Effects") -> "Effects":
+        """These effects, with others in the place of those on the heads that the others were tried on."""
+        drop = dict(self.drop)
+        for name, values in effects.drop.items():
+            drop[name] = np.where(np.isfinite(values), values, drop[name])
+        return Effects(self.total, drop, self.every_input)
+
     def followed_by(self, later: "Effects") -> "Effects":
         """Effects on these and further sequences; NaN where an intervention was not tried on the further ones."""
         drop = {}

@@ -21,6 +21,8 @@ from interp.tasks.base import Batch
 
 ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")
 """Interventions that are tried on every head."""
+ROWS_OF_LABEL = ("uniform", "random_rows")
+"""Those of them that replace only the rows which a label describes, if there is one."""
 PAIRED_INTERVENTIONS = ("resample", "random_rows", "wrong_key", "resampled_pattern", "resampled_values")
 """Interventions that draw something for each sequence. On every input of a task, their effect is averaged over a fixed
 family of pairings of inputs (`interp.core.inputs`)."""

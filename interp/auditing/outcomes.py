@@ -16,6 +16,9 @@ from interp.tasks.splits import sample_split
 
 MOST_CONSTANTS = 64
 """Number of constant answers that are tried: the most frequent ones. Each of the others is right in less than 2 %."""
+MOST_SEQUENCES_OF_CONSTANTS, LOGITS_OF_CONSTANTS = 2048, 2**24
+"""Number of sequences on which a constant answer is chosen, and as many again on which it is measured; fewer where the
+logits of all their targets would be more than this number."""
 CERTAIN = 20.0
 """Logit of the answer of a constant model, whose other logits are 0: its probability is 1 to eight digits."""
 SHARE_THAT_COUNTS = 0.2
@@ -67,6 +70,7 @@ def choose_outcomes(
     Raises:
         ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
     """
+    of_constants: Float[np.ndarray, " outcome"] | None = None
     for size in looks:
         # Sample anew with each number, until it is enough
         batch = inputs
@@ -75,6 +79,8 @@ def choose_outcomes(
         experiments = experiments_on(batch)
         check_relations(experiments.model, task, batch)
         is_last = size == looks[-1]
+        if of_constants is None:
+            of_constants = _accuracy_of_constants(experiments_on, task, experiments, seed=seed, inputs=inputs)
         judged = judged_outcomes(
             experiments.score,
             task,
@@ -82,7 +88,8 @@ def choose_outcomes(
             factor=correction_of_needed(len(experiments.heads)) * len(task.outcomes if names is None else names),
             alpha=alpha * share_of_look(size, looks),
             at_chance=at_chance or not is_last,
-            of_constants=None if inputs is None else accuracy_of_constant_answers(task, inputs, experiments.logits),
+            of_constants=of_constants,
+            every_input=inputs is not None,
         )
         if is_last or not (judged.too_few or judged.at_chance):
             return experiments, judged
@@ -97,7 +104,8 @@ def judged_outcomes(
     factor: float,
     alpha: float,
     at_chance: bool,
-    of_constants: Float[np.ndarray, " outcome"] | None = None,
+    of_constants: Float[np.ndarray, " outcome"],
+    every_input: bool = False,
 ) -> JudgedOutcomes:
     """Select the outcomes on which the model is above chance by enough to detect a loss of a fifth of it.
 
@@ -125,9 +133,7 @@ def judged_outcomes(
     right = score.right.double().numpy()[:, chosen]
     total = score.total.double().numpy()[:, chosen]
     chance = np.array(task.chances)[chosen]
-    every_input = of_constants is not None
-    if of_constants is not None:
-        chance = np.maximum(chance, of_constants[chosen])
+    chance = np.maximum(chance, of_constants[chosen])
     clean = right.sum(0) / np.maximum(total.sum(0), 1e-300)
 
     # Above chance, and by enough to detect the loss that counts with this number of sequences
@@ -170,41 +176,81 @@ def judged_outcomes(
     )
 
 
-def accuracy_of_constant_answers(
-    task: Task, batch: Batch, target_logits: Float[Tensor, "batch target d_vocab_out"]
+def _accuracy_of_constants(
+    experiments_on: Callable[[Batch], HeadExperiments],
+    task: Task,
+    experiments: HeadExperiments,
+    *,
+    seed: int,
+    inputs: Batch | None,
 ) -> Float[np.ndarray, " outcome"]:
-    """Largest accuracy of a model that gives every input the same answer, for each outcome.
+    """Accuracy of the best constant answer: of every input, or estimated on other sequences than those of the audit.
 
-    Inputs that each count once may nearly all have the same answer, which then is no success. The answers that are
-    tried are the most frequent one of each target, and each answer at all targets, up to `MOST_CONSTANTS`. If an answer
-    has no logit, as a number, it is given by the model's median output for inputs with that answer.
+    Of these one half chooses the answer of each outcome and the other half measures it.
+    """
+    if inputs is not None:
+        return accuracy_of_constant_answers(task, inputs, experiments.logits).max(0)
+    size = LOGITS_OF_CONSTANTS // (len(task.targets) * task.d_vocab_out)
+    size = min(MOST_SEQUENCES_OF_CONSTANTS, max(64, size))
+    batch = sample_split(task, 2 * size, generator=derived_generator(seed, "constants"), split="test")
+    halves = []
+    for rows in (slice(0, size), slice(size, 2 * size)):
+        half = batch.select(rows)
+        logits = None if _has_logit_of_each_answer(task) else experiments_on(half).logits
+        halves.append(accuracy_of_constant_answers(task, half, logits, answers_of=batch))
+    best = halves[0].argmax(0)
+    return halves[1][best, np.arange(len(best))]
+
+
+def _has_logit_of_each_answer(task: Task) -> bool:
+    """Whether answers have logits, and are not numbers."""
+    return task.d_vocab_out == len(task.answer_names) > 1
+
+
+def accuracy_of_constant_answers(
+    task: Task,
+    batch: Batch,
+    target_logits: Float[Tensor, "batch target d_vocab_out"] | None,
+    *,
+    answers_of: Batch | None = None,
+) -> Float[np.ndarray, "constant outcome"]:
+    """Accuracy of models that give every input the same answer.
+
+    Inputs may nearly all have the same answer, which then is no success. The answers that are tried are the most
+    frequent one of each target, and each answer at all targets, up to `MOST_CONSTANTS`. If an answer has no logit, as a
+    number, it is given by the model's median output for inputs with that answer.
 
     Args:
         task: Scores the answers.
         batch: Inputs with their right answers.
-        target_logits: Outputs of the model.
+        target_logits: Outputs of the model; None where answers have logits.
+        answers_of: Inputs whose answers are counted; default: the batch.
     """
     # How often each answer is right at each target
     n_answers = len(task.answer_names)
     counts = torch.zeros(len(task.targets), n_answers, dtype=torch.long)
-    counts.scatter_add_(1, batch.labels.T, batch.present.T.long())
+    counted = answers_of or batch
+    counts.scatter_add_(1, counted.labels.T, counted.present.T.long())
     n_frequent = min(MOST_CONSTANTS, int((counts.sum(0) > 0).sum()))
     frequent = counts.sum(0).argsort(descending=True, stable=True)[:n_frequent]
     constants = [counts.argmax(1), *frequent[:, None].expand(-1, len(task.targets))]
     # The outputs that stand for each answer
-    if task.d_vocab_out == n_answers > 1:
+    if _has_logit_of_each_answer(task):
         outputs = torch.eye(n_answers) * CERTAIN
     else:
+        assert target_logits is not None
         outputs = torch.zeros(n_answers, task.d_vocab_out)
         for answer in frequent.tolist():
-            outputs[answer] = target_logits[(batch.labels == answer) & batch.present].float().median(0).values
-    # Accuracy of each of these models on each outcome, of which the largest counts
+            has_answer = (batch.labels == answer) & batch.present
+            if has_answer.any():
+                outputs[answer] = target_logits[has_answer].float().median(0).values
+    # Accuracy of each of these models on each outcome
     accuracies = []
     for answers in constants:
         score = task.score(outputs[answers].expand(len(batch), -1, -1), batch)
         total = score.total.double().sum(0).numpy()
         accuracies.append(score.right.double().sum(0).numpy() / np.maximum(total, 1e-300))
-    return np.stack(accuracies).max(0)
+    return np.stack(accuracies)
 
 
 def _too_weak(

@@ -1,8 +1,8 @@
 """Records of an audit: what an intervention costs, the verdict on a head with its evidence, and sets of heads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -13,8 +13,19 @@ from interp.auditing.interventions import INTERVENTIONS, NEEDED_IN, TESTED, TOGE
 from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
 from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outcomes
+from interp.core.statistics import drop_interval
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
+from interp.tasks.base import Score
+
+
+class RemovesSets(Protocol):
+    """Experiments in this process or in several."""
+
+    @property
+    def score(self) -> Score: ...
+
+    def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +91,10 @@ class HeadVerdict:
     """Accuracy lost when it is removed too, once these are removed."""
     outcome: str = ""
     """The outcome on which this is its verdict; empty in audits that earlier versions saved."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    """The verdict on each outcome, by its name."""
+    acts_like: str = ""
+    """The kind whose pattern was tried in place of its own, of a needed head without a label."""
     n_to_decide: Annotated[int, COUNT] | None = None
     """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
     decided, or if 250 times that number would not decide it."""
@@ -132,6 +147,7 @@ def head_verdicts(
     *,
     sets: HeadSets,
     outcomes: Sequence[str],
+    tried: Mapping[Head, str],
 ) -> tuple[HeadVerdict, ...]:
     """A record of each head: what it looks like, its costs, its verdict.
 
@@ -142,6 +158,7 @@ def head_verdicts(
         facts_about: What p values show about each head on each outcome.
         sets: Sets that were tested.
         outcomes: Names of the outcomes that count.
+        tried: Kinds whose patterns were tried, by head.
     """
 
     def is_decided(p: PValues) -> list[bool]:
@@ -153,6 +170,9 @@ def head_verdicts(
     for index, facts in enumerate(facts_about(evidence.p, losses=evidence.losses)):
         layer, head = heads[index]
         decision, kind = decide(facts), patterns.best_kind(layer, head)
+        acts_like = tried.get(heads[index], "")
+        if decision.reason == "like a kind":
+            kind = patterns.kinds.index(acts_like)
         cell = (layer, head, kind)
         other_heads, beyond_others = _costliest_set(evidence, sets, heads[index], decision.outcome)
         record = HeadVerdict(
@@ -172,6 +192,8 @@ def head_verdicts(
             other_heads=other_heads,
             beyond_others=beyond_others,
             outcome=outcomes[decision.outcome],
+            verdicts=dict(zip(outcomes, decision.verdicts, strict=True)),
+            acts_like=acts_like,
             needed={name: needed_on_outcomes(facts, name) for name in REMOVALS},
             costs=costs[index],
             n_to_decide=n_to_decide[index],
@@ -220,6 +242,28 @@ def set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
         cost = _cost(intervals[:, index], int(sizes[index]), exact=evidence.effects.every_input)
         records.append(SetCost(heads=heads, kind=kind, cost=cost))
     return tuple(records)
+
+
+def cost_of_set(
+    experiments: RemovesSets, heads: tuple[Head, ...], outcomes: Sequence[int], *, every_input: bool
+) -> InterventionCost | None:
+    """What removing heads together costs, without a test; None of no heads.
+
+    Args:
+        experiments: Removes sets of heads on a batch.
+        heads: Heads to remove.
+        outcomes: Indices of the outcomes that count.
+        every_input: The batch is every input, so that the cost is exact.
+    """
+    if not heads:
+        return None
+    drop = experiments.removed([heads])[:, 0][:, outcomes]
+    total = experiments.score.total.double().numpy()[:, outcomes]
+    if every_input:
+        interval = np.broadcast_to(drop.sum(0) / np.maximum(total.sum(0), 1e-300), (3, len(outcomes)))
+    else:
+        interval = np.stack(drop_interval(drop, total))
+    return _cost(interval, len(drop), exact=every_input)
 
 
 def _cost(interval: Float[np.ndarray, "3 outcome"], n: int, *, exact: bool, **tests: float) -> InterventionCost:

@@ -13,8 +13,8 @@ from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, SHARE, Axes
 from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
 from interp.auditing.interventions import TESTED
-from interp.auditing.records import HeadVerdict, SetCost
-from interp.auditing.sentences import name_of, sentence, verdict_summary, what_heads_do
+from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
+from interp.auditing.sentences import cost_in_words, name_of, sentence, verdict_summary, what_heads_do
 from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS
 from interp.core.inputs import all_inputs_text, repeats_text
@@ -77,6 +77,8 @@ class AuditResult(Result):
     """Accuracy lost within strata of the sequences (`Task.strata`), for each head and for `largest_harmless`."""
     n_heads: Annotated[int, COUNT] | None = None
     """Number of heads of the model, if only some of them were audited."""
+    largest_harmless_cost: InterventionCost | None = None
+    """What removing `largest_harmless` costs, on the sequences of the first look; None if it is empty."""
     every_input: bool = False
     """Whether the sequences are every input of the task: costs, scores and accuracies are then exact, all bounds of
     intervals are the values, and p values of costs are 0 or 1."""
@@ -290,6 +292,15 @@ class AuditResult(Result):
             heads.append(replace(head, edges_in=edges_in, edges_out=edges_out))
         return replace(self, heads=tuple(heads))
 
+    def _cost_of_largest_harmless(self) -> str:
+        """In words, on the outcome that suffers most."""
+        cost = self.largest_harmless_cost
+        if cost is None:
+            return ""
+        worst = cost.worst(self.threshold)
+        ends = None if cost.exact else (cost.low[worst], cost.high[worst])
+        return f", which costs {cost_in_words(self.outcomes[worst], cost.drop[worst], ends)}"
+
     def __str__(self) -> str:
         # A line for each head
         lines = []
@@ -316,7 +327,7 @@ class AuditResult(Result):
         if self.sets or self.largest_harmless:
             removable = f"{len(self.largest_harmless)} of {len(self.heads)} heads can be removed together"
             search = "every set of heads was tried: at most" if self.exact else "sets of heads were searched:"
-            lines.append(f"{search} {removable}")
+            lines.append(f"{search} {removable}{self._cost_of_largest_harmless()}")
         return "\n".join([*lines, *self.warnings])
 
 

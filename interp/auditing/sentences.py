@@ -53,6 +53,10 @@ REASONS = {
     "{mean}, with values of other sequences only by {resampled_values}, less than {resampled_values_bar}",
     "through its pattern": " and acts through this pattern: accuracy falls by {mean} without it, by {uniform} with a "
     "uniform pattern,{other_pattern} and by {wrong_key} with all attention on a wrong key. {harmless_pattern}",
+    "like a kind": ", but acts as {acts_like}, diffusely: accuracy falls by {mean} without it, by {uniform} with a "
+    "uniform pattern,{other_pattern} and by {wrong_key} with all attention on a wrong key. {harmless_pattern}",
+    "like a kind too close": ", but is needed: without it accuracy falls by {mean}; whether it acts as {acts_like}, "
+    "diffusely, is undecided",
     "through presence": " and acts through whether there is a key to attend to: accuracy falls by {mean} without it "
     "and by {resampled_pattern} with its pattern of another sequence. Any key would do: less than {uniform_bar} is "
     "lost with another one",
@@ -113,7 +117,13 @@ SUMMARY = {
 """What a verdict means, of one head and of several."""
 ATTENTION = {
     "association": "attention to the same token elsewhere",
-    "manipulation": "attention within a clause or to its neighbours",
+    "manipulation": "attention within a clause",
+    "local": "attention to the tokens around it",
+    "operations": "attention to operations",
+    "operation_to_operations": "attention from operations to operations",
+    "operands": "attention to operands",
+    "same_letter": "attention to the same letter elsewhere",
+    "same_letter_or_self": "attention to the same letter",
     "broadcast": "attention to special tokens",
     "stack_top": "attention to the innermost open bracket",
     "unmatched_open": "attention to all open brackets",
@@ -150,7 +160,7 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
             costs[f"{name}_little"] = f"{LITTLE * threshold[outcome]:.2f}"
     # A faithful head: which of the two patterns of its label is harmless
     harmless_pattern = ""
-    if head.reason == "through its pattern":
+    if head.reason in ("through its pattern", "like a kind"):
         name = min(READINGS, key=lambda name: head.costs[name].drop[outcome])
         harmless_pattern = HARMLESS_PATTERNS[name].format(**costs)
     # Audits of earlier versions did not save what a head costs beyond others
@@ -167,11 +177,13 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
         other_pattern=other_pattern,
         but="but" if head.readable else "and",
         harmless_pattern=harmless_pattern,
+        acts_like=head.acts_like,
         **costs,
     )
     appearance = look_in_words(head.label, head.kind, head.score)
     exact = f" ({all_inputs_text(head.n)})" if head.costs["mean"].exact else ""
-    addition = f"{_other_removals(head, costs)}{_sequences_to_decide(head)}{exact}"
+    addition = f"{_on_other_outcomes(head, outcome, outcomes, threshold)}{_other_removals(head, costs)}"
+    addition = f"{addition}{_sequences_to_decide(head)}{exact}"
     return f"{name_of(head.place)} {appearance}{effect}{addition}.{_edges_in_words(head)}"
 
 
@@ -266,7 +278,7 @@ def _groups(heads: Sequence[HeadVerdict], *, by_layer: bool) -> list[list[HeadVe
     """Heads of one verdict, and of one label where they act or seem to act by it; of one layer with `by_layer`."""
     groups: dict[tuple[Any, ...], list[HeadVerdict]] = {}
     for head in heads:
-        label = head.label if head.verdict in ("faithful", "misleading") else ""
+        label = (head.acts_like or head.label) if head.verdict in ("faithful", "misleading") else ""
         groups.setdefault((head.layer if by_layer else None, head.verdict, label), []).append(head)
     return list(groups.values())
 
@@ -280,9 +292,10 @@ def _clause(group: Sequence[HeadVerdict]) -> str:
     first, is_single = group[0], len(group) == 1
     names = _heads_in_words(group)
     if first.verdict == "faithful":
-        pattern = ATTENTION.get(first.label, f"its pattern {first.label}" if is_single else f"patterns {first.label}")
-        if first.label in ATTENTION:
-            pattern = f"{pattern} ({first.label})"
+        kind = first.kind
+        pattern = ATTENTION.get(kind, f"its pattern {kind}" if is_single else f"patterns {kind}")
+        if kind in ATTENTION:
+            pattern = f"{pattern} ({kind})"
         return f"{names} {'works' if is_single else 'work'} through {pattern}"
     if first.verdict == "misleading":
         looks, acts = ("looks", "does not act as it looks") if is_single else ("look", "do not act as they look")
@@ -292,12 +305,11 @@ def _clause(group: Sequence[HeadVerdict]) -> str:
 
 
 def _sharing_groups(heads: Sequence[HeadVerdict]) -> list[list[HeadVerdict]]:
-    """Redundant heads with the heads that they share work with, each in one group."""
-    by_place = {head.place: head for head in heads}
+    """Redundant heads that share work with each other, each in one group; their partners with other verdicts are
+    counted there."""
+    by_place = {head.place: head for head in heads if head.verdict == "redundant"}
     groups: list[set[Head]] = []
-    for head in heads:
-        if head.verdict != "redundant":
-            continue
+    for head in by_place.values():
         members = {head.place, *head.partners} & set(by_place)
         joined = [group for group in groups if group & members]
         groups = [group for group in groups if not group & members]
@@ -313,7 +325,7 @@ def _sharing_clause(group: Sequence[HeadVerdict]) -> str:
     if len(labels) == 1 and group[0].readable:
         look = f", which {'looks' if len(group) == 1 else 'look'} like {group[0].label},"
     if len(group) == 1:
-        return f"{names}{look} shares its work with others"
+        return f"{names}{look} shares its work with {list_of_heads(group[0].partners) or 'others'}"
     return f"{names}{look} share work"
 
 
@@ -324,6 +336,28 @@ def _heads_in_words(heads: Sequence[HeadVerdict]) -> str:
     layers = {head.layer for head in heads}
     where = f" of layer {heads[0].layer}" if len(layers) == 1 else ""
     return f"{len(heads)} heads{where}"
+
+
+def _on_other_outcomes(
+    head: HeadVerdict, outcome: int, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]
+) -> str:
+    """The largest cost of removing a head, if it is on another outcome than that of the verdict, and other verdicts on
+    outcomes where removing it costs more than counts."""
+    removal = head.costs["mean"]
+    text = ""
+    if (worst := removal.worst(threshold)) != outcome:
+        ends = None if removal.exact else (removal.low[worst], removal.high[worst])
+        text = (
+            f"; removing it costs most on another outcome: {cost_in_words(outcomes[worst], removal.drop[worst], ends)}"
+        )
+    names_by_verdict: dict[str, list[str]] = {}
+    for index, name in enumerate(outcomes):
+        verdict = head.verdicts.get(name, head.verdict)
+        if verdict != head.verdict and removal.drop[index] > threshold[index]:
+            names_by_verdict.setdefault(verdict, []).append(name)
+    for verdict, names in names_by_verdict.items():
+        text += f"; it is {verdict} on {_listed(names)}"
+    return text
 
 
 def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:

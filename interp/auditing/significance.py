@@ -37,6 +37,9 @@ the audit's level."""
 EQUAL = 1e-12
 """Losses of every input this close to a threshold are equal to it. Both are ratios of sums of a few hundred thousand
 answers, with relative rounding errors below 1e-14; two that differ, do so by more than 1e-11."""
+MARGIN = 0.1
+"""Share of the threshold within which a loss of every input is marginal, and not decided: trained again, or on another
+processor, such a model would lose a little more or less."""
 FACTORS_OF_N = tuple(1.25**power for power in range(1, 26))
 """Factors, up to about 260, by which the number of sequences is multiplied to find how many would decide a head."""
 
@@ -92,7 +95,11 @@ def uncorrected_p_values(effects: Effects, threshold: Float[np.ndarray, " outcom
         filled, total = np.nan_to_num(drop), effects.total[:, None]
         bar = np.zeros_like(threshold) if name == MOSTLY_SHARED else threshold
         tests_of = exact_p_values if effects.every_input else partial(drop_tests, times=times)
-        p_larger, p_smaller = tests_of(filled, total, bar)
+        # Of every input a cost near the threshold is marginal, but for cancelling sets, which have no such verdict
+        tests_at_bar = tests_of
+        if effects.every_input and name != CANCELLING:
+            tests_at_bar = partial(exact_p_values, margin=MARGIN)
+        p_larger, p_smaller = tests_at_bar(filled, total, bar)
         if name == MOSTLY_SHARED and not effects.every_input:
             # A comparison of two costs, of which either may be larger, and not of a cost with the threshold
             p_smaller, _ = tests_of(-filled, total, bar)
@@ -113,6 +120,8 @@ def exact_p_values(
     drop: Float[np.ndarray, "sample *cells"],
     total: Float[np.ndarray, "sample *#cells"],
     threshold: Float[np.ndarray, "*#cells"],
+    *,
+    margin: float = 0.0,
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Whether a drop of accuracy over every input is larger than a threshold, and whether it is not, as p values.
 
@@ -122,15 +131,18 @@ def exact_p_values(
         drop: Correct answers in each input before the intervention minus those after.
         total: Answers scored in each input.
         threshold: One fraction per cell; broadcast.
+        margin: Share of the threshold within which a drop is neither shown to be larger nor not to be.
 
     Returns:
         p values of "the drop is at most the threshold" and of "the drop is more than the threshold": 0 or 1. Both are 1
         in cells without answers.
     """
     answers = total.sum(0)
-    is_larger = drop.sum(0) / np.where(answers == 0, 1, answers) > threshold + EQUAL
+    loss = drop.sum(0) / np.where(answers == 0, 1, answers)
+    is_larger = loss > (1 + margin) * threshold + EQUAL
+    is_smaller = loss <= (1 - margin) * threshold + EQUAL
     is_empty = np.broadcast_to(answers == 0, is_larger.shape)
-    return np.where(is_larger & ~is_empty, 0.0, 1.0), np.where(is_larger | is_empty, 1.0, 0.0)
+    return np.where(is_larger & ~is_empty, 0.0, 1.0), np.where(is_smaller & ~is_empty, 0.0, 1.0)
 
 
 def on_some_outcome(p: Float[np.ndarray, "head outcome"], alpha: float) -> list[bool]:

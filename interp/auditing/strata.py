@@ -343,7 +343,7 @@ def _warning(cost: StratumCost, *, is_shown: bool, every_input: bool) -> str:
         removal = f"Removing {', '.join(named[:-1])} and {named[-1]} together"
     loss = f"{cost.drop:.2f}" if every_input else f"{cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}]"
     text = (
-        f"{removal} costs {loss} on the stratum {cost.stratum!r} "
+        f"{removal} costs {loss} of {cost.outcome} on the stratum {cost.stratum!r} "
         f"({_percent(cost.share)} of the sequences, n = {cost.n}), of an accuracy of {cost.clean:.2f}"
     )
     if is_shown:

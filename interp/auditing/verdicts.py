@@ -1,7 +1,7 @@
 """Verdict rules, and the facts about heads that they are applied to. docs/audit_rules.md has the same table.
 
-The rules are applied to each outcome, since a head may do different work on different outcomes; `Decision.rank` says
-which of the verdicts is the head's.
+The rules are applied to each outcome, since a head may do different work on different outcomes; `decide` says which of
+the verdicts is the head's.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,6 +28,8 @@ class HeadFacts:
 
     labelled: bool
     """Its label is a kind."""
+    tried: bool = False
+    """It has no label, and the pattern of a kind was tried in its place (`kinds_to_try`)."""
     loss: float = 0.0
     """Accuracy lost without it so far, as a multiple of the threshold; how long an audit goes on depends on it."""
     costs: Collection[str]
@@ -87,13 +89,19 @@ class HeadFacts:
     @property
     def may_signal_presence(self) -> bool:
         """Whether that is open."""
-        return self.any_key_would_do and self.is_open("resampled_pattern")
+        return self.any_key_would_do and self.is_open("resampled_pattern") and "resampled_pattern" not in self.about
 
     @property
     def may_be_faithful(self) -> bool:
         """Whether no test of its label shows that it does not act through its pattern."""
         through_something_else = set(READINGS) <= set(self.costs)
         return not through_something_else and set(MUST_COST).isdisjoint(self.harmless)
+
+    @property
+    def may_be_needed_otherwise(self) -> bool:
+        """Whether it probably is needed and does not act through its pattern, though neither is shown yet."""
+        reading_fails = set(READINGS) <= set(self.costs) or not set(MUST_COST).isdisjoint(self.harmless)
+        return self.is_open("mean") and self.loss > 1 and reading_fails
 
     def is_open(self, name: str) -> bool:
         """Whether it is not known yet if an intervention that must cost accuracy does."""
@@ -122,7 +130,7 @@ def _open(name: str) -> Callable[[HeadFacts], bool]:
     return lambda head: head.is_open(name)
 
 
-RULES: tuple[VerdictRule, ...] = (
+RULES_OF_NEED: tuple[VerdictRule, ...] = (
     # what sets show, and whether the head is needed
     (lambda head: "cancelled" in head.partners and head.labelled,           "misleading", "cancelled"),
     (lambda head: "cancelled" in head.partners,                             "idle",       "cancelled"),
@@ -138,9 +146,12 @@ RULES: tuple[VerdictRule, ...] = (
     (lambda head: "mean" in head.about,                                     "marginal",   "about as much as counts"),
     (lambda head: not head.needed_alone,                                    "undecided",  "too close"),
     (lambda head: "cancelling too close" in head.partners,                  "undecided",  "cancelling too close"),
-    # it is needed: through the pattern of its label?
-    (lambda head: not head.labelled,                                        "hidden",     "needed"),
+)  # fmt: skip
+RULES_OF_READING: tuple[VerdictRule, ...] = (
+    # it is needed: through the pattern of its label, or of the kind that was tried?
+    (lambda head: not (head.labelled or head.tried),                        "hidden",     "needed"),
     (lambda head: head.signals_presence,                                    "faithful",   "through presence"),
+    (lambda head: head.any_key_would_do and "resampled_pattern" in head.about, "marginal", "resampled_pattern about"),
     (lambda head: head.may_signal_presence,                             "undecided",  "resampled_pattern too close"),
     (lambda head: head.is_partner and not head.may_be_faithful,             "redundant",  "partner"),
     (lambda head: "uniform" in head.harmless,                               "misleading", "not through its pattern"),
@@ -163,6 +174,7 @@ RULES: tuple[VerdictRule, ...] = (
     (lambda head: all(name in head.costs or name in head.about for name in READINGS), "marginal", "reading about"),
     (lambda head: True,                                                     "undecided",  "reading too close"),
 )  # fmt: skip
+RULES = (*RULES_OF_NEED, *RULES_OF_READING)
 """The first rule whose condition a head meets on an outcome gives its verdict there."""
 NOT_NEEDED = ("not needed", "left out", "nothing to lose")
 """Reasons of heads that are not shown to cost anything on an outcome."""
@@ -181,6 +193,8 @@ class Decision:
     may_change: bool = False
     """It is needed alone, and whether most of its work is shared is not known yet; or it is not needed, and whether it
     does a little is not known yet."""
+    verdicts: tuple[Verdict, ...] = field(default=(), compare=False)
+    """The verdict on each outcome."""
 
     @property
     def is_open(self) -> bool:
@@ -192,20 +206,31 @@ class Decision:
         """Which of the verdicts on several outcomes is the head's: the one of the lowest rank.
 
         What it is shown to do on some outcome comes first, also if another may show that it acts through its pattern;
-        then what is open; then what it is shown not to do.
+        then whether it is needed, if that is open; then what it shares, and what it is shown not to do.
         """
         if self.reason in NOT_NEEDED:
             return ("undecided", "misleading", "idle").index(self.verdict) + 10
-        may_be_faithful = self.verdict == "undecided" and self.reason not in ("too close", "together too close")
-        order = ("faithful", "hidden", "open", "redundant", "undecided", "misleading", "idle", "marginal")
-        return order.index("open" if may_be_faithful else self.verdict)
+        state = self.verdict
+        if self.verdict == "undecided" and self.reason != "together too close":
+            state = "may be needed" if self.reason == "too close" else "open"
+        order = ("faithful", "hidden", "open", "may be needed", "redundant", "undecided", "misleading", "idle")
+        return (*order, "marginal").index(state)
 
 
 def decide(outcomes: Sequence[HeadFacts]) -> Decision:
-    """Apply the rules to what is known about a head on each outcome."""
+    """Apply the rules to what is known about a head on each outcome.
+
+    A head is faithful if it acts through its pattern on every outcome on which it is needed. If it does not on some of
+    them, its verdict is that on the one of these where removing it costs most.
+    """
     decisions = [replace(_decide_on_outcome(facts), outcome=index) for index, facts in enumerate(outcomes)]
+    candidates = _of_failed_readings(decisions, outcomes) or decisions
     # Of outcomes with equal verdicts, the one on which removing it costs most
-    decision = min(decisions, key=lambda decision: (decision.rank, -outcomes[decision.outcome].loss))
+    decision = min(candidates, key=lambda decision: (decision.rank, -outcomes[decision.outcome].loss))
+    if decision.verdict == "faithful":
+        # An outcome may show that it is needed there for something else: open
+        doubts = [each for each in decisions if outcomes[each.outcome].may_be_needed_otherwise]
+        decision = max([decision, *doubts], key=lambda each: (each in doubts, outcomes[each.outcome].loss))
     # Partners on any outcome are named, also by a head that is needed for itself on another
     shared = [facts.partners.get(reason, ()) for facts in outcomes for reason in ("together", "partner")]
     partners = set(decision.partners).union(*shared)
@@ -216,14 +241,40 @@ def decide(outcomes: Sequence[HeadFacts]) -> Decision:
     is_shared_too = facts.is_partner and facts.loss > 1 and decision.verdict != "redundant"
     may_share = is_shared_too and "may be mostly shared" in facts.partners
     may_do_little = decision.reason == "not needed" and facts.loss > LITTLE
-    return replace(decision, partners=tuple(sorted(partners)), may_change=may_share or may_do_little)
+    return replace(
+        decision,
+        partners=tuple(sorted(partners)),
+        may_change=may_share or may_do_little,
+        verdicts=tuple(each.verdict for each in decisions),
+    )
+
+
+def _of_failed_readings(decisions: Sequence[Decision], outcomes: Sequence[HeadFacts]) -> list[Decision]:
+    """Of a head that acts through its pattern on some outcomes: the costliest one of those on which it is needed and
+    does not, or may not. Empty if there is none of either."""
+    if all(decision.verdict != "faithful" for decision in decisions):
+        return []
+    failed = []
+    for decision in decisions:
+        is_read = decision.verdict in ("faithful", "redundant")
+        if outcomes[decision.outcome].needed_alone and not is_read:
+            failed.append(decision)
+    failed.sort(key=lambda decision: outcomes[decision.outcome].loss)
+    return failed[-1:]
 
 
 def _decide_on_outcome(facts: HeadFacts) -> Decision:
-    for condition, verdict, reason in RULES:
-        if condition(facts):
-            return Decision(verdict, reason, facts.partners.get(reason, ()))
-    raise AssertionError
+    rule = next(rule for rule in RULES if rule[0](facts))
+    _, verdict, reason = rule
+    if facts.tried and rule in RULES_OF_READING:
+        # A head without a label cannot mislead: it acts like the kind that was tried, or like no known kind
+        if verdict == "faithful":
+            return Decision(verdict, "like a kind")
+        if verdict == "undecided":
+            return Decision(verdict, "like a kind too close")
+        if verdict != "redundant":
+            return Decision("hidden", "needed")
+    return Decision(verdict, reason, facts.partners.get(reason, ()))
 
 
 def facts_about_heads(
@@ -236,6 +287,7 @@ def facts_about_heads(
     strata: Mapping[Head, tuple[int, str]],
     at_chance: bool,
     alpha: float,
+    tried: Collection[Head] = (),
 ) -> list[list[HeadFacts]]:
     """What is significant about every head on every outcome.
 
@@ -248,6 +300,7 @@ def facts_about_heads(
         strata: Heads that are needed in a rare stratum, with the index of the outcome and the name of the stratum.
         at_chance: The model has no accuracy to lose.
         alpha: Level.
+        tried: Heads without a label for which the pattern of a kind was tried.
     """
     n_outcomes = p.matters["mean"].shape[1]
     partners = [partners_in_sets(p, list(heads), sets, outcome=outcome, alpha=alpha) for outcome in range(n_outcomes)]
@@ -264,6 +317,7 @@ def facts_about_heads(
                 shown[question] = frozenset(name for name in TESTED if p_values[name][index, outcome] <= alpha)
             facts = HeadFacts(
                 labelled=is_labelled,
+                tried=head in tried,
                 loss=float(losses[index, outcome]),
                 costs=shown["matters"],
                 harmless=shown["harmless"],

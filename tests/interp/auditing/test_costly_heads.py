@@ -8,7 +8,7 @@ import interp
 from hooks import Transformer
 from interp.auditing.audit import labels_to_test
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS
+from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS, ROWS_OF_LABEL
 from interp.auditing.significance import LITTLE
 from interp.heads.ablation_methods import REMOVALS
 from interp.known_answers import known_answer
@@ -43,7 +43,8 @@ def test_an_audit_tests_the_labels_of_costly_heads_only(monkeypatch):
     monkeypatch.setattr(HeadExperiments, "effects", effects)
     known = known_answer("template copy, zero decoy", 0)
     result = interp.audit(known.model, known.task, n=128)
-    (on_all, labels, no_choice), (tests, tested, chosen) = calls
+    (on_all, labels, no_choice), without_label, (tests, tested, chosen) = calls
+    assert without_label == (ROWS_OF_LABEL, {}, {})  # each needed head has a label
     assert (on_all, no_choice, tests, chosen) == (ON_ALL_HEADS, None, LABEL_TESTS, tested)
     assert set(REMOVALS) <= set(ON_ALL_HEADS)
     assert not set(ON_ALL_HEADS) & set(LABEL_TESTS)

@@ -18,7 +18,8 @@ def judged(right, scored, n, wanted=None, *, factor=8.0, alpha=0.05, at_chance=F
     total = (torch.arange(n)[:, None] < torch.tensor(scored)).float()
     answers = (torch.arange(n)[:, None] < torch.tensor(right)).float()
     score = Score(right=answers, loss=torch.zeros(n, 2), total=total)
-    return judged_outcomes(score, TASK, wanted, factor=factor, alpha=alpha, at_chance=at_chance)
+    options = {"factor": factor, "alpha": alpha, "at_chance": at_chance, "of_constants": np.zeros(len(TASK.outcomes))}
+    return judged_outcomes(score, TASK, wanted, **options)
 
 
 def test_the_outcomes_of_the_example():

@@ -94,7 +94,10 @@ def test_the_whole_model_in_a_sentence():
 def test_work_that_a_head_shares_with_one_of_another_verdict():
     heads = [record(0, 0, "redundant", "previous", ((0, 2),)), record(0, 1, "idle"), record(0, 2, "undecided")]
     text = what_heads_do(heads)
-    assert text == "0.0 and 0.2 share work; 0.2 is undecided; 0.1 does nothing that counts."
+    assert (
+        text
+        == "0.0, which looks like previous, shares its work with 0.2; 0.2 is undecided; 0.1 does nothing that counts."
+    )
 
 
 def test_many_heads_stay_one_short_sentence():

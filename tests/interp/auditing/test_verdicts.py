@@ -89,7 +89,7 @@ NO_SETS = HeadSets(
 )
 
 
-def facts(p, heads, labelled, *, sets=NO_SETS, losses=None, doubtful=(), strata=None, at_chance=False):
+def facts(p, heads, labelled, *, sets=NO_SETS, losses=None, doubtful=(), strata=None, at_chance=False, tried=()):
     return facts_about_heads(
         p,
         {head: head in labelled for head in heads},
@@ -99,6 +99,7 @@ def facts(p, heads, labelled, *, sets=NO_SETS, losses=None, doubtful=(), strata=
         strata=strata or {},
         at_chance=at_chance,
         alpha=ALPHA,
+        tried=tried,
     )
 
 
@@ -349,9 +350,11 @@ def test_every_verdict_and_every_reason_has_a_rule():
     assert reached == set(HEAD_VERDICTS)
     of_sets = {"together", "partner", "cancelled", "together too close", "together about", "cancelling too close"}
     elsewhere = {"needed", "nothing to lose", "left out", "needed in a stratum"}
+    of_tried_kinds = {"like a kind", "like a kind too close"}
     reasons = {reason for _, _, reason in RULES}
     assert {rule[4] for rule in CASES} | elsewhere | of_sets == reasons
-    assert set(REASONS) - reasons == {"needed only together"}  # of audits that earlier versions saved
+    saved_earlier = {"needed only together"}
+    assert set(REASONS) - reasons == saved_earlier | of_tried_kinds
     assert all(reason_in_words(reason) for reason in reasons)
 
 
@@ -409,7 +412,14 @@ BY_RANK = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(range(len(BY_RANK)), 2)))
+FAILED_READINGS = ((0, 1), (0, 3))
+"""Faithful on one outcome, and needed for something else on the other, or perhaps."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [pair for pair in itertools.combinations(range(len(BY_RANK)), 2) if pair not in FAILED_READINGS],
+)
 def test_what_a_head_does_on_some_outcome_is_its_verdict(first, second):
     """Shown work first, then what is open, then what it is shown not to do; in either order of the outcomes."""
     (verdict, known), (_, other) = BY_RANK[first], BY_RANK[second]
@@ -435,7 +445,63 @@ def test_a_stratum_is_one_of_its_own_outcome():
 def test_of_equal_verdicts_the_outcome_with_the_largest_loss_is_named():
     for losses, index in (([[0.3, 0.9]], 1), ([[0.9, 0.3]], 0)):
         assert verdict_of(found_on(FAITHFUL, FAITHFUL), losses=losses).outcome == index
-        assert verdict_of(found_on(DECOY, FAITHFUL), losses=losses).outcome == 1
+        assert verdict_of(found_on(DECOY, DECOY), losses=losses).outcome == index
+
+
+@pytest.mark.parametrize(("known", "verdict"), [(DECOY, "misleading"), (OPEN_TEST, "undecided")])
+@pytest.mark.parametrize("losses", [[1.7, 4.0], [4.0, 1.7]])
+def test_a_head_is_faithful_if_it_is_on_every_outcome_on_which_it_is_needed(known, verdict, losses):
+    decision = verdict_of(found_on(FAITHFUL, known), losses=[losses])
+    assert (decision.verdict, decision.outcome) == (verdict, 1)
+    assert decision.verdicts == ("faithful", verdict)
+    # Not needed, or about as much as counts, says nothing about what it does where it is needed
+    for elsewhere in (IDLE, MARGINAL, LITTLE_COST):
+        assert verdict_of(found_on(FAITHFUL, elsewhere), losses=[losses]).verdict == "faithful"
+
+
+def test_of_several_outcomes_without_its_pattern_the_costliest_is_the_verdict():
+    something_else = known_of(MATTERS, MATTERS, MATTERS)
+    for losses, reason in (((1.5, 2, 3), "through something else"), ((1.5, 3, 2), "not through its pattern")):
+        decision = verdict_of(found_on(FAITHFUL, DECOY, something_else), losses=[losses])
+        assert (decision.verdict, decision.reason) == ("misleading", reason)
+
+
+def test_an_outcome_on_which_it_probably_is_needed_for_something_else_leaves_a_head_open():
+    may_be_needed = known_of(CLOSE, HARMLESS, HARMLESS, uniform=HARMLESS)
+    assert verdict_of(found_on(FAITHFUL, may_be_needed), losses=[[2, 1.2]]).verdict == "undecided"
+    assert verdict_of(found_on(FAITHFUL, may_be_needed), losses=[[2, 0.8]]).verdict == "faithful"
+    assert verdict_of(found_on(FAITHFUL, OPEN_NEED), losses=[[2, 1.2]]).verdict == "faithful"
+
+
+def test_a_head_that_may_be_needed_alone_is_not_called_redundant():
+    may_be_needed = HeadFacts(labelled=False, loss=1.4, costs=(), harmless=())
+    shares = HeadFacts(labelled=False, loss=0.9, costs=(), harmless=(), partners={"together": ((0, 1),)})
+    for outcomes in ([may_be_needed, shares], [shares, may_be_needed]):
+        decision = decide(outcomes)
+        assert (decision.verdict, decision.reason, decision.is_open) == ("undecided", "too close", True)
+    # Its partners are named, and it is redundant once it is shown not to be needed alone
+    not_needed = replace(may_be_needed, harmless=["mean"])
+    assert decide([not_needed, shares]).verdict == "redundant"
+    needed = replace(may_be_needed, costs=["mean"])
+    assert decide([needed, shares]) == Decision("hidden", "needed", ((0, 1),))
+
+
+@pytest.mark.parametrize(
+    ("tests", "verdict", "reason"),
+    [
+        ({}, "faithful", "like a kind"),
+        ({"uniform": HARMLESS}, "hidden", "needed"),
+        ({"wrong_key": ABOUT}, "hidden", "needed"),
+        ({"resampled_values": CLOSE}, "undecided", "like a kind too close"),
+    ],
+)
+def test_a_head_without_a_label_acts_like_a_kind_or_is_hidden(tests, verdict, reason):
+    (outcomes,) = facts(found(*FITS, **tests), [(0, 0)], [], tried=[(0, 0)])
+    decision = decide(outcomes)
+    assert (decision.verdict, decision.reason) == (verdict, reason)
+    # Where it is not needed the kind that was tried makes no difference
+    (not_needed,) = facts(found(HARMLESS), [(0, 0)], [], tried=[(0, 0)])
+    assert decide(not_needed).verdict == "idle"
 
 
 def test_partners_on_every_outcome_are_named():
@@ -877,8 +943,10 @@ def test_every_reason_makes_a_sentence(reason, label):
 
 @pytest.mark.parametrize("reason", EVERY_REASON)
 def test_costs_are_those_of_the_outcome_that_gave_the_verdict(reason):
-    """Also where another outcome suffers more; "less than" is said of its own threshold."""
+    """Also where another outcome suffers more, which is named; "less than" is said of its own threshold."""
     text = sentence_about(reason, outcome="first")
+    text, _, largest = text.partition("; removing it costs most on another outcome: ")
+    assert largest.startswith("0.40 [0.28, 0.53] on second")
     assert "on second" not in text
     assert "0.08" not in text
     assert ("0.25 [0.12, 0.38] on first" in text) == (reason != "nothing to lose")

@@ -282,13 +282,14 @@ def test_the_next_sentence_is_judged_only_above_one_half():
     assert task.chances == (1 / task.d_vocab, 0.5)
     right = torch.stack([torch.ones(400), (torch.arange(400) % 2).float()], 1)
     score = Score(right=right, loss=1 - right, total=torch.ones(400, 2))
-    judged = judged_outcomes(score, task, None, factor=8.0, alpha=0.01, at_chance=False)
+    options = {"factor": 8.0, "alpha": 0.01, "of_constants": np.zeros(2)}
+    judged = judged_outcomes(score, task, None, at_chance=False, **options)
     assert judged.names == ("masked",)
     assert any("next_sentence is left out: 0.50 is not above chance" in warning for warning in judged.warnings)
     few = Score(right=right[:16], loss=1 - right[:16], total=torch.ones(16, 2))
     with pytest.raises(ValueError, match=r"n is 16; .* sequences are needed"):
-        judged_outcomes(few, task, None, factor=8.0, alpha=0.01, at_chance=False)
-    anyway = judged_outcomes(few, task, None, factor=8.0, alpha=0.01, at_chance=True)
+        judged_outcomes(few, task, None, at_chance=False, **options)
+    anyway = judged_outcomes(few, task, None, at_chance=True, **options)
     assert anyway.warnings[0].startswith("With 16 sequences, where ")
 
 

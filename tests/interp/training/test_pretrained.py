@@ -390,7 +390,9 @@ def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         interp.pretrained(CHAINS, tmp_path / "nothing")
     (tmp_path / "manifest.json").write_text('{"task": {}}')
-    with pytest.raises(ValueError, match=r"manifest\.json is not a manifest: .* lacks the fields 'versions', 'hardware'"):
+    with pytest.raises(
+        ValueError, match=r"manifest\.json is not a manifest: .* lacks the fields 'versions', 'hardware'"
+    ):
         interp.pretrained(CHAINS, tmp_path)
     with pytest.raises(ValueError, match=r"tokenizer is a str; give a tokenizers\.Tokenizer or a fast tokenizer"):
         interp.pretrained(CHAINS, ours(), tokenizer="bert-base-uncased")

@@ -1,0 +1,57 @@
+"""What a needed head without a label acts like: the kind whose pattern, in place of its own, keeps the answers."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from hooks.interventions.ablation_engine import Head
+from interp.auditing.experiments import Effects
+from interp.auditing.interventions import READINGS
+
+
+class Experiments(Protocol):
+    """Experiments in this process or in several."""
+
+    @property
+    def heads(self) -> list[Head]: ...
+
+    def effects(
+        self, interventions: Sequence[str], labels: dict[Head, str], heads: Collection[Head] | None = None
+    ) -> Effects: ...
+
+
+def kinds_to_try(
+    search: Experiments,
+    kinds: Sequence[str],
+    heads: Sequence[Head],
+    outcomes: Sequence[int],
+    threshold: Float[np.ndarray, " outcome"],
+) -> dict[Head, str]:
+    """For each head the kind that it may act like; none for heads that no kind is like.
+
+    A label says where a head attends. A head can act through the pattern of a kind that gets too little of its
+    attention for a label, since the rest of its attention may change nothing. With the pattern of the kind alone
+    accuracy then falls by less than counts on every outcome, and by more on some with a uniform one. Of several such
+    kinds it is the one whose pattern costs least.
+
+    Args:
+        search: Experiments on other sequences than those that the kind is tested on, so that its choice among many
+            kinds needs no correction.
+        kinds: Kinds of the task.
+        heads: Needed heads without a label.
+        outcomes: Indices of the outcomes that count.
+        threshold: Loss of accuracy that counts on each.
+    """
+    least_cost: dict[Head, float] = {}
+    chosen: dict[Head, str] = {}
+    for kind in kinds if heads else ():
+        effects = search.effects((*READINGS, "uniform"), dict.fromkeys(heads, kind), heads=heads)
+        losses = {name: effects.mean(name)[:, outcomes] / threshold for name in effects.drop}
+        for head in heads:
+            row = search.heads.index(head)
+            cost = min(losses[name][row].max() for name in READINGS)
+            if cost < min(1, least_cost.get(head, np.inf)) and losses["uniform"][row].max() > 1:
+                least_cost[head], chosen[head] = cost, kind
+    return chosen
