@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.experiments import Effects
-from interp.auditing.interventions import READINGS
+from interp.auditing.interventions import ITS_OWN_READING
 
 
 class Experiments(Protocol):
@@ -32,9 +32,9 @@ def kinds_to_try(
     """For each head the kind that it may act like; none for heads that no kind is like.
 
     A label says where a head attends. A head can act through the pattern of a kind that gets too little of its
-    attention for a label, since the rest of its attention may change nothing. With the pattern of the kind alone
-    accuracy then falls by less than counts on every outcome, and by more on some with a uniform one. Of several such
-    kinds it is the one whose pattern costs least.
+    attention for a label, since the rest of its attention may change nothing. With only its attention to the keys of
+    the kind, and the rest spread evenly, accuracy then falls by less than counts on every outcome, and by more on some
+    with a uniform pattern. Of several such kinds it is the one whose pattern costs least.
 
     Args:
         search: Experiments on other sequences than those that the kind is tested on, so that its choice among many
@@ -47,11 +47,11 @@ def kinds_to_try(
     least_cost: dict[Head, float] = {}
     chosen: dict[Head, str] = {}
     for kind in kinds if heads else ():
-        effects = search.effects((*READINGS, "uniform"), dict.fromkeys(heads, kind), heads=heads)
+        effects = search.effects((ITS_OWN_READING, "uniform"), dict.fromkeys(heads, kind), heads=heads)
         losses = {name: effects.mean(name)[:, outcomes] / threshold for name in effects.drop}
         for head in heads:
             row = search.heads.index(head)
-            cost = min(losses[name][row].max() for name in READINGS)
+            cost = losses[ITS_OWN_READING][row].max()
             if cost < min(1, least_cost.get(head, np.inf)) and losses["uniform"][row].max() > 1:
                 least_cost[head], chosen[head] = cost, kind
     return chosen

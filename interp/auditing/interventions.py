@@ -30,6 +30,8 @@ ON_UNDECIDED_HEADS = ("mean", "resample", "uniform")
 """Those of them that a verdict depends on: further sequences are spent on these."""
 READINGS = ("ideal", "label_only_pattern")
 """Patterns that do what the label says: one of them must be harmless if a head acts through its label."""
+ITS_OWN_READING = "label_only_pattern"
+"""The one of them that keeps the head's own attention to these keys."""
 LABEL_TESTS = (*READINGS, "wrong_key", "resampled_pattern", "resampled_values")
 """Interventions that test a label, tried on labelled heads."""
 INTERVENTIONS = (*ON_ALL_HEADS, *LABEL_TESTS)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.interventions import READINGS
+from interp.auditing.interventions import ITS_OWN_READING, READINGS
 from interp.auditing.records import HeadVerdict
 from interp.auditing.significance import LITTLE
 from interp.core.inputs import all_inputs_text
@@ -161,7 +161,8 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     # A faithful head: which of the two patterns of its label is harmless
     harmless_pattern = ""
     if head.reason in ("through its pattern", "like a kind"):
-        name = min(READINGS, key=lambda name: head.costs[name].drop[outcome])
+        readings = READINGS if head.readable else (ITS_OWN_READING,)
+        name = min(readings, key=lambda name: head.costs[name].drop[outcome])
         harmless_pattern = HARMLESS_PATTERNS[name].format(**costs)
     # Audits of earlier versions did not save what a head costs beyond others
     reason = head.reason

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.experiments import Effects
-from interp.auditing.interventions import CANCELLING, MOSTLY_SHARED, NEEDED_IN, READINGS, TESTED
+from interp.auditing.interventions import CANCELLING, ITS_OWN_READING, MOSTLY_SHARED, NEEDED_IN, READINGS, TESTED
 from interp.auditing.sets import HeadSets
 from interp.auditing.significance import LITTLE, PValues, on_every_outcome, on_some_outcome
 from interp.heads.ablation_methods import REMOVALS
@@ -67,9 +67,15 @@ class HeadFacts:
         return "partner" in self.partners
 
     @property
+    def readings(self) -> tuple[str, ...]:
+        """Patterns that do what its label says. Of a head without one only its own attention to the keys of the kind:
+        with the ideal pattern another head than this could be right, by other means."""
+        return READINGS if self.labelled else (ITS_OWN_READING,)
+
+    @property
     def has_readable_pattern(self) -> bool:
         """Whether the pattern that its label describes would do."""
-        return not set(READINGS).isdisjoint(self.harmless)
+        return not set(self.readings).isdisjoint(self.harmless)
 
     @property
     def any_key_would_do(self) -> bool:
@@ -94,13 +100,13 @@ class HeadFacts:
     @property
     def may_be_faithful(self) -> bool:
         """Whether no test of its label shows that it does not act through its pattern."""
-        through_something_else = set(READINGS) <= set(self.costs)
+        through_something_else = set(self.readings) <= set(self.costs)
         return not through_something_else and set(MUST_COST).isdisjoint(self.harmless)
 
     @property
     def may_be_needed_otherwise(self) -> bool:
         """Whether it probably is needed and does not act through its pattern, though neither is shown yet."""
-        reading_fails = set(READINGS) <= set(self.costs) or not set(MUST_COST).isdisjoint(self.harmless)
+        reading_fails = set(self.readings) <= set(self.costs) or not set(MUST_COST).isdisjoint(self.harmless)
         return self.is_open("mean") and self.loss > 1 and reading_fails
 
     def is_open(self, name: str) -> bool:
@@ -155,7 +161,7 @@ RULES_OF_READING: tuple[VerdictRule, ...] = (
     (lambda head: head.may_signal_presence,                             "undecided",  "resampled_pattern too close"),
     (lambda head: head.is_partner and not head.may_be_faithful,             "redundant",  "partner"),
     (lambda head: "uniform" in head.harmless,                               "misleading", "not through its pattern"),
-    (lambda head: set(READINGS) <= set(head.costs),                         "misleading", "through something else"),
+    (lambda head: set(head.readings) <= set(head.costs),                       "misleading", "through something else"),
     (lambda head: "resample" in head.harmless,                              "misleading", "content unused"),
     (lambda head: "wrong_key" in head.harmless,                             "misleading", "which key is irrelevant"),
     (lambda head: "resampled_pattern" in head.harmless,                     "misleading", "any pattern would do"),
@@ -171,7 +177,7 @@ RULES_OF_READING: tuple[VerdictRule, ...] = (
     (_open("resampled_pattern"),                                        "undecided",  "resampled_pattern too close"),
     (_open("resampled_values"),                                             "undecided",  "resampled_values too close"),
     (lambda head: head.has_readable_pattern,                                "faithful",   "through its pattern"),
-    (lambda head: all(name in head.costs or name in head.about for name in READINGS), "marginal", "reading about"),
+    (lambda head: all(name in head.costs or name in head.about for name in head.readings), "marginal", "reading about"),
     (lambda head: True,                                                     "undecided",  "reading too close"),
 )  # fmt: skip
 RULES = (*RULES_OF_NEED, *RULES_OF_READING)

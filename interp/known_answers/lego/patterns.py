@@ -16,7 +16,7 @@ from interp.tasks import Lego
 
 Pattern = Literal["association", "manipulation", "unreadable"]
 """`association`: the same token elsewhere, or [BOS]. `manipulation`: the first token of the same clause. `unreadable`:
-another place in another clause; from the first token of a clause, the operation."""
+the first token of another clause, which no kind describes."""
 LOOKS: dict[Pattern, str | None] = {"association": "association", "manipulation": "manipulation", "unreadable": None}
 """Label of each pattern."""
 
@@ -51,12 +51,11 @@ def _first_of_clause(task: Lego) -> Int[Tensor, " pos"]:
 
 
 def _another_clause(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]:
-    """For each position one of another clause, two places further; [BOS] and [EOS] for each other."""
+    """For each position the first one of another clause; [BOS] and [EOS] for each other."""
     positions = torch.arange(task.n_ctx)
     clause = (positions - 1).div(task.clause_length, rounding_mode="floor")
-    place = (positions - 1) % task.clause_length
     shifted = (clause + draw(generator, 1, task.n_vars - 1)) % task.n_vars
-    keys = 1 + task.clause_length * shifted + (place + 2) % task.clause_length
+    keys = 1 + task.clause_length * shifted
     return torch.where(_is_mark(task), task.n_ctx - 1 - positions, keys)
 
 
