@@ -186,7 +186,8 @@ def _accuracy_of_constants(
 ) -> Float[np.ndarray, " outcome"]:
     """Accuracy of the best constant answer: of every input, or estimated on other sequences than those of the audit.
 
-    Of these one half chooses the answer of each outcome and the other half measures it.
+    Of these one half chooses the answer of each outcome and the other half measures it. An estimate that is not above
+    that of guessing by two standard errors is noise, and is 0.
     """
     if inputs is not None:
         return accuracy_of_constant_answers(task, inputs, experiments.logits).max(0)
@@ -199,7 +200,9 @@ def _accuracy_of_constants(
         logits = None if _has_logit_of_each_answer(task) else experiments_on(half).logits
         halves.append(accuracy_of_constant_answers(task, half, logits, answers_of=batch))
     best = halves[0].argmax(0)
-    return halves[1][best, np.arange(len(best))]
+    accuracy = halves[1][best, np.arange(len(best))]
+    standard_error = np.sqrt(accuracy * (1 - accuracy) / size)
+    return np.where(accuracy - 2 * standard_error > np.array(task.chances), accuracy, 0)
 
 
 def _has_logit_of_each_answer(task: Task) -> bool:

@@ -1,5 +1,7 @@
 """Model configs for a task."""
 
+from dataclasses import fields
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -54,7 +56,8 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
 
     Raises:
         ValueError: an unknown family, a Dyck family for another task, `hardcode` or `hybrid` for a task without
-            markers, a preset without token types for a task with next sentences, or an invalid config.
+            markers, a preset without token types for a task with next sentences, an unknown field, or an invalid
+            config.
 
     Example:
         >>> import interp
@@ -87,4 +90,15 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         needed["head"] = "linear"  # the answers are not tokens
     if family in BRACKET_FAMILIES and not task.config_fields(family):
         raise ValueError(f"family is {family!r}, which is for Dyck; the task is {task.task_name!r}.")
-    return CONFIG_FAMILIES[family](**{**needed, **sizes})
+    try:
+        return CONFIG_FAMILIES[family](**{**needed, **sizes})
+    except TypeError:
+        # Python's words for a field that does not exist name no other one, and change with its version
+        config = CONFIG_FAMILIES[family](**needed)
+        names = [field.name for field in fields(config)]
+        unknown = [name for name in sizes if name not in names]
+        if not unknown:
+            raise
+        similar = get_close_matches(unknown[0], names, n=1)
+        advice = f" Did you mean {similar[0]}?" if similar else f" Its fields are {', '.join(names)}."
+        raise ValueError(f"{unknown[0]} is no field of {type(config).__name__}.{advice}") from None

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -5,7 +6,7 @@ from texts import corpus
 
 import interp
 from hooks import presets
-from interp.tasks import S3, Lego, Template, Text
+from interp.tasks import S3, Dyck, Lego, Template, Text
 from interp.training.pretrained import pretrained_config
 from interp.training.token_rows import markers_of
 
@@ -82,3 +83,17 @@ def test_tasks_without_markers_are_refused():
         pretrained_config(compact, interp.config_for(CHAINS, "hybrid", d_model=28, n_heads=7))
     with pytest.raises(ValueError, match="pathways look at later tokens too, but attention is 'causal'"):
         interp.config_for(replace(MASKED, objective="next_token"), "hybrid", d_model=28, n_heads=7)
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "words"),
+    [
+        (None, {"n_layer": 3}, "n_layer is no field of TransformerConfig. Did you mean n_layers?"),
+        ("dyck_minimal", {"d_modle": 3}, "d_modle is no field of TransformerConfig. Did you mean d_model?"),
+        ("rnn", {"heads": 2}, "heads is no field of RecurrentConfig. Its fields are d_vocab, "),
+    ],
+)
+def test_an_unknown_field_is_named_in_our_words(family, sizes, words):
+    task = Dyck(length=8) if family == "dyck_minimal" else Lego(n_vars=2)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        interp.config_for(task, family, **sizes)
