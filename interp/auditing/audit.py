@@ -177,7 +177,7 @@ def audit(
                 first_inputs = inputs.select(slice(0, MOST_SEARCHED))
                 search, further = in_jobs(experiments_on(first_inputs)), on_first
         without_label = [head for head in needed if head not in labels]
-        tried = kinds_to_try(search, patterns.kinds, without_label, judged.indices, judged.threshold)
+        tried = kinds_to_try(search, patterns, without_label, judged.indices, judged.threshold)
         on_heads = on_heads.with_heads_of(on_first.effects(ROWS_OF_LABEL, tried, heads=tried))
         tested_labels |= tried
         labels_in_experiments = labels | tried
