@@ -91,7 +91,7 @@ def check_weights_usable(name: str, model: nn.Module) -> None:
         model: The model.
 
     Raises:
-        ValueError: weights on the meta device, of a lazy module that was not used yet, complex ones, or NaN.
+        ValueError: weights on the meta device, of a lazy module that was not used yet, complex ones, NaN or infinity.
     """
     for weight_name, weight in model.named_parameters():
         fault = ""
@@ -101,8 +101,9 @@ def check_weights_usable(name: str, model: nn.Module) -> None:
             fault = "on the meta device, where tensors have no values. Call model.to_empty, and load its weights"
         elif weight.is_complex():
             fault = f"of dtype {weight.dtype}. Models with complex weights are not supported"
-        elif weight.layout == torch.strided and weight.is_floating_point() and weight.isnan().any():
-            fault = "with NaN, as after a training that diverged; all that is computed from it is NaN"
+        elif weight.layout == torch.strided and weight.is_floating_point() and not weight.isfinite().all():
+            value = "NaN" if weight.isnan().any() else "infinity"
+            fault = f"with {value}, as after a training that diverged; all that is computed from it is NaN"
         if fault:
             raise ValueError(f"{name} has the weight {weight_name}, {fault}.")
 

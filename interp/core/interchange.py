@@ -23,6 +23,7 @@ from hooks.model.sites import LayerSites
 from interp.core.activations import chunks, residual_names
 from interp.core.devices import device_of
 from interp.tasks.base import Batch
+from interp.tasks.batch import check_finite_logits
 
 SiteKind = Literal["resid", "attn_out", "mlp_out", "z"]
 """The residual stream before each layer and after the last, what attention or the MLP adds, and one head's output."""
@@ -222,7 +223,9 @@ def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> 
         options: dict[str, Any] = inputs.model_inputs()
         with torch.no_grad():
             logits, cache = net.run_with_cache(inputs.tokens, **options, names_filter=names)
-        yield Recording(net, inputs, dict(cache.cache_dict), take(logits, inputs.target_positions))
+        target_logits = take(logits, inputs.target_positions)
+        check_finite_logits(target_logits)
+        yield Recording(net, inputs, dict(cache.cache_dict), target_logits)
 
 
 class Interchange:

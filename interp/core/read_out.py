@@ -16,6 +16,7 @@ from hooks.model.checked_hooks import storing_hooks
 from hooks.state import evaluation_mode
 from interp.core.devices import device_of
 from interp.tasks.base import Batch, logits_at_targets
+from interp.tasks.batch import check_finite_logits
 
 MOST_LOGITS = 1 << 24
 """Largest number of logits of targets in memory at a time, if there is more than one sequence."""
@@ -75,7 +76,9 @@ def rows_at_targets(model: Net, batch: Batch, names: Sequence[str]) -> tuple[Ten
     for name, rows in activations.items():
         if not rows.isfinite().all():
             raise ValueError(f"{name} has a value that is not finite. Did training diverge? Check the model's weights.")
-    return rows_of(logits), activations
+    logits_of_rows = rows_of(logits)
+    check_finite_logits(logits_of_rows)
+    return logits_of_rows, activations
 
 
 def contrasts_of(labels: Int[Tensor, " row"], n_answers: int, d_vocab_out: int) -> Float[Tensor, "row d_vocab_out"]:

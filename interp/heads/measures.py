@@ -305,7 +305,16 @@ class RelationRows:
         return self.counted(self.real.bool()[:, None]).scaled(self.mass(pattern))
 
     def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
-        """Measures of the heads of a layer that need only the pattern."""
+        """Measures of the heads of a layer that need only the pattern.
+
+        Raises:
+            ValueError: a pattern that is not finite.
+        """
+        if not pattern.sum().isfinite():
+            raise ValueError(
+                "the model has an attention pattern that is not finite. Did training diverge? Check its weights, which "
+                "may be too large."
+            )
         return {
             "mass": self.mass(pattern),
             "row_variance": self.row_variance(pattern),

@@ -4,8 +4,9 @@ Axes: `batch` examples, `pos` positions, `target` predictions per example, `quer
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.batch import Batch, Score, check_target_logits, likeliest, logits_at_targets
+from interp.tasks.batch import Batch, Score, check_finite_logits, check_target_logits, likeliest, logits_at_targets
 from interp.tasks.fields import default, json_value, tuples
 from interp.tasks.outputs import checked_probe_labels
 from interp.tasks.splits import ALL, SPLITS, Split, can_sample, sample_split
@@ -29,6 +30,17 @@ MOST_STRATA = 16
 loss of everything can still be shown."""
 AnyTask = TypeVar("AnyTask", bound="Task")
 IS_A_TASK = "give an object whose class derives from interp.tasks.Task."
+
+
+def _of_finite_logits(score: Callable[..., Score]) -> Callable[..., Score]:
+    """The `score` of a task, which refuses logits that are not finite."""
+
+    @wraps(score)
+    def score_finite(self: Any, target_logits: Tensor, batch: Any) -> Score:
+        check_finite_logits(target_logits)
+        return score(self, target_logits, batch)
+
+    return score_finite
 
 
 class Task:
@@ -65,6 +77,9 @@ class Task:
         # RunningSum is called running_sum
         if "task_name" not in vars(cls):
             cls.task_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        # answers are scored of finite logits only, however a task scores them
+        if "score" in vars(cls):
+            setattr(cls, "score", _of_finite_logits(cls.score))  # noqa: B010
         # an inherited list of inputs may not be that of another `sample`
         if "sample" in vars(cls) and "every_input" not in vars(cls):
             setattr(cls, "every_input", Task.every_input)  # noqa: B010  # pyright would compare signatures
@@ -193,6 +208,7 @@ class Task:
         scored = supervised & batch.target_mask
         return F.cross_entropy(target_logits[scored], batch.labels[scored])
 
+    @_of_finite_logits
     def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score:
         """Score of each example; default: correct answers and cross entropy of every target."""
         check_target_logits(target_logits, batch)

@@ -134,6 +134,22 @@ def check_target_logits(target_logits: Tensor, batch: Batch) -> None:
         )
 
 
+def check_finite_logits(logits: Float[Tensor, "*answers choice"]) -> None:
+    """Check that logits are numbers: answers that are read off NaN would be wrong without a word.
+
+    Raises:
+        ValueError: NaN or infinity.
+    """
+    if logits.isfinite().all():
+        return
+    value = logits[~logits.isfinite()][0].item()
+    place = (~logits.isfinite()).nonzero()[0].tolist()
+    raise ValueError(
+        f"the logits of the model are not finite: {value} first at {tuple(place)}. Its weights may be too large, or an "
+        f"intervention gives such values; check model(tokens).isfinite()."
+    )
+
+
 def likeliest(logits: Float[Tensor, "*answers choice"]) -> Int[Tensor, "*answers"]:
     """Index of the largest logit; of logits that are equal up to rounding, the first.
 
