@@ -25,7 +25,7 @@ from interp.core.processes import in_processes
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
-from interp.core.statistics import bootstrap_mean
+from interp.core.statistics import bootstrap_mean, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablation_methods import REMOVALS, ReplacementOf, check_method, replacements, replacements_on_all
 from interp.tasks.base import Batch, Score, Task
@@ -63,10 +63,10 @@ class AblationResult(Result):
     clean: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
     """Accuracy of the unablated model on the same sequences."""
     drop: Annotated[Interval, Axes("set target"), DIFFERENCE, MAY_BE_MISSING]
-    """Per set and target: drop in accuracy, as a fraction, with its 95 % interval (paired bootstrap over sequences);
-    negative where accuracy rises."""
+    """Per set and target: drop in accuracy, as a fraction, with its 95 % interval (exact for losses and for gains,
+    `drop_interval`); negative where accuracy rises."""
     loss_rise: Annotated[Interval, Axes("set target"), MAY_BE_INFINITE]
-    """Per set and target: rise in cross entropy, in nats."""
+    """Per set and target: rise in cross entropy, in nats, with its 95 % interval (bootstrap over distinct inputs)."""
     random_drop: Annotated[Float[np.ndarray, "set draw target"], DIFFERENCE, MAY_BE_MISSING] | None
     """Drops of random sets of the same size."""
     shape: Annotated[tuple[int, int], POSITIVE_COUNT]
@@ -200,7 +200,11 @@ def ablate_heads(
     else:
         inputs = distinct_inputs(batch)
         by_input = sum_by_input(drop[:, : len(sets)], inputs)
-        mean, low, high = bootstrap_mean(by_input, seed=seed, weight=sum_by_input(weight, inputs))
+        answers = sum_by_input(weight, inputs)
+        mean, low, high = bootstrap_mean(by_input, seed=seed, weight=answers)
+        # Of accuracies no resample says what a few further losses would be where none was seen
+        _, low[:, 0], high[:, 0] = drop_interval(by_input[:, :, 0], answers[:, None])
+        low[np.isnan(mean)] = high[np.isnan(mean)] = np.nan  # no answer was scored
         n_inputs = len(by_input)
     is_exact = n == ALL
     return AblationResult(
