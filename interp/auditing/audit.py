@@ -30,7 +30,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
-from interp.core.weight_sums import weight_sums
+from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
@@ -280,6 +280,7 @@ def audit(
         n_heads=None if len(audited) == n_heads else n_heads,
         every_input=inputs is not None,
         weights=weight_sums(getattr(model, "bridge", model)),
+        subject=subject_key(model, task),
     )
 
 

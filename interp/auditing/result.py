@@ -84,6 +84,8 @@ class AuditResult(Result):
     intervals are the values, and p values of costs are 0 or 1."""
     weights: tuple[float, ...] = ()
     """`weight_sums` of the model, by which other results of the same model are known."""
+    subject: str = ""
+    """`subject_key` of the model and the task."""
 
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +264,7 @@ class AuditResult(Result):
 
         Raises:
             ValueError: a result of another class, edges between layers or only some edges, or edges of a model with
-                other weights or on other outcomes.
+                other weights or another config, or on another task or other outcomes.
 
         Example:
             >>> import interp
@@ -281,6 +283,11 @@ class AuditResult(Result):
         if not same_weights(self.weights, edges.weights):
             raise ValueError(
                 "edges is of a model with other weights than the audited one; measure the edges of the audited model."
+            )
+        if edges.subject != self.subject:
+            raise ValueError(
+                "edges is of a model with another config, or of another task, than the audit; measure both on the same "
+                "model and task."
             )
         if missing := sorted(set(self.outcomes) - set(edges.outcomes)):
             raise ValueError(

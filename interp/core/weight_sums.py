@@ -1,4 +1,4 @@
-"""Whether two models have the same weights up to rounding, which differs between processors."""
+"""Whether two results are of the same model on the same task: its weights up to rounding, its config, the task."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor, finfo, float32
+
+from interp.core.content_key import content_key
 
 N_SUMS = 4
 """Sums of a model: all of them agree by accident in fewer than one of 10^20 pairs of models."""
@@ -58,6 +60,23 @@ def same_weights(first: Sequence[float], second: Sequence[float]) -> bool:
         return False  # a result that does not say of which weights it is
     bound = max(first[0], second[0])
     return bool(np.allclose(first[1:], second[1:], rtol=0, atol=bound))
+
+
+def subject_key(model: Any, task: Any) -> str:
+    """Key of what a result is about besides the weights: the config of the model, and the task with its settings.
+
+    Args:
+        model: One of our models, or a wrapped one, whose own config counts.
+        task: The task; of one with settings that JSON cannot store, its `repr` counts.
+    """
+    config = getattr(model, "bridge", model).cfg
+    settings = config.to_dict() if hasattr(config, "to_dict") else dict(vars(config))
+    plain = {name: value for name, value in settings.items() if isinstance(value, str | int | float | None)}
+    try:
+        described = task.describe()
+    except ValueError:
+        described = repr(task)
+    return content_key({"config": plain, "task": described})
 
 
 def _signs(name: str, n: int) -> Float[np.ndarray, " n"]:

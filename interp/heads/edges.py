@@ -29,7 +29,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import NOT_SAVED, Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.core.weight_sums import weight_sums
+from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.tasks.base import Batch, Score, Task
@@ -101,6 +101,8 @@ class EdgesResult(Result):
     """Whether these are all edges between parts: False with `between="layers"` or `within`."""
     weights: tuple[float, ...] = ()
     """`weight_sums` of the model, by which other results of the same model are known."""
+    subject: str = ""
+    """`subject_key` of the model and the task."""
     model: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The model; None in a loaded result."""
     task: Any = field(default=None, repr=False, metadata=NOT_SAVED)
@@ -554,6 +556,7 @@ def _result(
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=len(batch),
         weights=weight_sums(getattr(model, "bridge", model)),
+        subject=subject_key(model, task),
         model=model,
         task=task,
     )

@@ -98,6 +98,8 @@ def test_other_models_are_refused(audited, edges, as_a_user):
     other = tuple(2 * weight for weight in edges.weights)
     with pytest.raises(ValueError, match="edges is of a model with other weights than the audited one; measure"):
         audited.with_edges(replace(edges, weights=other))
+    with pytest.raises(ValueError, match="edges is of a model with another config, or of another task, than the audit"):
+        audited.with_edges(replace(edges, subject="0" * 20))
     with pytest.raises(ValueError, match="edges is about other, without label of the audit; use the same task"):
         audited.with_edges(replace(edges, outcomes=("other",)))
     with pytest.raises(ValueError, match="edges is an AuditResult; it must be an EdgesResult"):

@@ -1,12 +1,14 @@
 """Sums that are equal for the same weights, up to rounding, and for no others."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from hooks import Transformer, TransformerConfig
-from interp.core.weight_sums import N_SUMS, same_weights, weight_sums
+from interp.core.weight_sums import N_SUMS, same_weights, subject_key, weight_sums
+from interp.tasks import Lego
 
 CONFIG = TransformerConfig(d_vocab=50, n_ctx=12, n_layers=3, n_heads=4, d_model=64)
 
@@ -65,3 +67,20 @@ def test_the_sums_are_those_of_every_machine():
 
 def test_results_of_nothing_are_of_no_model():
     assert not same_weights((), weight_sums(torch.nn.Linear(2, 2)))
+
+
+def test_config_and_task_are_part_of_the_subject():
+    """The same weights compute something else with another activation or another scale of attention."""
+    task = Lego(n_vars=2)
+    model = Transformer(CONFIG, seed=0)
+    keys = {
+        subject_key(model, task),
+        subject_key(model, Lego(n_vars=3)),
+        subject_key(model, replace(task, supervised=(0,))),
+    }
+    for change in ({"activation": "relu"}, {"attn_scale": 3.0}):
+        other = Transformer(replace(CONFIG, **change), seed=0)
+        assert same_weights(weight_sums(other), weight_sums(model))
+        keys.add(subject_key(other, task))
+    assert len(keys) == 5
+    assert subject_key(Transformer(CONFIG, seed=1), Lego(n_vars=2)) in keys
