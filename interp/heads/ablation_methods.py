@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net, head_output_point
@@ -63,11 +63,12 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
     # Other outputs in place of a head's.
     if method == "zero":
         return lambda rows: Zero()
+    width = batch.tokens.shape[1]
     if method == "mean":
-        mean = Mean(_reference(method, model, task, seed))
+        mean = Mean(_outputs(model, reference_batch(task, seed), average=True, width=width))
         return lambda rows: mean
     if method == "resample":
-        reference = _reference(method, model, task, seed)
+        reference = _outputs(model, reference_batch(task, seed), average=False, width=width)
         generator = derived_generator(seed, "replacement")
         references = torch.randint(N_REFERENCE, (first + len(batch),), generator=generator)[first:]
         return lambda rows: Resample(reference, references[rows])
@@ -108,18 +109,41 @@ def replacements_on_all(method: str, model: Net, task: Task, batch: Batch) -> li
         mean = Mean(_outputs(model, batch, average=True))
         return [lambda rows: mean]
     if method == "resample":
-        return [_output_of_partner(model, batch, pairing) for pairing in pairings]
+        names = _head_outputs(model)
+        return [_resampled_from_partner(model, batch, pairing, names) for pairing in pairings]
     return [replacements(method, model, task, batch, seed=derived_seed(0, "pairing", pairing)) for pairing in pairings]
 
 
-def _output_of_partner(model: Net, batch: Batch, pairing: int) -> ReplacementOf:
+def _resampled_from_partner(model: Net, batch: Batch, pairing: int, names: Sequence[str]) -> ReplacementOf:
     """The outputs of heads on the input that a pairing gives."""
 
     def resample(rows: slice) -> Replacement:
-        sources = batch.select(partners(rows, len(batch), pairing))
-        return Resample(_outputs(model, sources, average=False), torch.arange(len(sources)))
+        outputs = _outputs_of_partners(model, batch, rows, pairing, names)
+        return Resample(outputs, torch.arange(len(outputs[0])))
 
     return resample
+
+
+def _outputs_of_partners(
+    model: Net, batch: Batch, rows: slice, pairing: int, names: Sequence[str]
+) -> list[Float[Tensor, "sample pos *width"]]:
+    """Activations of each input's partner, in the order of the rows.
+
+    At positions where the partner is padding, those of the next input that is not: what a model computes at padding is
+    the output of nothing.
+    """
+    sources = partners(rows, len(batch), pairing)
+    outputs = _activations(model, batch.select(sources), names)
+    real = real_tokens(batch)
+    if real[sources].all():
+        return outputs
+    source_of_position = _next_real(real)[sources]
+    moved = source_of_position != sources[:, None]
+    others, row_of_other = source_of_position[moved].unique(return_inverse=True)
+    position = moved.nonzero()[:, 1]
+    for output, other in zip(outputs, _activations(model, batch.select(others), names), strict=True):
+        output[moved] = other[row_of_other, position]
+    return outputs
 
 
 def check_removal(method: str) -> None:
@@ -157,20 +181,20 @@ def outputs_instead(
         zeros = {name: torch.zeros_like(output) for name, output in zip(names, shapes, strict=True)}
         return [lambda rows: zeros]
     reference = batch if every_input else reference_batch(task, seed)
+    width = batch.tokens.shape[1]
     if method == "mean":
-        means = dict(zip(names, _outputs(model, reference, average=True, names=names), strict=True))
+        means = dict(zip(names, _outputs(model, reference, average=True, names=names, width=width), strict=True))
         return [lambda rows: means]
     if every_input:
 
         def of_partners(pairing: int) -> OutputsOf:
             def outputs(rows: slice) -> Mapping[str, Tensor]:
-                sources = batch.select(partners(rows, len(batch), pairing))
-                return dict(zip(names, _outputs(model, sources, average=False, names=names), strict=True))
+                return dict(zip(names, _outputs_of_partners(model, batch, rows, pairing, names), strict=True))
 
             return outputs
 
         return [of_partners(pairing) for pairing in range(number_of_pairings(len(batch)))]
-    samples = dict(zip(names, _outputs(model, reference, average=False, names=names), strict=True))
+    samples = dict(zip(names, _outputs(model, reference, average=False, names=names, width=width), strict=True))
     assigned = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(seed, "replacement"))
     return [lambda rows: {name: output[assigned[rows]] for name, output in samples.items()}]
 
@@ -180,20 +204,47 @@ def reference_batch(task: Task, seed: int) -> Batch:
     return sample_split(task, N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
 
 
-def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
-    """Head outputs of each layer on reference sequences, or their mean over the real tokens at each position."""
-    return _outputs(model, reference_batch(task, seed), average=method == "mean")
+def real_tokens(batch: Batch) -> Bool[Tensor, "batch pos"]:
+    """Tokens that are no padding."""
+    if batch.attention_mask is None:
+        return torch.ones_like(batch.tokens, dtype=torch.bool)
+    return batch.attention_mask.bool()
+
+
+def _head_outputs(model: Net) -> list[str]:
+    """Hook points of the head outputs of each layer."""
+    return [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
+
+
+@torch.no_grad()
+def _activations(model: Net, batch: Batch, names: Sequence[str]) -> list[Float[Tensor, "sample pos *width"]]:
+    """Activations of some hook points, of few sequences that fit one pass."""
+    inputs: dict[str, Any] = batch.model_inputs()
+    _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=list(names))
+    return [cache[name].clone() for name in names]
 
 
 @torch.no_grad()
 def _outputs(
-    model: Net, batch: Batch, *, average: bool, names: Sequence[str] = ()
+    model: Net, batch: Batch, *, average: bool, names: Sequence[str] = (), width: int | None = None
 ) -> list[Float[Tensor, "sample pos *width"]]:
     """Activations of some hook points (default: head outputs of each layer) on some sequences, or their average over
-    the real tokens at each position."""
-    names = list(names) or [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
+    the real tokens at each position.
+
+    Padding is no source: at a position where a sequence is padding, it has the activation of the next sequence that is
+    not, and the average is over those that are not. Positions where all are padding have the activation, or the
+    average, of the last position where one is not.
+
+    Args:
+        model: The model.
+        batch: The sequences.
+        average: Whether to average them.
+        names: Hook points.
+        width: Number of positions; default: that of the batch. A task may pad each batch to its own longest sequence.
+    """
+    names = list(names) or _head_outputs(model)
     # The weight of each sequence in the mean at a position.
-    real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
+    real = real_tokens(batch)
     share = real.double() / real.sum(0).clamp_min(1)
     # Outputs of some sequences after the other, or their weighted sums.
     size = sequences_at_once(batch)
@@ -210,8 +261,28 @@ def _outputs(
             blocks.append([cache[name] for name in names])
     outputs = [torch.cat(layer) for layer in zip(*blocks, strict=True)]
     if average:
-        return [output.sum(0, keepdim=True) for output in outputs]
-    return outputs
+        outputs = [output.sum(0, keepdim=True) for output in outputs]
+    elif not real.all():
+        source = _next_real(real)
+        outputs = [output[source, torch.arange(source.shape[1])] for output in outputs]
+    # Where no sequence is real, the last position where one is
+    position = torch.arange(width or batch.tokens.shape[1])
+    if len(position) == batch.tokens.shape[1] and real.any(0).all():
+        return outputs
+    real_positions = real.any(0).nonzero()[:, 0]
+    last = real_positions[torch.searchsorted(real_positions, position, right=True).sub(1).clamp_min(0)]
+    return [output[:, last] for output in outputs]
+
+
+def _next_real(real: Bool[Tensor, "sample pos"]) -> Int[Tensor, "sample pos"]:
+    """For each sequence and position the sequence itself, or the next one, in a circle, that is real there."""
+    n_samples = len(real)
+    sample = torch.arange(n_samples)
+    # Of two rounds, the first real sequence from each on
+    twice = torch.where(real, sample[:, None], 2 * n_samples).repeat(2, 1)
+    twice[n_samples:] = torch.where(real, sample[:, None] + n_samples, 2 * n_samples)
+    first = twice.flip(0).cummin(0).values.flip(0)[:n_samples]
+    return torch.where(first < 2 * n_samples, first % n_samples, sample[:, None])
 
 
 def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: int) -> Float[Tensor, "batch query key"]:

@@ -14,7 +14,7 @@ from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.core.heads import check_heads
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import METHODS, N_REFERENCE, normalised
+from interp.heads.ablation_methods import METHODS, N_REFERENCE, _outputs, normalised
 from interp.heads.kinds import relations_of
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
@@ -155,9 +155,7 @@ def test_the_mean_excludes_padding():
     task = Ragged(n_vars=2)
     model = model_of(task)
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
-    from interp.heads.ablation_methods import _reference
-
-    found = _reference("mean", model, task, 0)[1]
+    found = _outputs(model, reference, average=True)[1]
     with torch.no_grad():
         _, cache = model.run_with_cache(reference.tokens, attention_mask=reference.attention_mask)
     torch.testing.assert_close(found[0, :-1], cache["z", 1][:, :-1].mean(0))
