@@ -23,7 +23,8 @@ def read_headers(path: Path) -> dict[str, Header]:
     """Shape and type of every array of an npz file; no array is read.
 
     Raises:
-        ValueError: a damaged archive, an array of objects, two arrays of one name, or more than 2^28 numbers in all.
+        ValueError: a damaged archive, an array of other types than numbers of this machine, two arrays of one name, or
+            more than 2^28 numbers in all.
     """
     headers: dict[str, Header] = {}
     with _archive_errors(), zipfile.ZipFile(path) as archive:
@@ -38,6 +39,11 @@ def read_headers(path: Path) -> dict[str, Header]:
                 raise ValueError(f"it has the array {shortened(name)!r} twice.")
             if dtype.hasobject:
                 raise ValueError(f"{name} holds objects; only numbers are read.")
+            if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
+                raise ValueError(
+                    f"{shortened(name)} has the type {dtype.str!r}; only numbers of at most 8 bytes in the byte order "
+                    f"of this machine are read. Save it with another type: array.astype('float32')."
+                )
             headers[name] = (shape, dtype)
     # A small archive can declare arrays that do not fit into memory
     n_numbers = sum(math.prod(shape) for shape, _ in headers.values())

@@ -4,14 +4,15 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import socket
+import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 SHOWN = 200
 """Largest number of characters of a file's content or a user's input in an error."""
@@ -36,7 +37,17 @@ def user_path(path: str | Path) -> Path:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write to a temporary file in the same folder, flush it to disk, and rename it.
+    """Write a file as `writing` does, with the same errors."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """A stream into a temporary file in the same folder, which is then flushed to disk and renamed.
+
+    A link is followed: the file that it names is replaced. A file that exists keeps its mode. What is not a regular
+    file, such as a device or a FIFO, and this process's own output (`/dev/stdout`) are written to directly.
 
     Raises:
         ValueError: no path.
@@ -45,7 +56,13 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     path = user_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_and_rename(path, content)
+        status = _status(path)
+        if status is None or (_has_content(status) and _output_handle(status) is None):
+            stream = _replacing(path, status)
+        else:
+            stream = _open_directly(path, status)
+        with stream as file:
+            yield file
     except OSError as error:
         if error.errno is None:
             raise
@@ -54,19 +71,61 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         raise OSError(fault, f"{os.strerror(fault)}, while writing", str(path)) from error
 
 
-def _write_and_rename(path: Path, content: bytes) -> None:
+def _status(path: Path) -> os.stat_result | None:
+    """Status of the file that a path or a link names; None if there is none yet."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _has_content(status: os.stat_result) -> bool:
+    """Whether something is a file or a folder, not a device, a FIFO or a socket."""
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+
+
+def _output_handle(status: os.stat_result) -> int | None:
+    """The handle of this process's output or error output if it is this file, as is /dev/stdout."""
+    for handle in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(status, os.fstat(handle)):
+                return handle
+    return None
+
+
+def _open_directly(path: Path, status: os.stat_result) -> BinaryIO:
+    """A stream into a device, a FIFO or the like, which a rename would replace by a file."""
+    handle = _output_handle(status)
+    if handle is None:
+        return path.open("wb")
+    # Opened again, an output that goes into a file would be cut to nothing
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    return os.fdopen(os.dup(handle), "wb")
+
+
+@contextmanager
+def _replacing(path: Path, replaced: os.stat_result | None) -> Iterator[BinaryIO]:
+    """A stream into a temporary file, which takes the place of a file or of the one that a link names."""
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_host()}-{os.getpid()}-")
+    temporary = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
+    mode = 0o666 if replaced is None else stat.S_IMODE(replaced.st_mode)
+    # With the mode from the start, content that only the owner may read is never open to others
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes a file that only its owner can read
-        os.chmod(temporary, 0o644)
+        # the umask took bits away that the file had
+        if replaced is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -114,6 +173,33 @@ def _digest(path: Path, status: tuple[int, ...]) -> str:
     """SHA-256 of a file; its size, times and place on the disk are part of the cache's key."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def readable_file(path: str | Path) -> Path:
+    """A path whose content can be read, or which does not exist.
+
+    Raises:
+        ValueError: a FIFO, a device or a socket, whose reader could wait forever, or a pointer of Git LFS.
+    """
+    path = user_path(path)
+    status = _status(path)
+    if status is None or stat.S_ISDIR(status.st_mode):
+        return path
+    if not stat.S_ISREG(status.st_mode):
+        kind = next(kind for is_kind, kind in _KINDS_OF_FILES if is_kind(status.st_mode))
+        raise Unreadable(f"{path} is {kind}, whose content may have no end. Copy it to a file, and load that file.")
+    with path.open("rb") as file:
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise Unreadable(f"{path} is a pointer of Git LFS, not the content itself. Fetch that: git lfs pull.")
+    return path
+
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_KINDS_OF_FILES = (
+    (stat.S_ISFIFO, "a FIFO (a named pipe)"),
+    (stat.S_ISSOCK, "a socket"),
+    (lambda mode: True, "a device"),
+)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -188,7 +274,9 @@ def read_json(path: str | Path, expected: str, *, allow_nan: bool = False) -> di
         Unreadable: not UTF-8, not JSON, or not an object.
     """
     try:
-        content = parse_json(user_path(path).read_text(encoding="utf-8"), allow_nan=allow_nan)
+        content = parse_json(readable_file(path).read_text(encoding="utf-8"), allow_nan=allow_nan)
+    except Unreadable:
+        raise
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path} is not readable JSON ({shortened(_text(error))}); it should be {expected}.") from None
     if not isinstance(content, dict):

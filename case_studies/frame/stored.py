@@ -17,7 +17,7 @@ from case_studies.frame.evidence import Size, keys_digest, settings_of
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from hooks.checks import check_choice, shown
-from hooks.files import FAULTS, parse_json, shortened, write_bytes, write_text
+from hooks.files import FAULTS, parse_json, readable_file, shortened, write_bytes, write_text
 from hooks.typed import COUNT, POSITIVE_COUNT, ROUNDING, SIZE, restored
 from interp.core.environment import Environment
 from interp.sweeps.spec import ModelSpec
@@ -260,8 +260,8 @@ def read_results(folder: Path, study: str) -> StoredResults | None:
         return None
     if not (folder / DETAILS).exists():
         raise ValueError(f"{folder} has {CLAIMS} without {DETAILS}; copy both from the same run.")
-    claims = (folder / CLAIMS).read_bytes()
-    details = (folder / DETAILS).read_bytes()
+    claims = readable_file(folder / CLAIMS).read_bytes()
+    details = readable_file(folder / DETAILS).read_bytes()
     return parse_results(claims, details, study=study, origin=str(folder))
 
 

@@ -6,7 +6,6 @@ hashes are compared before anything is parsed, and nothing in it is executed.
 
 import hashlib
 import json
-import os
 import platform
 import re
 import zipfile
@@ -21,7 +20,7 @@ from typing import Any
 from case_studies.frame.provenance import training_seconds, weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
 from case_studies.review.rounded import ROUNDED_WEIGHTS, WEIGHTS, expanded, rounded_files
-from hooks.files import file_digest, reading, user_path
+from hooks.files import file_digest, readable_file, reading, writing
 from interp.core.environment import source_version
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
@@ -164,7 +163,7 @@ def open_bundle(path: str | Path) -> Bundle:
         FileNotFoundError: there is no such file.
         ValueError: it is not a bundle, has invalid names, or is damaged; the message names the file that differs.
     """
-    path = user_path(path)
+    path = readable_file(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no archive {path}.")
     try:
@@ -243,17 +242,10 @@ def write_bundle(
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     sums |= {name: _sha256(file) for name, file in model_files.items()}
     contents[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())).encode()
-    # Write the archive under another name, so that an interrupted one is never taken for a bundle
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    try:
-        with zipfile.ZipFile(unfinished, "w") as archive:
-            for name in sorted({*contents, *model_files}):
-                content = contents[name] if name in contents else model_files[name].read_bytes()
-                _add(archive, name, content)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with writing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name in sorted({*contents, *model_files}):
+            content = contents[name] if name in contents else model_files[name].read_bytes()
+            _add(archive, name, content)
     return path
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hooks.checks import checks_types
-from hooks.files import Unreadable, parse_json, reading, shortened, user_path, write_bytes
+from hooks.files import Unreadable, parse_json, readable_file, reading, shortened, write_bytes
 from hooks.model.architectures import Config, Model, config_from_dict, make_model
 from hooks.model.fully_connected import FullyConnectedConfig
 from hooks.model.recurrent import RecurrentConfig
@@ -169,7 +169,7 @@ def read_tensors(path: str | Path, *, kind: str, run: str = "") -> tuple[dict[st
         ValueError: a truncated, changed or foreign file, another kind, a newer format version, or a file of another
             run.
     """
-    path = user_path(path)
+    path = readable_file(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint at {path}.")
     # Read tensors and metadata; nothing is executed

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hooks.files import shortened
+from hooks.files import readable_file, shortened
 from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output, did_you_mean
 from interp.tasks.fields import tuples
 
@@ -150,7 +150,7 @@ def _reading_table(file: Path, table: str, names: Sequence[str] = ()) -> Iterato
 
 def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        tables = tomllib.loads(readable_file(file).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not TOML: {error}.") from None
     unknown = [name for name, table in tables.items() if name not in TABLES or not isinstance(table, dict)]

@@ -25,6 +25,7 @@ from hooks.files import (
     file_digest,
     parse_json,
     read_json,
+    readable_file,
     reading,
     shortened,
     user_path,
@@ -451,7 +452,7 @@ class RunFolder:
         if not self.metrics_path.exists():
             return [""]
         with reading(self.metrics_path, "a file of metrics"):
-            return self.metrics_path.read_bytes().decode("utf-8").split("\n")
+            return readable_file(self.metrics_path).read_bytes().decode("utf-8").split("\n")
 
     def _parse_metrics(self, lines: list[str]) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []

@@ -2,13 +2,18 @@
 
 import errno
 import os
+import re
+import stat
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
 
 import interp
 from hooks import Transformer, load_checkpoint, save_checkpoint
-from hooks.files import read_json, user_path, write_bytes, write_json
+from hooks.files import read_json, readable_file, user_path, write_bytes, write_json, write_text
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
 
@@ -76,3 +81,110 @@ def test_a_pickled_file_is_named_as_one(tmp_path, old_format):
     torch.save({"weight": torch.zeros(2)}, path, _use_new_zipfile_serialization=not old_format)
     with pytest.raises(ValueError, match=r"model.pt is not a readable checkpoint .* It is one of torch.save"):
         load_checkpoint(path)
+
+
+@pytest.fixture
+def umask():
+    """Sets the umask, and resets it at the end."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("target", ["there.json", "missing.json", "folder/there.json"])
+def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path, target):
+    link, file = tmp_path / "link.json", tmp_path / target
+    file.parent.mkdir(exist_ok=True)
+    if "missing" not in target:
+        file.write_text("old")
+    (tmp_path / "second.json").symlink_to(target)
+    link.symlink_to("second.json")
+    write_json(link, {"a": 1})
+    assert link.readlink().name == "second.json"
+    assert not file.is_symlink()
+    assert read_json(file, "an object") == read_json(link, "an object") == {"a": 1}
+
+
+def test_a_loop_of_links_is_named(tmp_path):
+    path = tmp_path / "loop.json"
+    path.symlink_to("loop.json")
+    with pytest.raises(OSError, match=r"while writing: .*loop\.json"):
+        write_json(path, {})
+    assert path.is_symlink()
+
+
+def test_devices_and_fifos_are_written_to(tmp_path):
+    write_text(os.devnull, "text")
+    (tmp_path / "null").symlink_to(os.devnull)
+    write_text(tmp_path / "null", "text")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    fifo, texts = tmp_path / "fifo", []
+    os.mkfifo(fifo)
+    reader = threading.Thread(target=lambda: texts.append(fifo.read_text()))
+    reader.start()
+    write_text(fifo, "text")
+    reader.join()
+    assert texts == ["text"]
+    assert fifo.is_fifo()
+    with pytest.raises(OSError, match=r"No space left on device, while writing: '/dev/full'"):
+        write_text("/dev/full", "text")
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_the_own_output_is_written_to(tmp_path, path, is_file):
+    code = f"from hooks.files import write_text\nprint('before')\nwrite_text({path!r}, 'text\\n')\nprint('after')"
+    with open(tmp_path / "out", "wb") as file:
+        output = file if is_file else subprocess.PIPE
+        process = subprocess.run([sys.executable, "-c", code], stdout=output, check=True, env=os.environ)
+    text = (tmp_path / "out").read_bytes() if is_file else process.stdout
+    assert text == b"before\ntext\nafter\n"
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o022, 0o027, 0])
+def test_the_umask_decides_the_mode_of_a_new_file(tmp_path, umask, mask):
+    umask(mask)
+    write_json(tmp_path / "new.json", {})
+    assert mode_of(tmp_path / "new.json") == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444])
+def test_a_file_keeps_its_mode(tmp_path, umask, mode):
+    path = tmp_path / "result.json"
+    path.touch()
+    path.chmod(mode)
+    write_json(path, {"a": 1})
+    assert mode_of(path) == mode
+    assert read_json(path, "an object") == {"a": 1}
+
+
+def test_the_content_of_a_private_file_is_never_open_to_others(tmp_path, umask, monkeypatch):
+    modes = []
+    monkeypatch.setattr(os, "fsync", lambda handle: modes.append(stat.S_IMODE(os.fstat(handle).st_mode)))
+    path = tmp_path / "result.json"
+    path.touch()
+    path.chmod(0o600)
+    write_json(path, {})
+    assert modes == [0o600]
+
+
+UNREADABLE = {
+    "a FIFO (a named pipe), whose content may have no end": os.mkfifo,
+    "a device, whose content may have no end": lambda path: path.symlink_to("/dev/zero"),
+    "a pointer of Git LFS, not the content itself. Fetch that: git lfs pull": lambda path: path.write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", UNREADABLE)
+def test_what_has_no_content_is_named_and_not_waited_for(tmp_path, words):
+    path = tmp_path / "file.json"
+    UNREADABLE[words](path)
+    for read in (readable_file, load_checkpoint, lambda path: read_json(path, "x"), interp.heads.read_circuit):
+        with pytest.raises(ValueError, match=re.escape(f"{path} is {words}")):
+            read(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from hooks.files import read_json, shortened
+from hooks.files import read_json, readable_file, shortened
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -143,7 +143,7 @@ def check_stored_sizes(path: Path, config: Any, family: str) -> None:
 def _stored_shapes(file: Path) -> dict[str, list[int]]:
     """Shapes of the tensors of a safetensors file by name, from its header."""
     try:
-        with safe_open(file, framework="pt") as stored:
+        with safe_open(readable_file(file), framework="pt") as stored:
             return {name: stored.get_slice(name).get_shape() for name in stored.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(

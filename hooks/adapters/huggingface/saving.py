@@ -1,8 +1,8 @@
 """Saving a model as a folder that `transformers` opens with the same logits."""
 
 import os
+import secrets
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
     """
     if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; only a hooks.Transformer or Encoder can be written.")
-    folder = user_path(folder)
+    folder = user_path(folder).resolve()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"folder {folder} exists already and is not an empty folder; choose another, or remove it.")
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
@@ -49,7 +49,8 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
     hf_model = _convert(model, tokenizer)
     # Write to a temporary folder, flush it to disk, and rename it
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    temporary.mkdir()
     try:
         with quiet():
             hf_model.save_pretrained(temporary, safe_serialization=True)
@@ -58,7 +59,6 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
         for path in temporary.iterdir():
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o755)
         os.replace(temporary, folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from hooks.arrays import read_arrays, read_headers
 from hooks.checks import check_choice, check_class, check_number
-from hooks.files import read_json, reading, shortened, user_path
+from hooks.files import read_json, readable_file, reading, shortened, user_path
 
 PACK = "a pack of a compiled program"
 SIZES = ("n_layers", "n_heads", "d_head", "d_mlp", "d_model", "max_seq_len", "n_examples")
@@ -101,7 +101,7 @@ def read_program(path: str | Path) -> Program:
     json_file = stem.with_name(f"{stem.name}.json")
     array_file = stem.with_name(f"{stem.name}.npz")
     for file in (json_file, array_file):
-        if not file.is_file():
+        if not readable_file(file).is_file():
             raise FileNotFoundError(f"there is no {file}; {PACK} is a .json and a .npz file of one name.")
     # Sizes and names
     values = read_json(json_file, PACK)
