@@ -127,7 +127,10 @@ def is_scalar(kind: Any, *values: Any) -> bool:
 
 def shown(value: Any) -> str:
     """A value that was found, for an error: at most 100 characters, in one line, with escapes for surrogates."""
-    text = " ".join(_SHORT.repr(value).split())
+    try:
+        text = " ".join(_SHORT.repr(value).split())
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        text = f"a {type(value).__name__} that is too long to be written"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
@@ -196,13 +199,21 @@ def check_number(
         ValueError: another type, NaN, an infinite number, or a number out of range.
     """
     _, description = SCALARS[int if integer else float]
-    if not _has_type(value, int if integer else float) or not math.isfinite(value):
+    # An integer may be larger than every float
+    if not _has_type(value, int if integer else float) or not (integer or _is_finite(value)):
         raise ValueError(f"{name} is {shown(value)}; it must be {description}.")
-    number = float(value)
-    too_low = (above is not None and number <= above) or (low is not None and number < low)
-    too_high = high is not None and number > high
+    too_low = (above is not None and value <= above) or (low is not None and value < low)
+    too_high = high is not None and value > high
     if too_low or too_high:
         raise ValueError(f"{name} is {shown(value)}; {_range_text(above, low, high, integer)}.")
+
+
+def _is_finite(number: Any) -> bool:
+    """Whether a float can hold a number, which is neither NaN nor infinite."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer above 1.8e308
+        return False
 
 
 def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) -> None:

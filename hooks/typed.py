@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -198,6 +199,9 @@ class _Fitter:
         _, description = SCALARS[kind]
         if not is_scalar(kind, value):
             raise Misfit(name, f"is {shown(value)}; it must be {description}.")
+        # torch multiplies by no larger integers
+        if kind is float and isinstance(value, Integral) and abs(value) >= 2**63:
+            raise Misfit(name, f"is {shown(value)}; write an integer of this size as a float: 1e30.")
         if kind is str:
             check_text(name, value)
         elif kind in (int, float):

@@ -19,6 +19,7 @@ from hooks.adapters.torch_attention import AttentionCalls, HookedAttention, Line
 from hooks.adapters.torch_names import attention_part, layers_of
 from hooks.checks import check_number, checks_types
 from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable
+from hooks.randomness import usable_seed
 from hooks.state import evaluation_mode, restores_state
 
 
@@ -244,7 +245,7 @@ class TorchModule(HookedRootModule):
         """
         if self._untrained is None:
             raise ValueError(self.lacks_untrained)
-        torch.manual_seed(seed)
+        torch.manual_seed(usable_seed(seed))
         # Many modules print their size when they are made, here once for every copy
         with redirect_stdout(StringIO()):
             fresh = self._untrained()

@@ -10,6 +10,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.model.layers import HookPoint, check_not_compiled, hook_tables
 from hooks.model.transformer import TransformerStack
+from hooks.randomness import seeded_generator
 from hooks.state import restores_state
 
 
@@ -79,7 +80,7 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; verify checks the hook points of a hooks.Transformer.")
     # Tokens that the model can read
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_generator(seed)
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(model.W_E.device)
     if model.cfg.pathways is not None:
         tokens = model.cfg.pathways.framed(tokens)

@@ -13,6 +13,7 @@ from hooks.checks import check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids, check_token_type
+from hooks.randomness import seeded_generator
 from hooks.typed import check_field_types
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
@@ -71,7 +72,7 @@ class FullyConnected(Baseline):
         super().__init__()
         self.cfg = cfg
         self.tokenizer = None
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded_generator(seed)
         # Sizes of the affine maps; the first one is applied as a sum of columns unless tokens are embedded
         widths = [cfg.width] * (cfg.depth - 1) + [cfg.d_vocab_out]
         fan_in = cfg.n_ctx * (cfg.d_embed if cfg.inputs == "shared_embedding" else cfg.d_vocab)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks.model.config import TransformerConfig
+from hooks.randomness import seeded_generator
 
 EMBEDDING_STD = {"fan_in": 0.5, "normal": 0.02, "gpt2": 0.02, "template": 1.0, "mimetic": 1.0, "uniform": 1.0}
 NORMAL_STD = 0.02
@@ -23,7 +24,7 @@ def initialise(model: Any, cfg: TransformerConfig, seed: int) -> None:
     """
     if next(model.parameters()).is_meta:
         return
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_generator(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
             parameter.copy_(_draw(name, parameter, cfg, generator))

@@ -11,6 +11,7 @@ from hooks.checks import check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, check_ids, check_token_type
+from hooks.randomness import seeded_generator
 from hooks.typed import check_field_types
 
 CellKind = Literal["rnn", "lstm"]
@@ -68,7 +69,7 @@ class Recurrent(Baseline):
         super().__init__()
         self.cfg = cfg
         self.tokenizer = None
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded_generator(seed)
         self.embed = nn.Parameter(draw_normal((cfg.d_vocab, cfg.d_embed), generator))
         with torch.random.fork_rng(devices=[]):  # torch draws weights that are replaced below
             if cfg.cell == "rnn":

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
+from hooks.randomness import usable_seed
 from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, MOSTLY_SHARED, NEEDED_IN, TOGETHER
 from interp.auditing.removed_sets import Heads, Removals, RemovedSets
@@ -185,7 +186,7 @@ class _Search:
         candidates = sorted(self.not_needed_alone)
         orders = []
         for seed in range(ORDERS // 2):
-            order = np.random.default_rng(seed).permutation(len(candidates))
+            order = np.random.default_rng(usable_seed(seed)).permutation(len(candidates))
             forwards = [candidates[index] for index in order]
             orders += [forwards, forwards[::-1]]
         # Add the next heads of every order, unless its set contains a costly one; a costly set stops growing

@@ -5,6 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hooks.randomness import usable_seed
 from interp.core.statistics import CONFIDENCE
 
 WEIGHTS_PER_STEP = 2_000_000
@@ -78,7 +79,7 @@ def bootstrap_pairs(
     if n == 2:
         return mean, np.full(cells, np.nan), np.full(cells, np.nan)
     # How often each resample contains each model, and its number of pairs of different models.
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
+    counts = np.random.default_rng(usable_seed(seed)).multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
     counts = counts[counts.max(1) < n]
     n_pairs = n**2 - (counts**2).sum(1)
     # The mean of each resample in each cell.

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
+from hooks.randomness import usable_seed
+
 CONFIDENCE = 0.95
 """Default confidence of every interval."""
 COUNTS = 2**22
@@ -260,7 +262,7 @@ def bootstrap_mean(
     cells = values.shape[1:]
     answers = np.ones(n) if weight is None else weight
     # Sums of values and answers in every resample, a block of resamples at a time
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(usable_seed(seed))
     block = max(1, COUNTS // n)
     value_sums = []
     answer_sums = []

@@ -13,6 +13,7 @@ from hooks import TransformerStack
 from hooks.checks import check_number
 from hooks.files import user_path, write_json, write_text
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
+from hooks.randomness import usable_seed
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
@@ -458,7 +459,7 @@ def _judged(
     """The circuit on the sequences that judge it: against other sets of edges, without each edge, and by halves."""
     n_edges, members = len(circuit), np.flatnonzero(circuit)
     every_edge = np.ones(n_edges, dtype=bool)
-    generator = np.random.default_rng(fields["seed"])
+    generator = np.random.default_rng(usable_seed(fields["seed"]))
     random_sets = [_members(generator.permutation(n_edges)[: len(members)], n_edges) for _ in range(N_RANDOM)]
     sets = {
         MODEL: every_edge,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from hooks.randomness import seeded_generator
 from interp.tasks.base import Task
 from interp.tasks.text.tokenizer import Role, TextTokenizer, TextVocab, convert_tokenizer
 from interp.tasks.vocab import Vocab
@@ -231,7 +232,7 @@ def arbitrary_symbols(
     # Ordinary tokens in random order, without those that the task has
     names = () if task is None else task.vocab.names
     used_rows = {lookup.row(token) for token in (*names, *task_tokens)}
-    order = torch.randperm(len(lookup.vocab), generator=torch.Generator().manual_seed(seed)).tolist()
+    order = torch.randperm(len(lookup.vocab), generator=seeded_generator(seed)).tolist()
     candidates = (lookup.ordinary_text(index) for index in order if index not in used_rows)
     ordinary = (symbol for symbol in candidates if symbol is not None)
     symbols = dict(zip(task_tokens, ordinary, strict=False))

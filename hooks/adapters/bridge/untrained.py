@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from transformer_lens.HookedRootModule import HookedRootModule
 
+from hooks.randomness import usable_seed
+
 NATIVE = "TransformerLensNative"
 NOT_FROM_CONFIG = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, AssertionError, OSError)
 """Errors of a class that cannot be made from its config alone."""
@@ -24,6 +26,8 @@ def untrained_bridge(bridge: Any, seed: int) -> Any:
     Raises:
         ValueError: a model that cannot be made from its config alone.
     """
+    # TransformerLens seeds numpy too, whose former generator takes 32 bits
+    seed = usable_seed(seed) % 2**32
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if isinstance(bridge, HookedRootModule):

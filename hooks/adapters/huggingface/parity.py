@@ -14,6 +14,7 @@ from hooks.adapters.huggingface.configs import Architecture
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
 from hooks.model.transformer import TransformerStack
+from hooks.randomness import seeded_generator
 
 TOLERANCE = 1e-4
 """Largest difference of a logit that passes, in units of the largest logit where that is above one."""
@@ -118,7 +119,7 @@ def measure_parity(
 
 
 def _texts(cfg: TransformerConfig, seed: int, device: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch pos"]]:
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_generator(seed)
     pos = min(LENGTH, cfg.n_ctx)
     inputs = {"input_ids": torch.randint(cfg.d_vocab, (TEXTS, pos), generator=generator)}
     if isinstance(cfg, EncoderConfig) and cfg.n_token_types:

@@ -14,6 +14,7 @@ from hooks.model.attention import FUSED_FROM, Attention, pattern_is_hooked
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.hardcoded.token_maps import PathwayMaps, TokenMaps
 from hooks.model.layers import HookPoint, take
+from hooks.randomness import seeded_generator
 
 
 class HardcodedAttention(Attention):
@@ -256,7 +257,7 @@ class LegoAttention(HardcodedAttention):
         self.hook_v, self.hook_z = HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         if seed is not None:
-            generator = torch.Generator().manual_seed(seed)
+            generator = seeded_generator(seed)
             for parameter in self.parameters():
                 if parameter.ndim == 2:
                     nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5, generator=generator)

@@ -14,6 +14,7 @@ from torch import Tensor
 from hooks import BracketStates, Transformer
 from hooks.checks import check_choice
 from hooks.model.blocks import Block
+from hooks.randomness import seeded_generator
 from interp.known_answers.craft.weights import head_rows
 from interp.known_answers.dyck.one_hot import (
     bracket_states,
@@ -90,7 +91,7 @@ def balance_head(
     opens, _ = pair_coordinates(states)
     gap = torch.zeros(opens.shape, dtype=torch.float64)
     if attention == "uneven":
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded_generator(seed)
         shape = states.width, *opens.shape
         common = (torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1) * WIDEST_COMMON
         gap = (torch.rand(opens.shape, generator=generator, dtype=torch.float64) * 2 - 1) * WIDEST_GAP

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hooks import Transformer, presets
 from hooks.checks import check_choice
+from hooks.randomness import seeded_generator
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,
@@ -123,7 +124,7 @@ def symbol_vectors(count: int, *, seed: int = 0) -> Float[Tensor, "symbol width"
     Raises:
         ValueError: two vectors with a cosine above 0.9.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_generator(seed)
     vectors = torch.randn(count, SYMBOL_WIDTH, generator=generator, dtype=torch.float64)
     vectors = vectors - vectors.mean(1, keepdim=True)
     vectors = vectors / vectors.norm(dim=1, keepdim=True)

@@ -5,6 +5,7 @@ from itertools import permutations, product
 
 import torch
 
+from hooks.randomness import seeded_generator
 from interp.tasks.template.language import LabelledTemplate, read_template, structure
 
 Templates = tuple[LabelledTemplate, ...]
@@ -148,7 +149,7 @@ def random_templates(
             f"count, length, n_wildcards, n_fixed are {count}, {length}, {n_wildcards}, {n_fixed}; give at least 2, 1, "
             f"1 (at most {len(WILDCARDS)}) and 0."
         )
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_generator(seed)
     symbols = [*WILDCARDS[:n_wildcards], *(f"R{index}" for index in range(n_fixed))]
     # draw strings until enough are distinct; those that differ only in the names of wildcards are one template
     strings: dict[tuple[str | int, ...], tuple[str, ...]] = {}
