@@ -4,6 +4,8 @@ import operator
 import reprlib
 from typing import Any
 
+import torch
+
 from hooks.interventions.ablation_engine import Head, Net, every_head
 
 
@@ -22,7 +24,7 @@ def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
     last_head = (model.cfg.n_layers - 1, model.cfg.n_heads - 1)
     example = f"it must be a list of (layer, head), such as {[(0, 0), last_head]}"
     try:
-        pairs = [(operator.index(layer), operator.index(head)) for layer, head in heads]
+        pairs = [(_integer(layer), _integer(head)) for layer, head in heads]
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is {argument}; {example}.") from error
     if not pairs or len(set(pairs)) < len(pairs):
@@ -33,3 +35,14 @@ def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
             f"{model.cfg.n_heads - 1}."
         )
     return pairs
+
+
+def _integer(value: Any) -> int:
+    """An index that is no boolean, which Python and torch take as 0 or 1.
+
+    Raises:
+        TypeError: something else.
+    """
+    if isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
+        raise TypeError("a boolean is no index.")
+    return operator.index(value)

@@ -29,6 +29,9 @@ NAN, INF = float("nan"), float("inf")
         (1.5, {"low": 0, "high": 1}, "it is a share, 0 to 1"),
         (3, {"above": 0, "high": 2}, "it must be above 0 and at most 2"),
         ("x" * 500, {}, "...xxxxx"),
+        pytest.param(10**400, {}, "it must be a finite number", id="no float"),
+        pytest.param(10**400, {"integer": True, "low": 1, "high": 3}, "at least 1 and at most 3", id="large"),
+        pytest.param(10**5000, {}, "a int that is too long to be written; it must be a finite", id="not written"),
     ],
 )
 def test_other_numbers_are_refused(value, limits, words):
@@ -40,6 +43,7 @@ def test_valid_numbers_pass():
     for value in (1, 0.5, np.float64(1), np.int64(1)):
         check_number("rate", value, above=0, high=1)
     check_number("n", np.int64(3), integer=True, low=3)
+    check_number("n", 10**400, integer=True, low=3)
 
 
 @pytest.mark.parametrize("value", [NAN, INF])
@@ -72,6 +76,14 @@ def test_settings_and_configs_refuse_numbers_that_are_not_finite(settings, name,
 def test_settings_and_configs_refuse_counts_out_of_range(settings, name):
     with pytest.raises(ValueError, match=rf"{name} is -1; it must"):
         replace(settings, **{name: -1})
+
+
+@pytest.mark.parametrize("name", ["embedding_std", "attn_scale", "layer_norm_eps"])
+def test_integers_that_torch_does_not_multiply_by(name):
+    cfg = TransformerConfig(d_vocab=4, d_model=8, n_heads=2, **{name: 2})
+    for value in (10**30, 10**400, 2**63):
+        with pytest.raises(ValueError, match=rf"^{name} is \d.*; write an integer of this size as a float: 1e30"):
+            replace(cfg, **{name: value})
 
 
 @pytest.mark.parametrize("betas", [(0.9, 1.0), (NAN, 0.9), (0.9, -0.1)])

@@ -238,6 +238,10 @@ def replaced(name, value):
         (None, {"targets": np.full((400, 6), -1, np.int16)}, "targets has no answer"),
         (None, {"targets": np.zeros((400, 6), np.int16)}, "targets has an answer at a 'compiler_pad' token"),
         (None, {"targets": np.zeros((400, 6), object)}, "targets holds objects"),
+        (None, {"W_U": np.zeros((16, 3), ">f4")}, r"letters.npz is not a pack .*W_U has the type '>f4'; only numbers"),
+        (None, {"tokens": np.zeros((400, 6), ">i2")}, "tokens has the type '>i2'; only numbers of at most 8 bytes"),
+        (None, {"W_U": np.zeros((16, 3), np.longdouble)}, "W_U has the type '<f16'; only numbers of at most 8 bytes"),
+        (None, {"W_U": np.zeros((16, 3), complex)}, "W_U has the type '<c16'; only numbers of at most 8 bytes"),
     ],
 )
 def test_a_pack_that_does_not_fit_is_refused(tmp_path, change, arrays, words):

@@ -319,6 +319,13 @@ def test_weights_cut_short(written, share):
         from_huggingface(path.parent)
 
 
+def test_pointers_of_git_lfs_in_place_of_weights(written):
+    path = written() / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n")
+    with pytest.raises(ValueError, match=r"model.safetensors is a pointer of Git LFS, .* Fetch that: git lfs pull"):
+        from_huggingface(path.parent)
+
+
 def test_a_shard_is_missing(written):
     path = written(max_shard_size="4KB")
     sorted(path.glob("model-*.safetensors"))[1].unlink()
