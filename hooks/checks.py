@@ -3,6 +3,7 @@
 import inspect
 import math
 import os
+import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -46,8 +47,8 @@ _COLLECTIONS: dict[Any, tuple[Any, str]] = {
 def checks_types(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a public function: an argument of a type that its annotation excludes raises ValueError.
 
-    Checked are numbers, strings, booleans, paths, choices (`Literal`), collections of these, and unions; other
-    annotations are left to the function.
+    Checked are numbers, strings, booleans, paths, choices (`Literal`), collections of these, and unions. Other
+    annotations are left to the function, but an array is refused unless they have one.
     """
     parameters = inspect.signature(function).parameters
     # The annotations are read once, when the function is defined
@@ -60,8 +61,11 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
             types = types_by_name.get(name)
             if types:
                 _check_type(name, value, types)
+            elif is_array(value) and name in parameters:
+                _check_may_be_array(name, value, parameters[name].annotation)
             check_text(name, value)
-        return function(*args, **kwargs)
+        # JSON takes Python's numbers only, where arguments are stored
+        return function(*map(plain_scalar, args), **{name: plain_scalar(value) for name, value in kwargs.items()})
 
     return checked_function
 
@@ -86,6 +90,39 @@ def _checked_types(annotation: Any) -> list[Any]:
         return []
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of numpy, a tensor, or a table or column of pandas."""
+    return hasattr(type(value), "__array__")
+
+
+def plain_scalar(value: Any) -> Any:
+    """A number or string of numpy as that of Python; any other value as it is."""
+    return value.item() if is_array(value) and isinstance(value, Real | str) else value
+
+
+def _check_may_be_array(name: str, value: Any, annotation: Any) -> None:
+    """Check that an array is of an annotation whose types are not checked."""
+    if _may_be_array(value, annotation):
+        return
+    # The type without its modules: `Task | None`
+    description = re.sub(r"[\w.]+\.(?=\w)", "", inspect.formatannotation(annotation))
+    raise ValueError(f"{name} is {shown(value)}; it must be {_article(description)} {description}.")
+
+
+def _may_be_array(value: Any, annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    # The arguments and the result of a function may be arrays, the function not
+    if origin is Callable:
+        return False
+    members = [member for member in get_args(annotation) if member is not Ellipsis]
+    if members:
+        return any(_may_be_array(value, member) for member in members)
+    if is_scalar(annotation, value):
+        return True
+    is_open = annotation in (Any, object, inspect.Parameter.empty) or not isinstance(annotation, type)
+    return is_open or hasattr(annotation, "__array__") or hasattr(annotation, "dim_str")
+
+
 def _check_type(name: str, value: Any, types: list[Any]) -> None:
     if any(_has_type(value, kind) for kind in types):
         return
@@ -100,11 +137,19 @@ def _check_type(name: str, value: Any, types: list[Any]) -> None:
 
 def _has_type(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
-        return value in get_args(kind)
+        return is_choice(value, get_args(kind))
     if kind in _COLLECTIONS:
         return isinstance(value, _COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
     # Python's bool is an int; here it is not a number
     return isinstance(value, SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
+
+
+def is_choice(value: Any, choices: Iterable[Any]) -> bool:
+    """Whether a value is one of those of a `Literal`: equal, and of that type, so that no array is compared."""
+    return any(
+        isinstance(value, type(choice)) and isinstance(value, bool) == isinstance(choice, bool) and value == choice
+        for choice in choices
+    )
 
 
 def _descriptions(kind: Any) -> list[str]:
@@ -168,7 +213,7 @@ def check_choice(name: str, value: object, options: Any) -> None:
         ValueError: an unknown option (lists the known ones).
     """
     choices = get_args(options)
-    if value not in choices:
+    if not is_choice(value, choices):
         raise ValueError(_unknown_choice(name, value, choices))
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
-from hooks.checks import SCALARS, check_text, is_scalar, shown
+from hooks.checks import SCALARS, check_text, is_choice, is_scalar, plain_scalar, shown
 
 T = TypeVar("T")
 ROUNDING = 1e-5
@@ -187,8 +187,8 @@ class _Fitter:
         raise Misfit(name, f"is {shown(value)}; it must be {' or '.join(descriptions)}.")
 
     def _fit_choice(self, choices: Sequence[Any], value: Any, name: str) -> Any:
-        if any(type(value) is type(choice) and value == choice for choice in choices):
-            return value
+        if is_choice(value, choices):
+            return plain_scalar(value)
         if isinstance(value, str):
             raise Misfit(name, f"is {shown(value)}; choose one of {', '.join(map(str, choices))}.")
         raise Misfit(name, f"is {shown(value)}; it must be {' or '.join(map(repr, choices))}.")
@@ -206,7 +206,7 @@ class _Fitter:
             check_text(name, value)
         elif kind in (int, float):
             self.check_numbers(np.asarray(value, dtype=float if kind is float else object), name)
-        return value
+        return plain_scalar(value)
 
     def _fit_sequence(self, kind: Any, kinds: Sequence[Any], value: Any, name: str) -> Any:
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
@@ -24,6 +25,7 @@ _CLASSES: dict[str, tuple[Any, Any]] = {
 """Classes of config and model, by architecture."""
 
 
+@checks_types
 def make_model(cfg: Config, *, seed: int = 0) -> Any:
     """An untrained model of the class that the config belongs to.
 

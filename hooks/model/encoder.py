@@ -122,6 +122,7 @@ class Encoder(TransformerStack):
     Source: Devlin et al. 2018 (arXiv:1810.04805); Lan et al. 2019 (arXiv:1909.11942). Differs: no dropout.
     """
 
+    config_class = EncoderConfig
     cfg: EncoderConfig
 
     def forward(

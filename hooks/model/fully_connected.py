@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_fields
+from hooks.checks import check_class, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids, check_token_type
@@ -70,6 +70,7 @@ class FullyConnected(Baseline):
 
     def __init__(self, cfg: FullyConnectedConfig, *, seed: int = 0):
         super().__init__()
+        check_class("cfg", cfg, FullyConnectedConfig)
         self.cfg = cfg
         self.tokenizer = None
         generator = seeded_generator(seed)

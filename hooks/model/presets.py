@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hooks.checks import checks_types
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketStates, Encoding
 from hooks.model.encoder import EncoderConfig
@@ -49,6 +50,7 @@ def albert_encoder(**fields: Any) -> EncoderConfig:
     return bert_encoder(**{**base, **fields})
 
 
+@checks_types
 def hardcode(*, cls_token: int = 101, sep_token: int = 102, **fields: Any) -> EncoderConfig:
     """`bert_encoder` without learned attention: one association head, one each for [CLS] and [SEP], and convolutions of
     width 21 for the rest.
@@ -66,6 +68,7 @@ def hardcode(*, cls_token: int = 101, sep_token: int = 102, **fields: Any) -> En
     return _with_pathways(fields, cls_token, sep_token, half_learned=False)
 
 
+@checks_types
 def hybrid(*, cls_token: int = 101, sep_token: int = 102, **fields: Any) -> EncoderConfig:
     """`hardcode` in which half of all heads are learned, in place of convolutions.
 
@@ -172,6 +175,7 @@ def dyck_uniform(**fields: Any) -> TransformerConfig:
     return dyck_gpt(**{"head_patterns": (uniform_heads,), **fields})
 
 
+@checks_types
 def dyck_minimal(
     *, n_types: int = 2, max_depth: int = 4, encoding: Encoding = "pair", mlp_head: bool = False, **fields: Any
 ) -> TransformerConfig:

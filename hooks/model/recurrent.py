@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.checks import check_fields
+from hooks.checks import check_class, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.initialise import draw_normal, draw_uniform
 from hooks.model.layers import HookPoint, Linear, check_ids, check_token_type
@@ -67,6 +67,7 @@ class Recurrent(Baseline):
 
     def __init__(self, cfg: RecurrentConfig, *, seed: int = 0):
         super().__init__()
+        check_class("cfg", cfg, RecurrentConfig)
         self.cfg = cfg
         self.tokenizer = None
         generator = seeded_generator(seed)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from hooks.checks import check_class
 from hooks.model.attention import Context, allowed_keys
 from hooks.model.blocks import Block
 from hooks.model.checked_hooks import CheckedHooks
@@ -53,6 +54,7 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
         seed: Decides the initial weights, without torch's global generator.
     """
 
+    config_class: type = TransformerConfig
     cfg: Any
     embed: Any
     unembed: Any
@@ -60,6 +62,7 @@ class TransformerStack(TransformerLensNames, Module, CheckedHooks):
 
     def __init__(self, cfg: TransformerConfig, *, seed: int = 0):
         super().__init__()
+        check_class("cfg", cfg, self.config_class)
         self.cfg = cfg
         self.tokenizer = None
         self._make_weights(cfg)

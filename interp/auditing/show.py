@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hooks.checks import check_class
+from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import every_head
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
@@ -28,6 +28,7 @@ INTERVENTIONS_IN_WORDS = {
 """Interventions of the audit, in words."""
 
 
+@checks_types
 def show_heads(
     model: AnyModel,
     task: Task,

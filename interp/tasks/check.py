@@ -9,7 +9,7 @@ from typing import get_args
 
 import torch
 
-from hooks.checks import check_choice, check_text
+from hooks.checks import check_choice, check_text, checks_types
 from hooks.state import restores_state
 from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.outputs import (
@@ -83,6 +83,7 @@ class TaskCheck:
         )
 
 
+@checks_types
 @restores_state
 def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> TaskCheck:
     """Check that a task is consistent: its samples, labels, relations, splits and description.

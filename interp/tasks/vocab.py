@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from jaxtyping import Int
 from torch import Tensor
 
-from hooks.checks import check_text
+from hooks.checks import check_text, shown
 
 
 class Vocab:
@@ -23,7 +23,13 @@ class Vocab:
     """
 
     def __init__(self, names: Sequence[str]):
-        self.names = tuple(names)
+        try:
+            self.names = tuple(names)
+        except TypeError:
+            raise ValueError(f"names is {shown(names)}; it must be a list of strings.") from None
+        for name in self.names:
+            if not isinstance(name, str):
+                raise ValueError(f"names has {shown(name)}; it must have strings.")
         check_text("names", self.names)
         self.ids = {name: index for index, name in enumerate(self.names)}
         if len(self.ids) < len(self.names):

@@ -1,7 +1,8 @@
 """Types of plain arguments are checked from annotations, and errors name the argument."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, Literal
@@ -9,13 +10,16 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from jaxtyping import Float
 
+import hooks
 import interp
 from hooks import Transformer, TransformerConfig, verify
 from hooks.checks import check_choice, checks_types
 from hooks.typed import check_field_types
 from interp import TrainSettings
-from interp.tasks import Dyck, Lego, Template, cyclic, symmetric
+from interp.known_answers import lego_loop
+from interp.tasks import Dyck, Lego, Task, Template, cyclic, symmetric
 from interp.theory import sign_counting
 from interp.theory.pruning import random_network
 from interp.training import Mimicking
@@ -23,6 +27,15 @@ from interp.training import Mimicking
 TASK = Lego(n_vars=3)
 HALF = Lego(n_vars=3, n_supervised=1)
 SIZES = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_vocab": 5, "n_ctx": 8}
+ARRAYS = [
+    np.array([100, 200]),
+    np.array([True, False]),
+    np.array([]),
+    np.array(3),
+    np.array(["a", "b"]),
+    np.array([None, 1], dtype=object),
+    torch.tensor([1, 2]),
+]
 WRONG = {
     "n": (int, ["5", None, True, 2.5, [1], np.array([1])], [1, np.int64(3), 10**30, -1]),
     "share": (float, ["5", None, True, [0.5]], [1, 0.5, np.float32(0.5)]),
@@ -34,7 +47,11 @@ WRONG = {
     "several": (Sequence[int], [3, None, "123", {1}], [[1], (1, 2), range(3)]),
     "named": (Mapping[str, int], [3, None, [1]], [{}, {"a": 1}]),
     "mixed": (Literal["each"] | Sequence[int], [3, None], ["each", [1]]),
-    "other": (Any, [], [None, 3, "x"]),
+    "split": (int | Literal["all"], ["some", None], ["all", 3]),
+    "record": (Callable[[np.ndarray], None] | None, [], [None, print]),
+    "result": (Task | None, [], [None, TASK]),
+    "other": (Any, [], [None, 3, "x", *ARRAYS]),
+    "data": (Float[np.ndarray, "n"] | None, [], [None, *ARRAYS]),
     "models": (Sequence[torch.nn.Module], [], [None, 3]),
 }
 
@@ -49,8 +66,9 @@ def test_a_value_of_another_type_is_refused_with_the_name(name):
     function.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation)])
     checked = checks_types(function)
     for value in right:
-        assert checked(**{name: value}) is value
-    for value in wrong:
+        received = checked(**{name: value})
+        assert received is value or (isinstance(value, np.generic) and type(received) in (int, float))
+    for value in (*wrong, *(ARRAYS if name not in ("other", "data") else ())):
         with pytest.raises(ValueError, match=f"^{name} is .*; it must be "):
             checked(**{name: value})
 
@@ -88,6 +106,25 @@ def test_positional_arguments_and_fields():
         Settings(kind="c")
 
 
+def test_numbers_of_numpy_can_be_stored():
+    sizes = {name: np.int64(size) for name, size in SIZES.items()}
+    cfg = TransformerConfig(**sizes, attn_scale=np.float32(0.5), block=np.str_("pre_ln"))
+    assert cfg.to_json() == TransformerConfig(**SIZES, attn_scale=0.5).to_json()
+    settings = TrainSettings(steps=np.int64(1), batch_size=np.uint8(4), n_eval=8, learning_rate=np.float16(0.5))
+    assert type(settings.learning_rate) is float
+    json.dumps(asdict(settings))
+
+
+@pytest.mark.slow
+def test_numbers_of_numpy_can_be_stored_with_runs_and_results(tmp_path):
+    settings = TrainSettings(steps=np.int64(1), batch_size=np.uint8(4), n_eval=8)
+    run = interp.train(model(), TASK, settings, seed=np.int64(3), folder=tmp_path / "run")
+    assert interp.training.TrainingRun.load(run.folder).manifest["seed"] == 3
+    ablation = interp.ablate_heads(model(), TASK, n=np.int64(8), method=np.str_("zero"))
+    ablation.save(tmp_path / "ablation.json")
+    assert str(type(ablation).load(tmp_path / "ablation.json")) == str(ablation)
+
+
 def test_an_error_quotes_at_most_200_characters():
     for value in ("x" * 10**6, ["x" * 1000] * 1000, "a\nb" * 1000):
         with pytest.raises(ValueError, match=r"^n is .*; it must be an integer") as raised:
@@ -103,9 +140,12 @@ def model():
 
 
 CALLS = {
-    "audit": (lambda **given: interp.audit(model(), TASK, **given), ["limit", "at_chance", "seed"]),
+    "audit": (lambda **given: interp.audit(model(), TASK, **given), ["n", "limit", "at_chance", "seed"]),
     "audit_probe": (lambda **given: interp.audit_probe(model(), TASK, **given), ["n_train", "n_test", "seed"]),
-    "evaluate": (lambda **given: interp.evaluate(model(), TASK, **given), ["n", "seed"]),
+    "edges": (lambda **given: interp.edges(model(), TASK, **given), ["n", "method", "between"]),
+    "patch": (lambda **given: interp.patch(model(), TASK, **given), ["n", "site", "positions"]),
+    "evaluate": (lambda **given: interp.evaluate(model(), TASK, **given), ["n", "split", "seed"]),
+    "check_task": (lambda **given: interp.check_task(**{"task": TASK, **given}), ["task", "splits"]),
     "extrapolate": (lambda **given: interp.extrapolate(model(), TASK, **given), ["n", "seed"]),
     "ablate_heads": (lambda **given: interp.ablate_heads(model(), TASK, **given), ["n", "n_random", "seed"]),
     "classify_heads": (lambda **given: interp.classify_heads(model(), TASK, **given), ["n", "alpha", "seed"]),
@@ -115,6 +155,9 @@ CALLS = {
     "sign_counting": (lambda **given: sign_counting(model(), TASK, **given), ["n", "seed"]),
     "variation": (lambda **given: interp.attention_variation([model(), model()], TASK, **given), ["n_sampled", "seed"]),
     "train": (lambda **given: interp.train(model(), TASK, **given), ["seed", "folder", "fresh"]),
+    "make_model": (lambda **given: hooks.make_model(**{"cfg": model().cfg, **given}), ["cfg", "seed"]),
+    "Transformer": (lambda **given: Transformer(**{"cfg": model().cfg, **given}), ["cfg", "seed"]),
+    "lego_loop": (lambda **given: lego_loop(**{"task": TASK, **given}), ["n_layers"]),
     "verify": (lambda **given: verify(model(), **given), ["seed"]),
     "cyclic": (cyclic, ["n"]),
     "symmetric": (symmetric, ["n"]),
@@ -125,7 +168,7 @@ CALLS = {
 def test_public_functions_name_the_argument(name):
     call, arguments = CALLS[name]
     for argument in arguments:
-        for value in (object(), 3.25j):
+        for value in (object(), 3.25j, *ARRAYS):
             with pytest.raises(ValueError, match=rf"(^|\.){argument} is "):
                 call(**{argument: value})
 
@@ -144,7 +187,7 @@ FIELDS = [
 @pytest.mark.parametrize(("make", "given", "names"), FIELDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_fields_of_settings(make, given, names):
     for name in names:
-        for value in (object(), 3.25j, "5" * 10_000, [None]):
+        for value in (object(), 3.25j, "5" * 10_000, [None], *ARRAYS):
             with pytest.raises(ValueError, match=rf"{name}(\[0\])? ") as raised:
                 make(**{**given, name: value})
             assert len(str(raised.value)) < 400, name

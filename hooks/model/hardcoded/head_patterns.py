@@ -11,8 +11,7 @@ from typing import Any, Literal
 from jaxtyping import Int
 from torch import Tensor
 
-from hooks.checks import check_choice
-from hooks.typed import restored
+from hooks.typed import check_field_types, restored
 
 PatternKind = Literal["learned", "uniform", "association", "local", "broadcast", "convolution"]
 ORDER = ("learned", "association", "cls", "sep", "convolution")
@@ -39,7 +38,7 @@ class HeadPattern:
     """`broadcast` only: the token id attended to."""
 
     def __post_init__(self):
-        check_choice("kind", self.kind, PatternKind)
+        check_field_types(self)
         if (self.kind == "local") != bool(self.kernel):
             raise ValueError(f"kernel is {self.kernel!r} for kind {self.kind!r}; give it for 'local' and only there.")
         if self.kernel and (len(self.kernel) % 2 == 0 or min(self.kernel) < 0 or sum(self.kernel) <= 0):
@@ -84,6 +83,7 @@ class Pathways:
     """Id of [SEP]."""
 
     def __post_init__(self):
+        check_field_types(self)
         sizes = self.sizes
         if min(sizes.values()) < 0 or not any(sizes.values()):
             raise ValueError(f"pathways has the sizes {_listed(sizes)}; give none below 0, and one above.")

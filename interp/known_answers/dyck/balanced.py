@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
-from hooks.checks import check_choice
+from hooks.checks import check_choice, checks_types
 from hooks.model.blocks import Block
 from hooks.randomness import seeded_generator
 from interp.known_answers.craft.weights import head_rows
@@ -35,6 +35,7 @@ WIDEST_COMMON = 0.25
 """Largest absolute value of the random score that a query has for both."""
 
 
+@checks_types
 def balanced_dyck(
     task: Dyck, *, imbalance: float = 0.0, attention: BalancedAttention = "uniform", seed: int = 0
 ) -> Transformer:

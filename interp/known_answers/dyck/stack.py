@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
+from hooks.checks import checks_types
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.dyck.one_hot import (
     bracket_states,
@@ -17,6 +18,7 @@ from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START
 
 
+@checks_types
 def stack_dyck(task: Dyck) -> Transformer:
     """`presets.dyck_minimal` whose head attends to the top of the stack, and so closes brackets at any length.
 

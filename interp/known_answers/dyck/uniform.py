@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
+from hooks.checks import checks_types
 from hooks.model.blocks import MLP, Block
 from interp.known_answers.craft.weights import empty_model, mlp_of
 from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
@@ -21,6 +22,7 @@ FORBIDDEN = -60.0
 """Logit of impossible next tokens; the logit of others is the log of their probability. exp(-60) is 9e-27."""
 
 
+@checks_types
 def uniform_dyck(task: Dyck) -> Transformer:
     """A two-layer transformer that gives `task.next_token_probabilities` exactly, for prefixes of any length.
 

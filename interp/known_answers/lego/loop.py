@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
+from hooks.checks import checks_types
 from hooks.model.blocks import Block
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
@@ -40,6 +41,7 @@ ENOUGH = 0.8
 """Fraction of a value that must be copied for it to count; its mean over sequences does not."""
 
 
+@checks_types
 def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     """A tied transformer that solves a LEGO task exactly, one variable every second layer.
 

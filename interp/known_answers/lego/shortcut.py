@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.checks import checks_types
 from interp.known_answers.craft.weights import Registers, balance, bias_of, head_rows, mlp_of
 from interp.known_answers.lego.loop import CONFIDENCE, attend_to_same_token, embed_tokens, empty_chain
 from interp.tasks import Lego
@@ -20,6 +21,7 @@ FIRST = 0.01
 """Logit of the first value for the other variables, so that their answers do not depend on rounding."""
 
 
+@checks_types
 def lego_shortcut(task: Lego) -> Transformer:
     """A one-layer transformer that solves the last variable of sign chains exactly, and no other variable.
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer, presets
+from hooks.checks import checks_types
 from interp.known_answers.craft.weights import SHARP, Registers, balance, empty_model, head_rows, position_table
 from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, symbol_vectors
 from interp.tasks import Template
@@ -21,6 +22,7 @@ Place = Callable[[int], int]
 """Position that each position attends to."""
 
 
+@checks_types
 def template_copy(task: Template, *, relative: bool = True, seed: int = 0) -> Transformer:
     """`presets.template_copy` that solves a template task of copying exactly, for symbols of any alphabet.
 

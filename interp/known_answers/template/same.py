@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer, presets
-from hooks.checks import check_choice
+from hooks.checks import check_choice, checks_types
 from hooks.randomness import seeded_generator
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
@@ -39,6 +39,7 @@ EQUAL, GATHER = 0, 0
 """Indices of the head that attends to equal symbols, in layer 0, and of the head that gathers marks, in layer 1."""
 
 
+@checks_types
 def template_same(task: Template, *, gather: Gather = "uniform", seed: int = 0) -> Transformer:
     """A two-layer transformer that solves a template task of real labels exactly, for symbols of any alphabet.
 

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from hooks.checks import check_choice
+from hooks.checks import check_choice, check_class
 from hooks.extras import require
 from hooks.files import user_path
 from interp.tasks.base import Split
@@ -53,6 +53,7 @@ class Corpus:
     """Origin of the documents; set by the class methods."""
 
     def __post_init__(self):
+        check_class("documents", self.documents, Mapping)
         # every text is a string that can be encoded
         for name, text in self.documents.items():
             if not isinstance(text, str):
