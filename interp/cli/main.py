@@ -34,10 +34,10 @@ app = typer.Typer(name="interp", cls=Commands, no_args_is_help=True, pretty_exce
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 usage, 3 a check differs, 130 interrupted, 141 not read."""
-    # each line at once, also into a pipe or a file
+    # each line at once, also into a pipe or a file; a file name that is no text is printed with escapes
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
     raise SystemExit(run_command(app, sys.argv[1:]))
 
 

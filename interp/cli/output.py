@@ -9,12 +9,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -121,24 +121,45 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    # Python has no stream for a handle that was closed, `>&-`
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        print("error: the output is closed, so nothing was run. Send it to a file or to /dev/null.", file=sys.stderr)
+        return FAILED
     try:
         code = _run_and_print(app, arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # what is still in the buffers goes nowhere, so that Python prints no error at its end
-        with open(os.devnull, "w") as nowhere:
-            for stream in (sys.stdout, sys.stderr):
-                os.dup2(nowhere.fileno(), stream.fileno())
+        _discard(sys.stdout, sys.stderr)
         return NOT_READ
+    except OSError as error:
+        # of printing, as on a full disk: errors of commands have become text
+        _discard(sys.stdout)
+        try:
+            print(f"error: the output cannot be written: {error.strerror}.", file=sys.stderr)
+        except OSError:
+            _discard(sys.stderr)
+        return FAILED
+
+
+def _discard(*streams: TextIO) -> None:
+    """Send what is still in the buffers of streams nowhere, so that Python prints no error at its end."""
+    with open(os.devnull, "w") as nowhere:
+        for stream in streams:
+            with suppress(OSError):  # not a file, as in a notebook
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _run_and_print(app: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """`run_command`; raises BrokenPipeError if the output is not read to its end, as by `head`."""
+    """`run_command`; raises OSError if the output cannot be written: BrokenPipeError if its reader ends, as `head`."""
     as_json = "--json" in arguments
     # what commands print themselves goes to stderr with --json
     with _sigterm_as_interrupt(), redirect_stdout(sys.stderr) if as_json else nullcontext():
         code, output, error = _call(app, arguments)
+    # If a command could not print its lines, this is the error, not what came of it
+    sys.stdout.flush()
     if error:
         print(f"error: {error}", file=sys.stderr)
         if as_json:
@@ -230,6 +251,8 @@ def _text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         # filename2 is the target of a rename
         return f"{error.strerror}: {error.filename2 or error.filename}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}."
     return str(error) or type(error).__name__
 
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from hooks.files import shortened
 from interp.cli.output import DIFFERS, DONE, Device, Json, Output, did_you_mean
 from interp.cli.study_list import claims_text, claims_values, study_listing
+from interp.tasks.registry import loaded
 
 Size = Literal["quick", "standard", "paper"]
 STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "bundle", "plan")
@@ -148,7 +150,13 @@ def _study_entry_points() -> dict[str, Any]:
 def _listing(name: str, entry_points: dict[str, Any]) -> Mapping[str, Any]:
     """The claims of a study, from its shipped results if it has any."""
     _check_study(name, entry_points)
-    return study_listing(entry_points[name], lambda: _load_study(name, entry_points))
+    try:
+        return study_listing(entry_points[name], lambda: _load_study(name, entry_points))
+    except ValueError:
+        raise
+    except Exception as error:
+        text = shortened(f"{type(error).__name__}: {error}")
+        raise ValueError(f"the study {name} ({entry_points[name].value}) cannot be listed: {text}.") from error
 
 
 def _check_study(name: str, entry_points: dict[str, Any]) -> None:
@@ -162,10 +170,7 @@ def _load_study(name: str, entry_points: dict[str, Any]) -> Any:
     """Load a study from its entry point; it must have the attributes of a `Study` that this command uses."""
     _check_study(name, entry_points)
     point = entry_points[name]
-    try:
-        study = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the study {name} ({point.value}) cannot be loaded: {error}.") from error
+    study = loaded(point, f"the study {name}")
     missing = [attribute for attribute in STUDY_METHODS if not hasattr(study, attribute)]
     if missing:
         raise ValueError(f"the study {name} ({point.value}) lacks {', '.join(missing)}.")

@@ -85,7 +85,10 @@ def task_of(text: str) -> Any:
     """
     from interp.tasks.registry import known_tasks, task_class_of
 
-    name, *arguments = shlex.split(text) or [""]
+    try:
+        name, *arguments = shlex.split(text) or [""]
+    except ValueError as error:
+        raise ValueError(f"--task is {text!r}, which cannot be split into words: {error}.") from None
     names = list(known_tasks())
     if name not in names:
         raise ValueError(f"--task is {text!r}; known tasks: {', '.join(names)}.{did_you_mean(name, names)}")
@@ -96,5 +99,13 @@ def task_of(text: str) -> Any:
         return values
 
     values.__signature__ = inspect.Signature(list(options.parameters().values()))  # type: ignore[attr-defined]
-    stated = command_of(name, values, "").main(arguments, standalone_mode=False)
+    # Help would be printed and end the command
+    try:
+        stated = command_of(name, values, "").main(arguments, standalone_mode=False, help_option_names=[])
+    except Exception as error:
+        # typer's errors of usage, whose class is not public
+        if not hasattr(error, "format_message"):
+            raise
+        message = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
+        raise ValueError(f"--task is {text!r}: {message}. See interp train {name} --help.") from None
     return make_task(task_class, options.values_with_preset(stated))

@@ -58,7 +58,7 @@ def _summary_in_source(class_path: str) -> str:
     try:
         spec = importlib.util.find_spec(module)
         tree = ast.parse(Path(spec.origin).read_bytes()) if spec and spec.origin else ast.Module([], [])
-    except (ImportError, OSError, SyntaxError, ValueError):
+    except (Exception, SystemExit):  # the package of the module is imported, which may raise anything
         return ""
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef) and statement.name == class_name:

@@ -55,7 +55,8 @@ def command_line() -> str:
     """The command that runs this process: `interp ...` or a script; empty in a notebook."""
     name = Path(sys.argv[0]).name if sys.argv else ""
     if name == "interp":
-        return shlex.join(["interp", *sys.argv[1:]])
+        # a file name that is no UTF-8 has characters that no page can hold
+        return shlex.join(["interp", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
     if name.endswith(".py") and not name.startswith("ipykernel"):
         return f"python {name}"
     return ""

@@ -118,15 +118,30 @@ def _load(name: str) -> "type[Task]":
         raise ValueError(f"two installed packages have a task {name!r}: {' and '.join(classes)}.")
     # a class that derives from Task and has the name
     point = points[-1]
-    try:
-        task_class = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the task {name!r} ({point.value}) cannot be loaded: {error}.") from error
+    task_class = loaded(point, f"the task {name!r}")
     if not _is_task_class(task_class):
         raise ValueError(f"the task {name!r} ({point.value}) is not a class that derives from interp.tasks.Task.")
     if task_class.task_name != name:
         raise ValueError(f"the task {name!r} ({point.value}) has the task_name {task_class.task_name!r}; use one name.")
     return task_class
+
+
+def loaded(point: Any, owner: str) -> Any:
+    """What an entry point names. Its module is another's code, which may raise anything when it is imported.
+
+    Args:
+        point: The entry point.
+        owner: What it adds, for the error: `the task 'sums'`.
+
+    Raises:
+        ValueError: it cannot be imported, ends the process, or lacks the name; says which.
+    """
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        reason = shortened(f"{kind}{error}").rstrip(".")
+        raise ValueError(f"{owner} ({point.value}) cannot be loaded: {reason}.") from error
 
 
 def _is_task_class(candidate: Any) -> bool:

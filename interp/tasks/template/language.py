@@ -5,8 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 
-from hooks.checks import checks_types
-
 ARROW = "->"
 
 
@@ -124,7 +122,6 @@ def substitution(
     return symbol_of if is_injective else None
 
 
-@checks_types
 def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()) -> bool:
     """Return whether a string matches a template under some injective choice of symbols for its wildcards.
 

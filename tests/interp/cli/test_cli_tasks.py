@@ -299,3 +299,65 @@ def test_tasks_of_packages_are_listed_without_being_imported(interp, monkeypatch
     finally:
         registry._installed.cache_clear()
     assert "no_such_package" not in sys.modules
+
+
+BROKEN = {
+    "raise RuntimeError('no GPU')": "RuntimeError: no GPU.",
+    "def f(:": "SyntaxError: invalid syntax (",
+    "import sys; sys.exit(3)": "SystemExit: 3.",
+    "1 / 0": "ZeroDivisionError: division by zero.",
+    "raise KeyError('x')": "KeyError: 'x'.",
+    "import no_such_package": "No module named 'no_such_package'.",
+}
+
+
+@pytest.fixture
+def plug_in(tmp_path, monkeypatch):
+    """Pretends that a package is installed, with a task and a study of one module, and one of its parent package."""
+
+    def install(source):
+        for name in ("plug_in.py", "plug_in_package/__init__.py"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        lists = {}
+        for group in (registry.ENTRY_POINTS, "interp.studies"):
+            points = [*importlib.metadata.entry_points(group=group)]
+            for name in ("plug_in", "plug_in_package"):
+                value = f"{name.replace('package', 'package.module')}:Thing"
+                points.append(importlib.metadata.EntryPoint(name, value, group))
+            lists[group] = points
+        monkeypatch.setattr(registry, "entry_points", lambda group: lists[group])
+        monkeypatch.setattr("interp.cli.reproduce.importlib.metadata.entry_points", lambda group: lists[group])
+        monkeypatch.setattr(registry, "_installed", registry._installed.__wrapped__)
+
+    yield install
+    for name in ("plug_in", "plug_in_package"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_a_plug_in_that_cannot_be_imported_is_named_and_the_others_are_listed(interp, plug_in, source):
+    plug_in(source)
+    for arguments, kind in (("tasks", "task 'plug_in"), ("reproduce", "study plug_in")):
+        listed = interp(arguments)
+        assert (listed.returncode, listed.stderr) == (0, "")
+        lines = listed.stdout.splitlines()
+        assert [line.split()[0] for line in lines if line.startswith("lego ")] == ["lego"]
+        broken = [line for line in lines if line.startswith("plug_in")]
+        assert len(broken) == 2
+        for line in broken:
+            assert f"the {kind}" in line
+            assert f"cannot be loaded: {BROKEN[source]}" in line
+    for arguments in (("train", "plug_in", "--out", "run"), ("reproduce", "plug_in")):
+        process = interp(*arguments)
+        assert process.returncode == 2
+        assert f"(plug_in:Thing) cannot be loaded: {BROKEN[source]}" in process.stderr
+        assert process.stderr.count("\n") == 1
+
+
+def test_a_study_that_cannot_list_its_claims_is_named(interp, plug_in):
+    plug_in("class Study:\n    def __getattr__(self, name):\n        return lambda: 1 / 0\nThing = Study()")
+    listed = interp("reproduce")
+    assert listed.returncode == 0
+    assert "the study plug_in (plug_in:Thing) cannot be listed: ZeroDivisionError: division by zero." in listed.stdout

@@ -45,11 +45,23 @@ def errors_in(process):
         (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is not a folder."),
         (["reproduce", "compiled", "--packs", "."], "--packs is '.', which has no packs (NAME.json and NAME.npz)."),
         (["reproduce", "lego", "--weights", ".", "--list"], "--weights is '.', but the study lego reads no weights"),
+        (
+            ["probe", "model", "--task", "lego --help"],
+            "--task is 'lego --help': No such option: --help. See interp train",
+        ),
+        (
+            ["probe", "model", "--task", "lego --n-vars"],
+            "--n-vars': Option '--n-vars' requires an argument. See interp",
+        ),
+        (["probe", "model", "--task", "lego 3"], "--task is 'lego 3': Got unexpected extra argument(s) (3). See"),
+        (["probe", "model", "--task", "lego '3"], "which cannot be split into words: No closing quotation."),
         (["reproduce", "lego", "--only", "solved.unteid"], "no claim 'solved.unteid'. Did you mean solved.untied?"),
     ],
 )
 def test_bad_usage_exits_with_2(interp, tmp_path, arguments, words):
     (tmp_path / "file").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").touch()
     for flags in ([], ["--json"]):
         process = interp(*arguments, *flags)
         assert process.returncode == 2
@@ -59,7 +71,7 @@ def test_bad_usage_exits_with_2(interp, tmp_path, arguments, words):
         if flags and arguments != ["prob"]:
             document, line = errors_in(process)
             assert line == f"error: {document['error']}"
-    assert {path.name for path in tmp_path.iterdir()} == {"file"}
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "model"}
 
 
 def test_usage_errors_name_the_help(interp):
@@ -248,6 +260,45 @@ def test_output_that_is_not_read_to_its_end_is_no_error(arguments):
     assert process.returncode == NOT_READ
     is_error = arguments.startswith("nothing")
     assert process.stderr == (b"error: No such command 'nothing'. See interp --help.\n" if is_error else b"")
+
+
+@pytest.mark.parametrize("arguments", ["tasks", "tasks --json", "--help", "nothing"])
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_output(interp, monkeypatch, arguments, closed):
+    """As of `interp tasks >&-`; a closed error output only loses errors."""
+    monkeypatch.setattr(sys, closed, None)
+    process = interp(*arguments.split())
+    if closed == "stdout":
+        words = "error: the output is closed, so nothing was run. Send it to a file or to /dev/null.\n"
+        assert (process.returncode, process.stderr) == (FAILED, words)
+    else:
+        assert process.returncode == (USAGE if arguments == "nothing" else DONE)
+
+
+@pytest.mark.parametrize("arguments", ["tasks", "tasks --json", "--help", "reproduce lego --list"])
+def test_output_that_cannot_be_written_is_one_line(interp, monkeypatch, arguments):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        process = interp(*arguments.split())
+        monkeypatch.undo()
+    assert process.returncode == FAILED
+    assert process.stderr == "error: the output cannot be written: No space left on device.\n"
+
+
+def test_errors_that_cannot_be_written_have_their_exit_code(interp, monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert interp("nothing").returncode == FAILED
+        monkeypatch.undo()
+
+
+def test_file_names_that_are_no_text_are_printed_with_escapes(tmp_path):
+    code = (
+        "import sys\nfrom interp.cli import output\nfrom interp.cli.main import main\n"
+        "output._call = lambda *_: (0, output.Output(text=sys.argv[1], values={}), '')\nmain()"
+    )
+    process = subprocess.run([sys.executable, "-c", code, b"p\xff.html"], capture_output=True, check=True)
+    assert process.stdout == b"p\\udcff.html\n"
 
 
 def test_lines_that_are_not_read_end_a_command(tmp_path):

@@ -1,5 +1,7 @@
 """Which version of the source made a result."""
 
+import sys
+
 import pytest
 
 from interp.core import environment
@@ -25,3 +27,8 @@ def test_the_source_has_changed_only_if_files_differ_from_its_commit(monkeypatch
     shown = environment.source_line(version)
     assert shown.startswith("0123456789" if commit else "version ")
     assert shown.endswith(" with changes") == changed
+
+
+def test_a_command_with_a_file_name_that_is_no_text_can_be_stored(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/bin/interp", "heads", "run", "--page", "p\udcff.html"])
+    assert environment.command_line() == r"interp heads run --page 'p\udcff.html'"
