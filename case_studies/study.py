@@ -201,23 +201,32 @@ class Study:
         shipped = read_results(self.shipped, self.name) if self.shipped else None
         return costs_of(shipped) if shipped is not None and shipped.size == size else {}
 
-    def draw(self, *, size: Size | None = None, folder: str | Path = "runs/reproduce") -> StudyResult:
+    def draw(
+        self, *, size: Size | None = None, only: Sequence[str] = (), folder: str | Path = "runs/reproduce"
+    ) -> StudyResult:
         """Draw the page from stored results, without training or measuring.
 
         Args:
             size: Size of the study; default: that of the shipped results.
+            only: Claim ids or prefixes of ids, whose claims alone are on the page; default: all.
             folder: Folder of studies and models. Its results of this size are drawn; else the shipped ones.
 
         Raises:
-            ValueError: an unknown size, results that cannot be read, or none of this size.
+            ValueError: an unknown size, a name that matches no claim, results that cannot be read, or none of this
+                size.
         """
+        chosen_ids = {claim.id for claim in self.choose(only)}
         stored, size_folder = self.stored(size=size, folder=folder)
         result = stored.result(self, size_folder)
+        claims = tuple(claim for claim in result.claims if claim.claim.id in chosen_ids)
+        result = replace(result, claims=claims)
         self._write_page(result)
         return result
 
     def _write_page(self, result: StudyResult) -> None:
-        write_study_page(result, lead=self.lead, findings=self.findings, words=self.words)
+        # A finding is about claims of which each is on the page
+        findings = [finding for finding in self.findings if set(finding.claims) <= set(result.verdicts)]
+        write_study_page(result, lead=self.lead, findings=findings, words=self.words)
 
     def _choose_for_run(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
         """The chosen claims, after a check of the options of a run."""

@@ -337,7 +337,7 @@ def chosen_by_prefix(names: Sequence[str], prefixes: Sequence[str], *, kind: str
     """
     chosen: set[str] = set()
     for prefix in prefixes:
-        matches = [prefix] if prefix in names else [name for name in names if name.startswith(prefix)]
+        matches = [prefix] if prefix in names else [name for name in names if prefix and name.startswith(prefix)]
         if not matches:
             near = get_close_matches(prefix, names, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""

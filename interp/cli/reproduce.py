@@ -78,12 +78,16 @@ def reproduce(
         raise ValueError("--with-models is about a bundle; add --bundle FILE.")
     if half and not with_models:
         raise ValueError("--half is about the models of a bundle; add --bundle FILE --with-models.")
+    if only and bundle is not None:
+        raise ValueError("--only chooses claims, but a bundle has all of them; omit --only or --bundle.")
     # the study; without a name all are listed
     entry_points = _study_entry_points()
     if study is None:
         for mode, is_chosen in modes.items():
             if is_chosen and not list_claims:
                 raise ValueError(f"{mode} is about one study; there is {', '.join(entry_points)}.")
+        if only:
+            raise ValueError(f"--only is about the claims of one study; there is {', '.join(entry_points)}.")
         return _list_studies(entry_points)
     if list_claims and packs is None and weights is None:
         listing = _listing(study, entry_points)
@@ -110,7 +114,7 @@ def reproduce(
         training_plan = chosen_study.plan(size=size or "quick", folder=out, n_jobs=jobs, only=claim_ids)
         return Output(text=str(training_plan), values=vars(training_plan))
     if page:
-        return _result_output(chosen_study.draw(size=size, folder=out))
+        return _result_output(chosen_study.draw(size=size, only=claim_ids, folder=out))
     # measure, and compare or judge
     options = {"only": claim_ids, "folder": out, "n_jobs": jobs, "fresh": fresh, "device": device}
     if check:

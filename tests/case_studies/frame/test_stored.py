@@ -54,6 +54,26 @@ def test_the_page_is_drawn_from_the_shipped_results_without_models(shipped, tmp_
     assert not (drawn.page.parent / "claims.json").exists()
 
 
+@pytest.mark.parametrize(("only", "ids"), [(["figure-1.some"], ["figure-1.some"]), (["figure-1"], None), ((), None)])
+def test_chosen_claims_are_drawn_alone(shipped, tmp_path, only, ids):
+    study, finished = shipped
+    ids = ids or [claim.id for claim in study.claims if claim.id.startswith("figure-1" if only else "")]
+    drawn = study.draw(folder=tmp_path / "out", only=only)
+    assert [claim.claim.id for claim in drawn.claims] == ids
+    page = drawn.page.read_text()
+    assert sorted(path.stem for path in (drawn.page.parent / "claims").iterdir()) == sorted(ids)
+    for claim in study.claims:
+        assert (f"claims/{claim.id}.html" in page) == (claim.id in ids)
+    assert (page == finished.page) == (not only)
+
+
+@pytest.mark.parametrize("name", ["nothing.like", "figure-1.som.", "FIGURE-1", ""])
+def test_a_name_of_no_claim_is_no_page(shipped, tmp_path, name):
+    with pytest.raises(ValueError, match="the study toy has no claim"):
+        shipped[0].draw(folder=tmp_path / "out", only=[name])
+    assert not (tmp_path / "out").exists()
+
+
 def test_own_results_are_drawn_where_there_are_some(shipped, reproduce, tmp_path):
     study, _ = shipped
     reproduce(study, seed=5)

@@ -41,6 +41,8 @@ def errors_in(process):
         (["reproduce", "leg", "--list"], "Did you mean lego?"),
         (["reproduce", "--plan"], "--plan is about one study; there is approximations, audit, "),
         (["reproduce", "lego", "--lst"], "(Possible options: --list, --out). See interp reproduce --help."),
+        (["reproduce", "--only", "solved"], "--only is about the claims of one study; there is approximations, "),
+        (["reproduce", "lego", "--only", "solved", "--bundle", "b.zip"], "--only chooses claims, but a bundle has all"),
         (["reproduce", "lego", "--packs", ".", "--list"], "--packs is '.', but the study lego reads no packs"),
         (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is not a folder."),
         (["reproduce", "compiled", "--packs", "."], "--packs is '.', which has no packs (NAME.json and NAME.npz)."),
