@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from hooks.checks import shown
+from hooks.files import shortened
 from hooks.model.architectures import Model, config_from_dict
 from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, restored
 from interp.core.environment import Environment, environment
@@ -114,13 +116,24 @@ def manifest_of(
     }
 
 
+SHOWN_DIFFERENCES = 3
+"""Differences between two runs that an error names."""
+
+
 def manifest_differences(
     stored: Mapping[str, Any], manifest: Mapping[str, Any], names: Sequence[str] = IDENTITY
 ) -> str:
-    """How fields of a stored manifest differ from those of this one, in words; empty if they do not."""
+    """How fields of a stored manifest differ from those of this one, the first three in words; empty if they do not."""
     expected = json.loads(json.dumps(dict(manifest)))  # lists in place of tuples, as in the stored one
     differing = [name for name in names if not _agree(name, stored.get(name), expected.get(name))]
-    return "; ".join(_difference(name, stored.get(name), expected.get(name)) for name in differing)
+    # Other sizes have other weights, which goes without saying
+    if "config" in differing and "initial_weights" in differing:
+        differing.remove("initial_weights")
+    by_field = [_differences(name, stored.get(name), expected.get(name)) for name in differing]
+    # One of each field before the second of any
+    texts = [texts[0] for texts in by_field] + [text for texts in by_field for text in texts[1:]]
+    n_more = len(texts) - SHOWN_DIFFERENCES
+    return "; ".join(texts[:SHOWN_DIFFERENCES]) + (f"; and {n_more} more" if n_more > 0 else "")
 
 
 def _agree(name: str, stored: Any, expected: Any) -> bool:
@@ -130,15 +143,18 @@ def _agree(name: str, stored: Any, expected: Any) -> bool:
     return stored == expected
 
 
-def _difference(name: str, stored: Any, expected: Any) -> str:
+def _differences(name: str, stored: Any, expected: Any) -> list[str]:
+    """How a field of a manifest differs, in words; of two tasks, only their names."""
     if name == "initial_weights":
-        return "initial_weights is of another model"
-    if isinstance(stored, dict) and isinstance(expected, dict):
-        keys = [key for key in {**stored, **expected} if stored.get(key) != expected.get(key)]
-        return ", ".join(f"{name}.{key} is {_value(stored, key)}, not {_value(expected, key)}" for key in keys)
-    return f"{name} is {stored!r}, not {expected!r}"
+        return ["initial_weights is of another model"]
+    if not (isinstance(stored, dict) and isinstance(expected, dict)):
+        return [f"{name} is {shown(stored)}, not {shown(expected)}"]
+    keys = [key for key in {**stored, **expected} if stored.get(key) != expected.get(key)]
+    if name == "task" and "task" in keys:
+        keys = ["task"]
+    return [f"{name}.{key} is {_value(stored, key)}, not {_value(expected, key)}" for key in keys]
 
 
 def _value(fields: Mapping[str, Any], key: str) -> str:
     """A value in words; fields that were added later are omitted at their defaults."""
-    return repr(fields[key]) if key in fields else "the default"
+    return shortened(shown(fields[key]), 40) if key in fields else "the default"

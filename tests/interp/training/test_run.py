@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import pytest
 from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, spied, stop_at
@@ -7,7 +8,7 @@ from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, spi
 import interp
 from hooks import save_checkpoint
 from interp import TrainSettings
-from interp.tasks import Lego
+from interp.tasks import Dyck, Lego
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
 from interp.training.manifest import manifest_of
@@ -47,6 +48,30 @@ def test_fresh_replaces_a_finished_run(tiny, tmp_path):
     assert run.history[-1]["steps_done"] == 20
     assert TrainingRun.load(tmp_path).manifest["seed"] == 3
     assert note.read_text() == "mine"
+
+
+OTHERS = {
+    "task.task is 'lego', not 'dyck'; config.": {"task": Dyck(max_depth=3, length=8)},
+    "task.alphabet is ['a', 'b', ": {"task": Lego(n_vars=2, sentence_format="compact", alphabet="xy")},
+    "seed is 0, not 1; config.d_model is 16, not 32; settings.steps is ": {
+        "seed": 1,
+        "settings": dataclasses.replace(SHORT, steps=7, learning_rate=0.5),
+        "sizes": {"d_model": 32},
+    },
+    "; and 1 more. Choose": {"sizes": {"d_model": 32}},
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_what_differs_in_another_run_is_short(finished, tiny, words):
+    change = OTHERS[words]
+    task = change.get("task", tiny)
+    model, settings = new_model(task, **change.get("sizes", {})), change.get("settings", SHORT)
+    with pytest.raises(ValueError, match=rf"{re.escape(words)}.*pass fresh=True") as refusal:
+        interp.train(model, task, settings, seed=change.get("seed", 0), folder=finished)
+    text = str(refusal.value).removeprefix(str(finished))
+    assert len(text) < 300
+    assert text.count(";") <= 3
 
 
 @pytest.mark.parametrize(
