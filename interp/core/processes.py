@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext, suppress
+from pickle import PicklingError
 from typing import Any
 
 from joblib import Parallel, delayed
+from joblib.externals.loky.backend.reduction import dumps
 
 from hooks.extras import require
 from interp.core.progress import progress, say
@@ -73,6 +75,7 @@ def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -
     Raises:
         LostWorkers: processes are killed again and again without finishing a call, the scheduler is gone, or it has no
             workers for `longest_wait`.
+        ValueError: an argument that cannot be sent to a process; names the part of it, such as a lock.
         MissingExtra: a scheduler is given, and `distributed` is not installed.
     """
     remaining = dict(enumerate(calls))
@@ -86,6 +89,11 @@ def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -
                 del remaining[index]
                 losses = 0
                 yield result
+        except PicklingError as error:
+            part = _unsendable(remaining)
+            raise ValueError(
+                f"n_jobs is {n_jobs}, but {part} cannot be sent to other processes. Remove it, or use n_jobs=1."
+            ) from error
         except BrokenProcessPool as error:
             losses += 1
             if losses == MOST_LOST:
@@ -101,6 +109,39 @@ def _on_this_machine(calls: Mapping[int, Call], n_jobs: int) -> Iterator[tuple[i
     yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_end_with, initargs=(parent,))(
         delayed(_call)(parent, index, *call) for index, call in list(calls.items())
     )  # type: ignore[misc]
+
+
+def _unsendable(calls: Mapping[int, Call]) -> str:
+    """The part of the arguments that cannot be sent, with its path: `model.guard, a lock`."""
+    part: Any = [arguments for _, arguments in calls.values()]
+    path: list[str] = []
+    seen: set[int] = set()
+    # Down to the part that cannot be sent though all its own parts can
+    while id(part) not in seen:
+        seen.add(id(part))
+        for name, member in _members(part):
+            if id(member) not in seen and not _can_be_sent(member):
+                part = member
+                path += [name] if name else []
+                break
+    return f"{'.'.join(path) or 'an argument'}, a {type(part).__name__},"
+
+
+def _members(value: Any) -> list[tuple[str, Any]]:
+    """Parts of a value with their names; those of a list have none."""
+    if isinstance(value, list | tuple):
+        return [("", element) for element in value]
+    if isinstance(value, Mapping):
+        return [(str(key), element) for key, element in value.items()]
+    return list(getattr(value, "__dict__", {}).items())
+
+
+def _can_be_sent(value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:  # what objects raise that cannot be pickled is not settled
+        return False
+    return True
 
 
 def _call(parent: int, index: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:

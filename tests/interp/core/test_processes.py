@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interp.core import progress
-from interp.core.processes import PARENT_CHECK_SECONDS, in_processes
+from interp.core.processes import PARENT_CHECK_SECONDS, _unsendable, in_processes
 
 CALLER = """
 import sys
@@ -132,3 +133,32 @@ def test_only_losses_in_a_row_are_counted(monkeypatch):
     monkeypatch.setattr("interp.core.processes._on_this_machine", here)
     assert list(in_processes([(add, (0, 0))] * 3, n_jobs=2)) == [0, 10, 20]
     assert asked == [[0, 1, 2], [0, 1, 2], [1, 2]]
+
+
+class Holder:
+    """Holds something under a name, in itself or in a list."""
+
+    def __init__(self, name, value):
+        setattr(self, name, value)
+
+
+UNSENDABLE = {
+    "guard, a lock,": lambda: Holder("guard", threading.Lock()),
+    "model.guard, a lock,": lambda: Holder("model", Holder("guard", threading.Lock())),
+    "log, a TextIOWrapper,": lambda: Holder("log", sys.__stderr__),
+    "steps.first, a generator,": lambda: Holder("steps", [{"first": (n for n in ())}]),
+    "an argument, a lock,": threading.Lock,
+}
+
+
+@pytest.mark.parametrize("words", UNSENDABLE)
+def test_the_part_that_cannot_be_sent_is_named(words):
+    """Without processes, whose start takes longer; `Parallel` raises this error when it sends a call."""
+    calls = {0: (add, (1, 2)), 1: (add, (1, UNSENDABLE[words]()))}
+    assert _unsendable(calls) == words
+
+
+@pytest.mark.slow
+def test_what_cannot_be_sent_is_an_error_of_the_caller():
+    with pytest.raises(ValueError, match=r"n_jobs is 2, but guard, a lock, cannot be sent to other processes\. Remove"):
+        list(in_processes([(add, (Holder("guard", threading.Lock()), 1))] * 2, n_jobs=2))
