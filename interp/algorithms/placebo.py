@@ -49,7 +49,9 @@ def candidates_for(task: Task, pairs: Pairs, seed: int) -> Candidates:
         return Candidates(pairs.source_inputs, of_pair, _difference(pairs, pairs.source_inputs, of_pair), True)
     # Further counterparts of the base inputs, several in a row for each.
     repeated = pairs.base_inputs.select(torch.arange(n_base).repeat_interleave(OWN_CANDIDATES))
-    batch = checked_batch(task, task.counterparts(repeated, generator=generator, split="test"), "counterparts")
+    batch = checked_batch(
+        task, task.counterparts(repeated, generator=generator, split="test"), "counterparts", n=len(repeated)
+    )
     of_pair = pairs.rows.base[:, None] * OWN_CANDIDATES + torch.arange(OWN_CANDIDATES)
     return Candidates(batch, of_pair, _difference(pairs, batch, of_pair), False)
 

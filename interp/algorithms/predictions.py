@@ -277,7 +277,9 @@ def _pool(task: Task, size: int, seed: int) -> tuple[Pairs, torch.Generator]:
     """Sampled pairs, and the generator in its state after them."""
     generator = derived_generator(seed, "implements")
     base = sample_split(task, size, generator=generator, split="test")
-    source = checked_batch(task, task.counterparts(base, generator=generator, split="test"), "counterparts")
+    source = checked_batch(
+        task, task.counterparts(base, generator=generator, split="test"), "counterparts", n=len(base)
+    )
     return paired(base, source), generator
 
 

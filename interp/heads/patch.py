@@ -210,7 +210,9 @@ def patch(
     # Pairs of inputs, and where their activations are
     generator = derived_generator(seed, "patch")
     base = sample_split(task, n, generator=generator, split="test")
-    source = checked_batch(task, task.counterparts(base, generator=generator, split="test"), "counterparts")
+    source = checked_batch(
+        task, task.counterparts(base, generator=generator, split="test"), "counterparts", n=len(base)
+    )
     both = base.present & source.present
     differs, same = both & (base.labels != source.labels), both & (base.labels == source.labels)
     if not differs.any():

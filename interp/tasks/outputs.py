@@ -21,21 +21,29 @@ def fault(task: Any, method: str, finding: str, expected: str) -> ValueError:
     return ValueError(f"{type(task).__name__}.{method} {finding}; expected: {expected}.")
 
 
-def checked_batch(task: Any, batch: AnyBatch, method: str, *, n_targets: int | None = None) -> AnyBatch:
+def checked_batch(
+    task: Any, batch: AnyBatch, method: str, *, n: int | None = None, n_targets: int | None = None
+) -> AnyBatch:
     """Check a batch against the vocab, targets and answers of its task.
 
     Args:
         task: The task that it is of.
         batch: Examples.
         method: The call that gave it, for errors.
+        n: Number of examples that were asked for; default: any.
         n_targets: Number of targets; default: that of the task.
 
     Returns:
         The batch, with 64-bit integers in place of other integers. Labels may also be boolean.
 
     Raises:
-        ValueError: a field of another shape or type, on another device, or with values out of range.
+        ValueError: another number of examples, a field of another shape or type, on another device, or with values out
+            of range.
     """
+    if not isinstance(batch, Batch):
+        raise fault(task, method, f"gives a {type(batch).__name__}", "an interp.tasks.Batch")
+    if n is not None and len(batch) != n:
+        raise fault(task, method, f"gives {len(batch)} examples", f"{n}")
     batch = _with_shapes_and_types(task, batch, method, len(task.targets) if n_targets is None else n_targets)
     n_answers = len(task.answer_names)
     if batch.target_mask is None:

@@ -96,10 +96,10 @@ def sample_split(
         split: `train`, `validation` or `test`.
 
     Raises:
-        ValueError: `task.sample` fails or gives no examples; says which split was sampled, and why it failed. A
-            ValueError of the task that names the split stays as it is. Examples that do not fit the task, such as
-            labels that are no answers (`checked_batch`). n is "all", and the task cannot list its inputs, or the split
-            has none.
+        ValueError: `task.sample` fails or gives another number of examples; says which split was sampled, and why it
+            failed. A ValueError of the task that names the split stays as it is. Examples that do not fit the task,
+            such as labels that are no answers (`checked_batch`). n is "all", and the task cannot list its inputs, or
+            the split has none.
 
     Example:
         >>> from interp.tasks import Lego
@@ -112,7 +112,10 @@ def sample_split(
     if isinstance(n, str):
         check_sample_size("n", n)
         return cast(SampledBatch, every_input_of_split(task, split))
-    return _checked(task, _drawn(task, n, generator, split), f"sample(split={split!r})")
+    batch = checked_batch(task, _drawn(task, n, generator, split), f"sample(split={split!r})")
+    if len(batch) != n:
+        raise fault(task, f"sample({n}, split={split!r})", f"gives {len(batch)} examples", f"{n}")
+    return batch
 
 
 def _drawn(task: HasSplits[SampledBatch], n: int, generator: torch.Generator, split: Split) -> SampledBatch:
@@ -132,13 +135,6 @@ def _drawn(task: HasSplits[SampledBatch], n: int, generator: torch.Generator, sp
     return batch
 
 
-def _checked(task: object, batch: SampledBatch, method: str) -> SampledBatch:
-    """The batch, if it fits the task."""
-    if not isinstance(batch, Batch):
-        raise fault(task, method, f"gives a {type(batch).__name__}", "an interp.tasks.Batch")
-    return checked_batch(task, batch, method)
-
-
 def every_input_of_split(task: object, split: Split) -> Batch:
     """Every input of a split, each once, as `task.every_input`.
 
@@ -153,7 +149,7 @@ def every_input_of_split(task: object, split: Split) -> Batch:
     batch = list_inputs(split)
     if not len(batch):
         raise ValueError(f"{name}.every_input({split!r}) gives no inputs. {_if_empty(split)}")
-    return _checked(task, batch, f"every_input({split!r})")
+    return checked_batch(task, batch, f"every_input({split!r})")
 
 
 def can_sample(task: HasSplits, split: Split) -> bool:

@@ -53,7 +53,7 @@ class TrainingBatches:
         n = self._batch_size(self.task.tokens_of_length(length))
         batch = self.task.sample_length(n, length, generator=generator)
         # Shorter examples may have fewer targets
-        return checked_batch(self.task, batch, f"sample_length({length})", n_targets=batch.labels.shape[1])
+        return checked_batch(self.task, batch, f"sample_length({length})", n=n, n_targets=batch.labels.shape[1])
 
     def _batch_size(self, sequence_length: int) -> int:
         return self.settings.batch_size or max(1, self.settings.tokens_per_step // sequence_length)
