@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-import lazy_loader
+from hooks.lazy_names import attach_stub
 
 if "ipykernel" in sys.modules:
     # TransformerLens imports tqdm, which warns in a notebook that its bars need ipywidgets; ours do not
@@ -11,4 +11,4 @@ if "ipykernel" in sys.modules:
         warnings.filterwarnings("ignore", message="IProgress not found")
         import tqdm.auto  # noqa: F401
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

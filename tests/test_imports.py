@@ -1,5 +1,6 @@
 """What importing loads, and the public names: each in the list is there."""
 
+import importlib
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -89,7 +90,7 @@ def test_the_public_list_is_short_and_every_name_is_there():
     assert set(dir(interp)) == set(interp.__all__)
     for name in interp.__all__:
         assert getattr(interp, name) is not None
-    with pytest.raises(AttributeError, match=r"No interp attribute prob$"):
+    with pytest.raises(AttributeError, match=r"^interp has no 'prob'\. Did you mean probe\?$"):
         _ = interp.prob
 
 
@@ -101,3 +102,20 @@ def test_every_name_of_a_package_is_there(room):
     assert package.__all__
     for name in package.__all__:
         assert getattr(package, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "words"),
+    [
+        ("hooks", "Transfomer", "hooks has no 'Transfomer'. Did you mean Transformer?"),
+        ("interp.tasks", "Leg", "interp.tasks has no 'Leg'. Did you mean Lego?"),
+        ("interp", "evaluat", "interp has no 'evaluat'. Did you mean evaluate?"),
+        ("interp", "zzz", "interp has no 'zzz'. dir(interp) lists its names."),
+    ],
+)
+def test_a_name_that_there_is_not_is_compared_with_the_others(package, name, words):
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError) as error:
+        getattr(module, name)
+    assert str(error.value) == words
+    assert not hasattr(module, name)

@@ -70,7 +70,7 @@ class CheckedHooks(HookedRootModule):
     def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
     ):
-        """Logits and an `ActivationCache` of the hook points selected by `names_filter`.
+        """Logits and an `ActivationCache` of the hook points selected by `names_filter`; by default of all.
 
         Raises:
             ValueError: an unknown name, a condition that no name meets, or a compiled part.
@@ -79,7 +79,8 @@ class CheckedHooks(HookedRootModule):
         filters = names_filter if isinstance(names_filter, list | tuple) else [names_filter]
         names = [hook_name for name in filters if name is not None for hook_name in self._names(name)]
         if self.records and not kwargs.keys() & TRANSFORMS and not remove_batch_dim:
-            return self._run_and_record(names or list(self.hook_dict), *args, **kwargs)
+            recorded = list(self.hook_dict) if names_filter is None else names
+            return self._run_and_record(recorded, *args, **kwargs)
         logits, cache = super().run_with_cache(
             *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
         )

@@ -92,9 +92,11 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfin
     _check_size(path, tensors, stored)
     if not allow_nonfinite:
         check_finite(path, tensors)
-    # The model gets the dtype of the file's tensors
+    # The model gets the dtype of the file's tensors, also where these are of several
     dtype = next((tensor.dtype for tensor in tensors.values()), None)
     model = make_model(stored).to(dtype=dtype)
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        tensor.data = tensor.data.to(tensors[name].dtype)
     model.load_state_dict(tensors)
     return model.eval()
 

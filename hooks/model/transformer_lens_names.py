@@ -48,13 +48,16 @@ class ReadsText:
                 by default. False: no special tokens.
 
         Raises:
-            ValueError: no tokenizer, or one without a BOS token; or texts with different numbers of tokens.
+            ValueError: an empty list; no tokenizer, or one without a BOS token; or texts with different numbers of
+                tokens.
         """
         if isinstance(text, Tensor | np.ndarray):
             tokens = torch.as_tensor(text)
         else:
             # Encode each text; rows of ids stay as they are
             texts = [text] if isinstance(text, str) else list(text)
+            if not texts or any(isinstance(row, list | tuple) and not row for row in texts):
+                raise ValueError(f"tokens is {shown(text)}, which has no tokens; pass a text, texts, or rows of ids.")
             rows = [self._encode(row, prepend_bos) if isinstance(row, str) else row for row in texts]
             lengths = sorted({len(row) for row in rows if isinstance(row, list)})
             if len(lengths) > 1:

@@ -1,5 +1,5 @@
 """Linear probes with control tasks, and interchange interventions."""
 
-import lazy_loader
+from hooks.lazy_names import attach_stub
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

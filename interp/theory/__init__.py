@@ -6,6 +6,6 @@
 - LEGO: following the chain or counting signs (Section 4.3) in `signs`.
 """
 
-import lazy_loader
+from hooks.lazy_names import attach_stub
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

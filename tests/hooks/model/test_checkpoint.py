@@ -241,3 +241,15 @@ def test_text_and_json(tmp_path):
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(tmp_path / "json", float("nan"))
     assert (tmp_path / "json").read_text().startswith("{")
+
+
+@pytest.mark.parametrize("part", ["unembed", "embed", "weights.0", "norm_final"])
+def test_a_model_of_several_types_keeps_them(make, path, part):
+    model = make().bfloat16()
+    model.get_submodule(part).float()
+    save_checkpoint(model, path)
+    loaded = load_checkpoint(path).state_dict()
+    assert {name: tensor.dtype for name, tensor in loaded.items()} == {
+        name: tensor.dtype for name, tensor in model.state_dict().items()
+    }
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in model.state_dict().items())

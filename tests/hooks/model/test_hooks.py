@@ -321,3 +321,17 @@ def test_hooks_on_all_modules_are_called(make, tokens):
         handle.remove()
     assert {"Linear", "LayerNorm", "Attention", "MLP"} <= set(called)
     assert called.count("MLP") == model.cfg.n_layers
+
+
+@pytest.mark.parametrize("names_filter", [[], (), ["hook_embed"], None])
+def test_the_cache_has_the_names_that_were_chosen(names_filter):
+    model = Transformer(TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))
+    _, cache = model.run_with_cache(torch.zeros(1, 3, dtype=torch.long), names_filter=names_filter)
+    assert set(cache) == set(model.hook_dict if names_filter is None else names_filter)
+
+
+@pytest.mark.parametrize("tokens", [[], (), [[]], [[], []]])
+def test_a_list_without_tokens_is_refused(tokens):
+    model = Transformer(TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))
+    with pytest.raises(ValueError, match=r"^tokens is .*, which has no tokens; pass a text, texts, or rows of ids\.$"):
+        model(tokens)
