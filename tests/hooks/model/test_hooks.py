@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hooks import HeadPattern
+from hooks import HeadPattern, Transformer, TransformerConfig
 from hooks.interventions.replacements import Zero
 
 ENDS = ["hook_embed", "hook_pos_embed", "ln_final.hook_scale", "ln_final.hook_normalized"]
