@@ -1,14 +1,14 @@
 """Why does a head attend where it does? Its scores, taken apart into pairs of what wrote into query and key."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import torch
 from einops import einsum
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
@@ -40,11 +40,13 @@ ALL_PAIRS, OTHER_PAIRS = "all pairs", "all other pairs"
 LEAST_SHARE = 0.05
 """Share of the variance from which on a pair has a sentence; the first pair always has."""
 EXPLAINED = 0.9
-"""Share of the variance that the listed pairs explain together, where `MOST_PAIRS` suffice."""
+"""Share of the variance that the listed pairs explain together, where `MOST_PAIRS` are enough."""
 MOST_PAIRS = 12
 """Largest number of pairs that are listed by default."""
 TOLERANCE = 1e-3
 """Largest distance of the sum of all pairs from the scores, as a share of the largest score: rounding."""
+DECIMALS = 6
+"""Shares that are equal to this many decimals differ by rounding only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,8 @@ class AttentionExplanation(Result):
     (covariance with the scores over their variance), with its 95 % interval. All pairs sum to 1; a pair that opposes
     the scores has a negative share."""
     control: Annotated[Float[np.ndarray, "query_part key_part"], MAY_BE_MISSING]
-    """The same with the scores of another sequence: what a pair accounts for whatever the sequence is."""
+    """The same with the scores of the next sequence of the sample, of the last one with those of the first: what a pair
+    accounts for whatever the sequence is."""
     removals: Annotated[tuple[str, ...], Axes("removal")]
     """Pairs that were removed (`1.0 of keys x tokens of queries`), then `all other pairs` and `all pairs`."""
     pairs: Annotated[tuple[tuple[int, int], ...], COUNT, Axes("pair")]
@@ -177,13 +180,17 @@ def explain_attention(
     for most of the variance of the scores over keys are then removed, one at a time: their scores become even over the
     keys of each query, and the model is run with that pattern.
 
+    A preference for one position may be nearly all of the variance and carry no answer. It is the same in every
+    sequence, so that pairs are listed in turn by their share and by their share beyond the control.
+
     Args:
         model: A `hooks` transformer whose layers add to the residual stream. It is not changed.
         task: Source of the sequences and their labels.
         head: (layer, head), with learned queries and keys.
         n: Number of held-out sequences. "all": every input of the test split once, without sampling error.
-        n_pairs: Number of pairs to list and remove, those with the largest shares. Default: as many as explain 0.9 of
-            the variance together, at most 12.
+        n_pairs: Number of pairs to list and remove, in turn those with the largest shares and those with the largest
+            shares beyond the control. Default: as many as explain 0.9 of the variance together and without all others
+            of which no accuracy is lost (the interval of its drop has 0), at most 12.
         seed: Determines the sequences.
 
     Raises:
@@ -217,49 +224,40 @@ def explain_attention(
         check_number("n_pairs", n_pairs, integer=True, low=1)
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "explain attention"))
     net.eval()
-    # Shares of the variance of scores, of every pair
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-    statistics = []
-    remainder, parts = 0.0, []
-    for chunk in chunks(batch, size):
-        scores = ScoreParts.of(net, chunk, (layer, index))
-        statistics.append((scores.covariance(), scores.covariance(of_next=True), scores.variance(), scores.n_queries()))
-        remainder, parts = max(remainder, scores.remainder()), scores.names
-    covariance, of_others, variance, queries = (torch.cat(blocks).numpy() for blocks in zip(*statistics, strict=True))
-    inputs = distinct_inputs(batch)
-    share = _share(covariance, variance, inputs, head=(layer, index))
-    largest = np.argsort(-np.abs(share.value), axis=None, kind="stable")[: n_pairs or MOST_PAIRS]
-    pairs = [(int(cell // len(parts)), int(cell % len(parts))) for cell in largest]
-    together, half = _explained(net, batch, (layer, index), pairs, size, inputs)
-    # By default the list ends with the pair that completes the stated share
-    if n_pairs is None and (together >= EXPLAINED).any():
-        n_listed = int((together >= EXPLAINED).argmax()) + 1
-        pairs, together, half = pairs[:n_listed], together[:n_listed], half[:n_listed]
-    explained = Interval(
-        value=together, low=together - half, high=np.minimum(together + half, 1), n=len(set(inputs.tolist()))
+    sample = HeadSample(
+        net=net, task=task, batch=batch, head=(layer, index), size=size, inputs=distinct_inputs(batch), exact=n == ALL
     )
+    # Shares of the variance of scores, of every pair
+    shares = _shares(sample)
+    parts = shares.parts
+    pairs = _ranked(shares.share.value, shares.control)[: n_pairs or MOST_PAIRS]
+    explained = _explained(sample, pairs)
+    if n_pairs is None:
+        n_listed = _n_sufficient(sample, pairs, explained.value)
+        pairs, explained = pairs[:n_listed], explained[:n_listed]
+
     # These pairs are removed, one at a time; then all others, and all
-    changes, drops, right, total = _removals(net, task, batch, (layer, index), pairs, size)
-    change, half = mean_interval(sum_by_input(changes, inputs), sum_by_input(queries, inputs)[:, None].astype(float))
-    pattern_change = Interval(
-        value=change, low=np.maximum(change - half, 0), high=np.minimum(change + half, 1), n=len(set(inputs.tolist()))
-    )
-    drop = _drop(sum_by_input(drops, inputs), sum_by_input(total, inputs))
-    is_exact = n == ALL
+    def scores_without(parts: ScoreParts) -> list[Tensor]:
+        of_pairs = [parts.pair(*pair) for pair in pairs]
+        without_each = [parts.scores - of_pair for of_pair in of_pairs]
+        return [*without_each, torch.stack(of_pairs).sum(0), torch.zeros_like(parts.scores)]
+
+    removals = _removals(sample, scores_without)
     names = [f"{parts[key]} of keys x {parts[query]} of queries" for query, key in pairs]
     return AttentionExplanation(
         head=(layer, index),
-        parts=tuple(parts),
-        share=share.as_exact() if is_exact else share,
-        control=of_others.sum(0) / variance.sum(),
+        parts=parts,
+        share=shares.share,
+        control=shares.control,
         removals=(*names, OTHER_PAIRS, ALL_PAIRS),
         pairs=tuple(pairs),
-        explained=explained.as_exact() if is_exact else explained,
-        pattern_change=pattern_change.as_exact() if is_exact else pattern_change,
+        explained=explained,
+        pattern_change=removals.pattern_change,
         outcomes=tuple(task.outcomes),
-        clean=right.sum(0) / np.where(total.sum(0) > 0, total.sum(0), np.nan),
-        drop=drop.as_exact() if is_exact else drop,
-        remainder=remainder,
+        clean=removals.clean,
+        drop=removals.drop,
+        remainder=shares.remainder,
         n=len(batch),
     )
 
@@ -324,9 +322,10 @@ class ScoreParts:
             scores=scores[:, index].double().masked_fill(~visible, 0),
             visible=visible,
         )
-        if parts.remainder() > TOLERANCE:
+        remainder = parts.distance() / parts.largest_score()
+        if remainder > TOLERANCE:
             raise ValueError(
-                f"the scores of head {layer}.{index} differ from the sum over parts by {parts.remainder():.2g} of the "
+                f"the scores of head {layer}.{index} differ from the sum over parts by {remainder:.2g} of the "
                 f"largest: a hook changes them, or the block {net.cfg.block!r} reads the stream in another way. Remove "
                 f"the hooks of layer {layer}, or use interp.edges."
             )
@@ -342,16 +341,9 @@ class ScoreParts:
         mean = scores.sum(-1, keepdim=True) / self.visible.sum(-1, keepdim=True).clamp_min(1)
         return (scores - mean).masked_fill(~self.visible, 0)
 
-    def covariance(self, *, of_next: bool = False) -> Float[Tensor, "batch query_part key_part"]:
-        """Covariance over keys of what each pair adds with the scores, summed over queries.
-
-        Args:
-            of_next: With the scores of the next sequence.
-        """
-        scores = self.centred(self.scores)
-        if of_next:
-            scores = self.centred(scores.roll(1, 0))
-        weighted_keys = einsum(scores, self.keys, "b i j, p b j e -> b p i e")
+    def covariance(self, scores: Float[Tensor, "batch query key"]) -> Float[Tensor, "batch query_part key_part"]:
+        """Covariance over keys of what each pair adds with some scores, summed over queries."""
+        weighted_keys = einsum(self.centred(scores), self.keys, "b i j, p b j e -> b p i e")
         return einsum(self.queries, weighted_keys, "q b i e, b p i e -> b q p")
 
     def variance(self) -> Float[Tensor, " batch"]:
@@ -362,10 +354,14 @@ class ScoreParts:
         """Real queries of each sequence."""
         return self.visible.any(-1).double().sum(-1)
 
-    def remainder(self) -> float:
-        """Largest distance of the sum of all pairs from a score, as a share of the largest score, at least 1."""
+    def distance(self) -> float:
+        """Largest distance of the sum of all pairs from a score."""
         total = (self.queries.sum(0) @ self.keys.sum(0).mT).masked_fill(~self.visible, 0)
-        return float((total - self.scores).abs().max() / self.scores.abs().max().clamp_min(1))
+        return float((total - self.scores).abs().max())
+
+    def largest_score(self) -> float:
+        """Size of the largest score, at least 1."""
+        return max(1.0, float(self.scores.abs().max()))
 
     def pattern(self, scores: Float[Tensor, "batch query key"]) -> Float[Tensor, "batch query key"]:
         """The attention that scores give; zero for queries that are padding."""
@@ -401,84 +397,164 @@ def _streams(
     return list(parts), torch.stack(list(parts.values())), constant, cache[names[1]]
 
 
-def _share(
-    covariance: Float[np.ndarray, "sample query_part key_part"],
-    variance: Float[np.ndarray, " sample"],
-    inputs: np.ndarray,
-    *,
-    head: Head,
-) -> Interval:
-    """Covariance over variance, as a ratio of sums over distinct inputs."""
-    mean_variance = variance.mean()
-    if not mean_variance > 0:
-        layer, index = head
-        raise ValueError(
-            f"head is {(layer, index)}, whose scores are the same for all keys: there is nothing to explain."
-        )
-    sums = sum_by_input(covariance / mean_variance, inputs)
-    value, half = mean_interval(sums, sum_by_input(variance / mean_variance, inputs)[:, None, None])
-    return Interval(value=value, low=value - half, high=value + half, n=len(sums))
+@dataclass(frozen=True, kw_only=True)
+class HeadSample:
+    """A head, and the sequences on which it is explained."""
+
+    net: TransformerStack
+    task: Task
+    batch: Batch
+    head: Head
+    size: int
+    """Sequences that are run at a time; no result depends on it."""
+    inputs: Int[np.ndarray, " sample"]
+    """Number of the distinct input of each sequence."""
+    exact: bool
+    """Whether these are all inputs."""
+
+    def chunks(self) -> Iterator[tuple[Batch, "ScoreParts"]]:
+        """Some sequences at a time, with the parts of their scores."""
+        for chunk in chunks(self.batch, self.size):
+            yield chunk, ScoreParts.of(self.net, chunk, self.head)
+
+    def chunks_with_next(self) -> Iterator["ScoreParts"]:
+        """Parts of the scores of some sequences at a time and of the one after them; the first follows the last."""
+        n = len(self.batch)
+        for start in range(0, n, self.size):
+            rows = torch.arange(start, min(start + self.size, n) + 1) % n
+            yield ScoreParts.of(self.net, self.batch.select(rows), self.head)
+
+    def interval(
+        self, values: Float[np.ndarray, "sample *cells"], weight: Float[np.ndarray, "sample *#cells"]
+    ) -> Interval:
+        """Mean of sums over sequences, with its interval over distinct inputs."""
+        sums = sum_by_input(values, self.inputs)
+        mean, half = mean_interval(sums, sum_by_input(weight, self.inputs))
+        return self.as_exact(Interval(value=mean, low=mean - half, high=mean + half, n=len(sums)))
+
+    def as_exact(self, interval: Interval) -> Interval:
+        """The interval, which has no width if these are all inputs."""
+        return interval.as_exact() if self.exact else interval
 
 
-def _explained(
-    net: TransformerStack,
-    batch: Batch,
-    head: Head,
-    pairs: Sequence[tuple[int, int]],
-    size: int,
-    inputs: np.ndarray,
-) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
-    """Share of the variance that the first pair, the first two and so on explain together, and half its interval."""
+@dataclass(frozen=True, kw_only=True)
+class PairShares:
+    """Shares of all pairs in the variance of scores, and the rounding of their sum."""
+
+    parts: tuple[str, ...]
+    share: Interval
+    control: Float[np.ndarray, "query_part key_part"]
+    remainder: float
+
+
+def _shares(sample: HeadSample) -> PairShares:
+    """Covariance with the scores, and with those of the next sequence, over the variance of the scores."""
+    statistics = []
+    distance, largest_score, parts = 0.0, 0.0, []
+    for scores in sample.chunks_with_next():
+        # The last sequence only gives its scores to the one before
+        of_own, of_next = scores.covariance(scores.scores), scores.covariance(scores.scores.roll(-1, 0))
+        statistics.append((of_own[:-1], of_next[:-1], scores.variance()[:-1]))
+        distance, largest_score = max(distance, scores.distance()), max(largest_score, scores.largest_score())
+        parts = scores.names
+    covariance, of_others, variance = (torch.cat(blocks).cpu().numpy() for blocks in zip(*statistics, strict=True))
+    scale = variance.mean()
+    if not scale > 0:
+        raise ValueError(f"head is {sample.head}, whose scores are the same for all keys: there is nothing to explain.")
+    return PairShares(
+        parts=tuple(parts),
+        share=sample.interval(covariance / scale, variance[:, None, None] / scale),
+        control=of_others.sum(0) / variance.sum(),
+        remainder=distance / largest_score,
+    )
+
+
+def _ranked(
+    share: Float[np.ndarray, "query_part key_part"], control: Float[np.ndarray, "query_part key_part"]
+) -> list[tuple[int, int]]:
+    """All pairs, in turn the largest by share and the largest by share beyond the control.
+
+    The first of these has what is the same in every sequence, such as a preference for a position, and the second has
+    not: there a pair that matches contents comes early however strong the preference is. Where sequences make no
+    difference both orders are that of the shares.
+    """
+    size, beyond_control = np.abs(share).ravel(), np.abs(share - control).ravel().round(DECIMALS)
+    by_share = np.argsort(-size, kind="stable")
+    by_difference = np.lexsort([-size, -beyond_control])
+    cells = dict.fromkeys(np.stack([by_share, by_difference], 1).ravel().tolist())
+    return [divmod(cell, share.shape[1]) for cell in cells]
+
+
+def _explained(sample: HeadSample, pairs: Sequence[tuple[int, int]]) -> Interval:
+    """Share of the variance that the first pair, the first two and so on explain together."""
     explained, variance = [], []
-    for chunk in chunks(batch, size):
-        parts = ScoreParts.of(net, chunk, head)
+    for _, parts in sample.chunks():
         sums = torch.stack([parts.pair(*pair) for pair in pairs]).cumsum(0)
         remaining = (parts.centred(parts.scores) - sums).square().sum((2, 3)).T
         variance.append(parts.variance())
         explained.append(parts.variance()[:, None] - remaining)
-    of_pairs, of_scores = torch.cat(explained).numpy(), torch.cat(variance).numpy()
+    of_pairs, of_scores = torch.cat(explained).cpu().numpy(), torch.cat(variance).cpu().numpy()
     scale = of_scores.mean()
-    return mean_interval(sum_by_input(of_pairs / scale, inputs), sum_by_input(of_scores / scale, inputs)[:, None])
+    together = sample.interval(of_pairs / scale, of_scores[:, None] / scale)
+    return replace(together, high=np.minimum(together.high, 1))
+
+
+def _n_sufficient(sample: HeadSample, pairs: Sequence[tuple[int, int]], together: Float[np.ndarray, " pair"]) -> int:
+    """Number of the first pairs that explain enough of the variance, and without all others of which nothing is lost.
+
+    It is that of all pairs where none is enough. A loss counts from where its interval is above 0.
+    """
+    for n_listed in np.flatnonzero(together >= EXPLAINED) + 1:
+        listed = pairs[:n_listed]
+        removals = _removals(sample, lambda parts, listed=listed: [sum(parts.pair(*pair) for pair in listed)])
+        if not (removals.drop.low > 0).any():
+            return int(n_listed)
+    return len(pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRemovals:
+    """What removals of pairs do."""
+
+    pattern_change: Interval
+    drop: Interval
+    clean: Float[np.ndarray, " outcome"]
 
 
 @torch.no_grad()
-def _removals(
-    net: TransformerStack,
-    task: Task,
-    batch: Batch,
-    head: Head,
-    pairs: Sequence[tuple[int, int]],
-    size: int,
-) -> tuple[
-    Float[np.ndarray, "sample removal"],
-    Float[np.ndarray, "sample removal outcome"],
-    Float[np.ndarray, "sample outcome"],
-    Float[np.ndarray, "sample outcome"],
-]:
-    """Attention that moves, summed over queries, and answers lost by each removal; right answers and all answers."""
-    changes, drops, right, total = [], [], [], []
-    for chunk in chunks(batch, size):
-        parts = ScoreParts.of(net, chunk, head)
+def _removals(sample: HeadSample, scores_without: Callable[["ScoreParts"], Sequence[Tensor]]) -> PairRemovals:
+    """Attention that moves, and accuracy that is lost, with other scores of the head.
+
+    Args:
+        sample: The head and its sequences.
+        scores_without: The scores after each removal.
+    """
+    changes, drops, queries, right, total = [], [], [], [], []
+    for chunk, parts in sample.chunks():
         inputs: Any = chunk.model_inputs()
-        engine = AblationEngine(net, chunk.tokens, read_at=chunk.target_positions, **inputs)
-        score = task.score(engine.logits, chunk)
-        of_pairs = torch.stack([parts.pair(*pair) for pair in pairs])
-        # Without each pair, without all others, and without any
-        scores_without = [parts.scores - of_pair for of_pair in of_pairs]
-        scores_without += [of_pairs.sum(0), torch.zeros_like(parts.scores)]
+        engine = AblationEngine(sample.net, chunk.tokens, read_at=chunk.target_positions, **inputs)
+        score = sample.task.score(engine.logits, chunk)
         clean_pattern = parts.pattern(parts.scores)
         moved, lost = [], []
-        for scores in scores_without:
+        for scores in scores_without(parts):
             pattern = parts.pattern(scores)
             moved.append((pattern - clean_pattern).abs().sum((1, 2)) / 2)
-            after = task.score(engine.head_set([parts.head], _pattern_of_head(parts, pattern)), chunk)
+            after = sample.task.score(engine.head_set([parts.head], _pattern_of_head(parts, pattern)), chunk)
             lost.append((score.right - after.right).double())
         changes.append(torch.stack(moved, 1))
         drops.append(torch.stack(lost, 1))
+        queries.append(parts.n_queries())
         right.append(score.right.double())
         total.append(score.total.double())
-    arrays = (torch.cat(blocks).cpu().numpy() for blocks in (changes, drops, right, total))
-    return tuple(arrays)  # type: ignore[return-value]
+    blocks = (changes, drops, queries, right, total)
+    of_changes, of_drops, n_queries, n_right, n_total = (torch.cat(block).cpu().numpy() for block in blocks)
+    change = sample.interval(of_changes, n_queries[:, None])
+    drop = _drop(sum_by_input(of_drops, sample.inputs), sum_by_input(n_total, sample.inputs))
+    return PairRemovals(
+        pattern_change=replace(change, low=np.maximum(change.low, 0), high=np.minimum(change.high, 1)),
+        drop=sample.as_exact(drop),
+        clean=n_right.sum(0) / np.where(n_total.sum(0) > 0, n_total.sum(0), np.nan),
+    )
 
 
 def _pattern_of_head(parts: ScoreParts, pattern: Float[Tensor, "batch query key"]) -> Pattern:
