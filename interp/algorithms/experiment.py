@@ -24,7 +24,11 @@ from interp.probing.directions import span_of_differences
 from interp.tasks.base import Batch, Task
 from interp.tasks.batch import likeliest
 
-Search = Literal["auto", "whole", "means", "learned"]
+Search = Literal["auto", "whole", "means", "oblique", "learned"]
+Interchanged = Literal["whole", "means", "oblique", "read", "learned"]
+"""What an interchange moves; `read` is what an oblique one reads."""
+SPANS: tuple[Search, ...] = ("means", "oblique")
+"""Searches that interchange the span of the means of a variable's values."""
 SAME = 1e-4
 """Activations that differ by less than this share of their norm are the same: nothing is interchanged."""
 
@@ -96,8 +100,9 @@ class PlaceboAnswers:
 class Spot:
     """What is interchanged, and where."""
 
-    search: Search
-    """`whole`: the activation; `means`: the span of the means of the values; `learned`: a learned subspace."""
+    search: Interchanged
+    """`whole`: the activation; `means`: the span of the means of the values; `oblique`: the same, projected along the
+    variation of all else; `read`: what that one reads; `learned`: a learned subspace."""
     site: Site
     place: int
     """Index of the place; 0 for a variable with a value at each position, which is at its own."""
@@ -140,7 +145,7 @@ class Experiment:
         self.positions = self._places(lambda batch: Task.places(setup.task, batch))
         """Every position, for variables with a value at each."""
         self._whole_answers: dict[tuple, Int[Tensor, "pair target"]] = {}
-        self._spans: dict[tuple, Float[Tensor, "width rank"]] = {}
+        self._edits: dict[tuple, Edit] = {}
 
     def _clean_answers(self, inputs: Batch) -> Int[Tensor, "input target"]:
         """The model's answers with nothing interchanged."""
@@ -268,10 +273,21 @@ class Experiment:
 
         if spot.basis is not None:
             return SubspaceInterchange(spot.basis)
-        key = hypothesis.name, spot.site, place.name
-        if key not in self._spans:
-            self._spans[key] = self.span_of_means(hypothesis, spot.site, place)
-        return SubspaceInterchange(self._spans[key])
+        key = spot.search, hypothesis.name, spot.site, place.name
+        if key not in self._edits:
+            self._edits[key] = self._edit_of_span(hypothesis, spot, place)
+        return self._edits[key]
+
+    def _edit_of_span(self, hypothesis: Hypothesis, spot: Spot, place: Place) -> Edit:
+        """An interchange in the span of a variable's means, or in what an oblique one reads."""
+        from transformer_lens.tools.analysis.interchange import SubspaceInterchange
+
+        if spot.search == "means":
+            return SubspaceInterchange(self.span_of_means(hypothesis, spot.site, place))
+        writes, reads = self.oblique_spans(hypothesis, spot.site, place)
+        if spot.search == "read":
+            return SubspaceInterchange(torch.linalg.qr(reads)[0])
+        return lambda base, source: base + (source - base) @ reads.to(base) @ writes.T.to(base)
 
     def n_places(self, hypothesis: Hypothesis) -> int:
         """Places at which a variable is looked for; a value at each position is only at its own."""
@@ -300,11 +316,50 @@ class Experiment:
         values = self._values(hypothesis, place)[:, selecting]
         if shuffle is not None:
             values = values[:, torch.randperm(values.shape[1], generator=shuffle)]
-        # Least squares: the difference of activations is the difference of the effects of the two values.
-        _, classes = values.unique(return_inverse=True)
-        before, after = F.one_hot(classes).double()
-        effects = torch.linalg.pinv(after - before) @ (source - base).double()
+        (effects,) = _effects_of_values([values], source - base)
         return span_of_differences(effects)
+
+    def oblique_spans(
+        self, hypothesis: Hypothesis, site: Site, place: Place
+    ) -> tuple[Float[Tensor, "width rank"], Float[Tensor, "width rank"]]:
+        """Where an oblique interchange of a variable writes, and where it reads, on the pairs that select sites.
+
+        An orthogonal interchange in the span of the means also moves whatever else varies along it, such as a variable
+        whose direction is not orthogonal. This one writes the same means, but reads where nothing else varies: with
+        means U, and covariance C of what differs within pairs beyond the variable, by C⁻¹U, scaled so that it reads
+        from U what was written. Effects of all variables are fitted together, so that correlated ones are separated.
+
+        Returns:
+            U, and what reads it, whose product is the identity.
+
+        Source: Fisher's linear discriminant, and the oblique projection of LEACE, Belrose et al. 2023
+        (arXiv:2306.03819), which is the same if C has the variable's own variance too. Differs: C is that of
+        differences within pairs, with a ridge of its mean variance times width over number of pairs, as there may be
+        fewer pairs than coordinates.
+        """
+        selecting = self.pairs.selecting
+        base, source = self.engine(site.kind).activations(site, place, self.pairs.rows.select(selecting))
+        difference = (source - base).double()
+        # The variable and the others, of which those with a value at each position have none at a place of several.
+        variables = [hypothesis]
+        for further in self.hypotheses:
+            is_other = further.name[0] == hypothesis.name[0] and further.name != hypothesis.name
+            if is_other and further.per_position <= hypothesis.per_position:
+                variables.append(further)
+        values = [self._values(variable, place)[:, selecting] for variable in variables]
+        effects, *_ = _effects_of_values(values, difference)
+        writes = span_of_differences(effects).double()
+        if not writes.shape[1]:  # it makes no difference here
+            return writes.float(), writes.float()
+        # What differs beyond the variable: the others too, so that it is read where they are not
+        before, after = _one_hot(values[0])
+        remaining = difference - (after - before) @ effects
+        n, width = remaining.shape
+        covariance = remaining.T @ remaining / n
+        ridge = max(float(covariance.diagonal().mean()) * width / n, SAME**2 * float(difference.square().mean()))
+        discriminant = torch.linalg.solve(covariance + ridge * torch.eye(width).double(), writes)
+        reads = discriminant @ torch.linalg.inv(writes.T @ discriminant)
+        return writes.float(), reads.float()
 
     def _values(self, hypothesis: Hypothesis, place: Place) -> Int[Tensor, "two pair"]:
         """Values of the variable in the base and in the source inputs."""
@@ -356,3 +411,24 @@ class Experiment:
             )
             learned.append(replace(spot, search="learned", basis=basis))
         return learned
+
+
+def _one_hot(values: Int[Tensor, "two pair"]) -> Float[Tensor, "two pair value"]:
+    """Values of a variable in base and source, one-hot."""
+    _, classes = values.unique(return_inverse=True)
+    return F.one_hot(classes).double()
+
+
+def _effects_of_values(
+    values: Sequence[Int[Tensor, "two pair"]], difference: Float[Tensor, "pair width"]
+) -> list[Float[Tensor, "value width"]]:
+    """Effects of the values of some variables together, by least squares.
+
+    The difference of activations within a pair is the sum of the differences of the effects of the two values.
+    """
+    columns = []
+    for of_variable in values:
+        before, after = _one_hot(of_variable)
+        columns.append(after - before)
+    effects = torch.linalg.pinv(torch.cat(columns, 1)) @ difference.double()
+    return list(effects.split([column.shape[1] for column in columns]))

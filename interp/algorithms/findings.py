@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.algorithms.algorithm import Algorithm, scored_targets
-from interp.algorithms.experiment import Experiment, Hypothesis, Spot
+from interp.algorithms.experiment import SPANS, Experiment, Hypothesis, Spot
 from interp.algorithms.predictions import predict, predicted_at, share_of, share_value
 from interp.algorithms.result import (
     BAR,
@@ -51,7 +51,7 @@ def finding_of(
     stay = placebo.answers == placebo.expected
     invariance = share_of(stay, placebo.counted, placebo.expected, exact=experiment.pairs.every_pair)
     # The same with the input at this place.
-    at_input = Spot("means" if spot.search == "means" else "whole", Site("resid", 0), spot.place)
+    at_input = Spot(spot.search if spot.search in SPANS else "whole", Site("resid", 0), spot.place)
     input_answers = experiment.answers(hypothesis, at_input, scoring)
     directions = judged.answers[:, scoring][judged.changed[:, scoring]].unique()
     one_way = len(directions) == 1 and not (invariance.n or placebo.n_same)

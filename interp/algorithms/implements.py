@@ -66,9 +66,10 @@ def implements(
             `attn_out`; `mlp_out`; `z`, the output of one head. Or the site of each variable by name, to test a stated
             alignment; places are searched. `auto`: `resid`, then the others for variables that are not there.
         search: What is interchanged: the `whole` activation; the subspace that the `means` of the variable's values
-            span; or a subspace that is `learned` on the pairs that select, at the best sites of whole interchanges.
-            `auto`: whole activations, then the span of the means for variables that no whole one has by itself; whole
-            ones only at stated sites.
+            span; the same by an `oblique` projection, which leaves all else that varies there, such as a variable whose
+            direction is not orthogonal; or a subspace that is `learned` on the pairs that select, at the best sites of
+            whole interchanges. `auto`: whole activations, then spans of means and finer sites for variables that no
+            whole one has by itself, then oblique ones; whole ones only at stated sites.
         n: Number of pairs. With fewer than 72 no variable can be found, as the interval is too wide. Or `all`: pairs
             of all inputs of the test split, in a task that can list them. If every pair in which a variable changes an
             answer is used, at most 16,384, shares are exact and there are no intervals; else a fixed part of them is.
@@ -194,7 +195,7 @@ def _stages(
     if sites == "auto":
         finer: list[SiteKind] = [kind for kind in FINER if _has_kind(kind, net)]
         stages.append(Stage("whole", tuple(sites_of(net, finer))))
-    return stages
+    return [*stages, Stage("oblique", searched)]
 
 
 def _checked_kinds(

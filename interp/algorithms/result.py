@@ -46,7 +46,8 @@ class VariableFinding:
     variable has the same value, and, if there is one, whose own answer is another one. Inputs whose activations at the
     site are the base's do not count."""
     search: str = ""
-    """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` subspace."""
+    """What was interchanged: `whole` activations, the span of the `means` of the values, the same by an `oblique`
+    projection, or a `learned` subspace."""
     why: str = ""
     """What is against it, or not certain; empty if it is found."""
     changes_answers: bool = False
@@ -125,7 +126,8 @@ class ImplementsResult(Result):
     bar: Annotated[float, SHARE]
     """Lowest share of answers that counts as agreement: a 95 % interval must be on one side of it."""
     search: str
-    """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` one; with
+    """What was interchanged: `whole` activations, the span of the `means` of the values (`oblique`: by an oblique
+    projection), or a `learned` one; with
     `auto` the first of these that finds the variable, which its finding names."""
     findings: Annotated[tuple[VariableFinding, ...], Axes("finding ...")]
     """Every variable of the algorithm and its rivals."""
@@ -263,6 +265,14 @@ def _row(finding: VariableFinding) -> dict[str, Any]:
     return row
 
 
+PARTS = {
+    "means": ", in the span of its means",
+    "oblique": ", in the span of its means along all else",
+    "learned": ", in a learned subspace",
+}
+"""What was interchanged where it was not the whole activation, in words."""
+
+
 def _line(finding: VariableFinding, width: int) -> str:
     """A line of the printed result."""
     accuracy = "not tested" if finding.status == "not tested" else finding.accuracy.text()
@@ -276,8 +286,7 @@ def _line(finding: VariableFinding, width: int) -> str:
     )
     cells = "  ".join("  -  " if np.isnan(share) else f"{share:.3f}" for share in shares)
     suffix = " (input)" if finding.is_input else ""
-    if finding.search in ("means", "learned"):
-        suffix += f", in {'the span of its means' if finding.search == 'means' else 'a learned subspace'}"
+    suffix += PARTS.get(finding.search, "")
     return (
         f"{finding.variable:<{width}}  {finding.site:<10} {finding.place:<14} {accuracy:<22} {cells}  "
         f"{finding.status}{suffix}"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from interp.algorithms.experiment import Experiment, Hypothesis, Search, Spot
+from interp.algorithms.experiment import SPANS, Experiment, Hypothesis, Interchanged, Search, Spot
 from interp.algorithms.predictions import answers_of_outputs, share_value
 from interp.algorithms.result import BAR
 from interp.core.interchange import Site
@@ -95,7 +95,12 @@ def locate(
 def stage_name(stage: Stage) -> str:
     """A stage in words."""
     kinds = " and ".join(dict.fromkeys(site.kind for site in stage.sites))
-    searches = {"whole": "whole activations", "means": "spans of means", "learned": "learned subspaces"}
+    searches = {
+        "whole": "whole activations",
+        "means": "spans of means",
+        "oblique": "oblique spans of means",
+        "learned": "learned subspaces",
+    }
     return f"{searches.get(stage.search, stage.search)} of {kinds}"
 
 
@@ -108,7 +113,7 @@ def search_again(experiment: Experiment, located: Sequence[Located], *, name: st
             if before.stage is not None and _is_testable(experiment, hypothesis):
                 stage = replace(before.stage, search="whole") if before.stage.search == "learned" else before.stage
                 tried = _spots(experiment, hypothesis, stage, new)
-                if stage.search == "means":
+                if stage.search in SPANS:
                     tried = np.isfinite(dict(before.searched)[before.stage][:, :, CHANGED])
                 new = _with_stage(experiment, hypothesis, new, stage, tried)
             again.append(new)
@@ -132,13 +137,19 @@ def _spots(
         tried &= np.array([site == stated_site for site in stage.sites])[:, None]
     # The same sites may have been searched whole.
     for earlier, _ in located.searched:
-        if earlier.sites == stage.sites and earlier.search == "whole" and stage.search == "means":
-            tried &= _is_active(experiment, hypothesis, stage)
+        if earlier.sites == stage.sites and earlier.search == "whole" and stage.search in SPANS:
+            tried &= _is_active(experiment, hypothesis, stage, "whole")
+    # What an oblique interchange reads must do something where it is read: a copy that nothing uses tells the value as
+    # well, and whatever is written with it would change the answers.
+    if stage.search == "oblique":
+        tried &= _is_active(experiment, hypothesis, stage, "read")
     return tried
 
 
-def _is_active(experiment: Experiment, hypothesis: Hypothesis, stage: Stage) -> Bool[np.ndarray, "site place"]:
-    """Where a whole interchange changes some of the answers that the variable must change."""
+def _is_active(
+    experiment: Experiment, hypothesis: Hypothesis, stage: Stage, search: Interchanged
+) -> Bool[np.ndarray, "site place"]:
+    """Where an interchange of whole activations, or of what is read, changes some answers that the variable must."""
     n_places = experiment.n_places(hypothesis)
     active = np.zeros((len(stage.sites), n_places), dtype=bool)
     selecting = experiment.pairs.selecting
@@ -146,7 +157,7 @@ def _is_active(experiment: Experiment, hypothesis: Hypothesis, stage: Stage) -> 
     clean = experiment.clean[selecting]
     for index, site in enumerate(stage.sites):
         for place in range(n_places):
-            answers = experiment.answers(hypothesis, Spot("whole", site, place), selecting)
+            answers = experiment.answers(hypothesis, Spot(search, site, place), selecting)
             moved = ((answers != clean) & changed).sum() / changed.sum()
             active[index, place] = bool(moved >= ACTIVE)
     return active
@@ -273,7 +284,7 @@ def _expected_seconds(
     for hypothesis, tried in zip(hypotheses, spots, strict=True):
         changed = hypothesis.judged.changed[:, selecting].any(-1)
         for index, n_places in enumerate(tried.sum(1).tolist()):
-            if stage.search == "means":
+            if stage.search in SPANS:
                 n_by_site[index] += n_places * float(changed.double().mean(1).sum())
             elif hypothesis.per_position and n_places:
                 shared_places |= {(index, position) for position in changed.any(1).nonzero()[:, 0].tolist()}

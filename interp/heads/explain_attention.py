@@ -1,7 +1,7 @@
 """Why does a head attend where it does? Its scores, taken apart into pairs of what wrote into query and key."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -425,12 +425,18 @@ class HeadSample:
             yield ScoreParts.of(self.net, self.batch.select(rows), self.head)
 
     def interval(
-        self, values: Float[np.ndarray, "sample *cells"], weight: Float[np.ndarray, "sample *#cells"]
+        self,
+        values: Float[np.ndarray, "sample *cells"],
+        weight: Float[np.ndarray, "sample *#cells"],
+        *,
+        least: float = -np.inf,
+        most: float = np.inf,
     ) -> Interval:
-        """Mean of sums over sequences, with its interval over distinct inputs."""
+        """Mean of sums over sequences, with its interval over distinct inputs between the values that are possible."""
         sums = sum_by_input(values, self.inputs)
         mean, half = mean_interval(sums, sum_by_input(weight, self.inputs))
-        return self.as_exact(Interval(value=mean, low=mean - half, high=mean + half, n=len(sums)))
+        low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
+        return self.as_exact(Interval(value=mean, low=low, high=high, n=len(sums)))
 
     def as_exact(self, interval: Interval) -> Interval:
         """The interval, which has no width if these are all inputs."""
@@ -495,8 +501,7 @@ def _explained(sample: HeadSample, pairs: Sequence[tuple[int, int]]) -> Interval
         explained.append(parts.variance()[:, None] - remaining)
     of_pairs, of_scores = torch.cat(explained).cpu().numpy(), torch.cat(variance).cpu().numpy()
     scale = of_scores.mean()
-    together = sample.interval(of_pairs / scale, of_scores[:, None] / scale)
-    return replace(together, high=np.minimum(together.high, 1))
+    return sample.interval(of_pairs / scale, of_scores[:, None] / scale, most=1)
 
 
 def _n_sufficient(sample: HeadSample, pairs: Sequence[tuple[int, int]], together: Float[np.ndarray, " pair"]) -> int:
@@ -548,10 +553,9 @@ def _removals(sample: HeadSample, scores_without: Callable[["ScoreParts"], Seque
         total.append(score.total.double())
     blocks = (changes, drops, queries, right, total)
     of_changes, of_drops, n_queries, n_right, n_total = (torch.cat(block).cpu().numpy() for block in blocks)
-    change = sample.interval(of_changes, n_queries[:, None])
     drop = _drop(sum_by_input(of_drops, sample.inputs), sum_by_input(n_total, sample.inputs))
     return PairRemovals(
-        pattern_change=replace(change, low=np.maximum(change.low, 0), high=np.minimum(change.high, 1)),
+        pattern_change=sample.interval(of_changes, n_queries[:, None], least=0, most=1),
         drop=sample.as_exact(drop),
         clean=n_right.sum(0) / np.where(n_total.sum(0) > 0, n_total.sum(0), np.nan),
     )

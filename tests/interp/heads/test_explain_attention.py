@@ -7,6 +7,7 @@ import pytest
 import torch
 from bridges import bridge_of
 from families import MODELS, model_of
+from packs import write_pack
 from resting import resting_head
 from rounding import assert_equal_up_to_rounding
 
@@ -17,7 +18,7 @@ from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
 from interp.heads import AttentionExplanation
 from interp.heads.explain_attention import EXPLAINED, MOST_PAIRS, ScoreParts, _ranked
-from interp.known_answers import known_answer
+from interp.known_answers import known_answer, read_compiled
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
@@ -299,6 +300,13 @@ def test_every_input_is_exact():
     assert result.share.exact
     assert result.drop.exact
     assert "inputs, exact" in str(result)
+
+
+def test_an_exact_share_that_is_all_up_to_rounding(tmp_path):
+    known = read_compiled(write_pack(tmp_path))
+    result = interp.explain_attention(known.model, known.task, (0, 0), n="all")
+    assert result.explained.exact
+    assert result.explained.value[-1] == pytest.approx(1)
 
 
 def test_saved_and_loaded(result, tmp_path):
