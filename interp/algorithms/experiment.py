@@ -27,7 +27,7 @@ from interp.tasks.batch import likeliest
 Search = Literal["auto", "whole", "means", "oblique", "learned"]
 Interchanged = Literal["whole", "means", "oblique", "read", "learned"]
 """What an interchange moves; `read` is what an oblique one reads."""
-SPANS: tuple[Search, ...] = ("means", "oblique")
+SPANS: tuple[Interchanged, ...] = ("means", "oblique")
 """Searches that interchange the span of the means of a variable's values."""
 SAME = 1e-4
 """Activations that differ by less than this share of their norm are the same: nothing is interchanged."""
@@ -310,14 +310,24 @@ class Experiment:
             place: At which positions.
             shuffle: If given, values are shuffled between pairs first, as a control.
         """
+        _, effects, _ = self._effects(hypothesis, site, place, shuffle)
+        return span_of_differences(effects)
+
+    def _effects(
+        self, hypothesis: Hypothesis, site: Site, place: Place, shuffle: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "pair value"], Float[Tensor, "value width"], Float[Tensor, "pair width"]]:
+        """How values change within the pairs that select, their mean effects, and how activations change."""
         # Values of the variable, and activations, in base and source.
         selecting = self.pairs.selecting
         base, source = self.engine(site.kind).activations(site, place, self.pairs.rows.select(selecting))
         values = self._values(hypothesis, place)[:, selecting]
         if shuffle is not None:
             values = values[:, torch.randperm(values.shape[1], generator=shuffle)]
-        (effects,) = _effects_of_values([values], source - base)
-        return span_of_differences(effects)
+        # Least squares: the difference of activations is the difference of the effects of the two values.
+        _, classes = values.unique(return_inverse=True)
+        before, after = F.one_hot(classes).double()
+        changes, difference = after - before, (source - base).double()
+        return changes, torch.linalg.pinv(changes) @ difference, difference
 
     def oblique_spans(
         self, hypothesis: Hypothesis, site: Site, place: Place
@@ -327,7 +337,7 @@ class Experiment:
         An orthogonal interchange in the span of the means also moves whatever else varies along it, such as a variable
         whose direction is not orthogonal. This one writes the same means, but reads where nothing else varies: with
         means U, and covariance C of what differs within pairs beyond the variable, by C⁻¹U, scaled so that it reads
-        from U what was written. Effects of all variables are fitted together, so that correlated ones are separated.
+        from U what was written.
 
         Returns:
             U, and what reads it, whose product is the identity.
@@ -337,23 +347,11 @@ class Experiment:
         differences within pairs, with a ridge of its mean variance times width over number of pairs, as there may be
         fewer pairs than coordinates.
         """
-        selecting = self.pairs.selecting
-        base, source = self.engine(site.kind).activations(site, place, self.pairs.rows.select(selecting))
-        difference = (source - base).double()
-        # The variable and the others, of which those with a value at each position have none at a place of several.
-        variables = [hypothesis]
-        for further in self.hypotheses:
-            is_other = further.name[0] == hypothesis.name[0] and further.name != hypothesis.name
-            if is_other and further.per_position <= hypothesis.per_position:
-                variables.append(further)
-        values = [self._values(variable, place)[:, selecting] for variable in variables]
-        effects, *_ = _effects_of_values(values, difference)
+        changes, effects, difference = self._effects(hypothesis, site, place)
         writes = span_of_differences(effects).double()
         if not writes.shape[1]:  # it makes no difference here
             return writes.float(), writes.float()
-        # What differs beyond the variable: the others too, so that it is read where they are not
-        before, after = _one_hot(values[0])
-        remaining = difference - (after - before) @ effects
+        remaining = difference - changes @ effects
         n, width = remaining.shape
         covariance = remaining.T @ remaining / n
         ridge = max(float(covariance.diagonal().mean()) * width / n, SAME**2 * float(difference.square().mean()))
@@ -411,24 +409,3 @@ class Experiment:
             )
             learned.append(replace(spot, search="learned", basis=basis))
         return learned
-
-
-def _one_hot(values: Int[Tensor, "two pair"]) -> Float[Tensor, "two pair value"]:
-    """Values of a variable in base and source, one-hot."""
-    _, classes = values.unique(return_inverse=True)
-    return F.one_hot(classes).double()
-
-
-def _effects_of_values(
-    values: Sequence[Int[Tensor, "two pair"]], difference: Float[Tensor, "pair width"]
-) -> list[Float[Tensor, "value width"]]:
-    """Effects of the values of some variables together, by least squares.
-
-    The difference of activations within a pair is the sum of the differences of the effects of the two values.
-    """
-    columns = []
-    for of_variable in values:
-        before, after = _one_hot(of_variable)
-        columns.append(after - before)
-    effects = torch.linalg.pinv(torch.cat(columns, 1)) @ difference.double()
-    return list(effects.split([column.shape[1] for column in columns]))

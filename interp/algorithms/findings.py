@@ -33,7 +33,7 @@ def finding_of(
     fields: dict[str, Any] = {"algorithm": algorithm, "variable": variable, "is_input": judged.variable.is_input}
     fields |= {"untrained": untrained, "uninformative": judged.uninformative()}
     fields["changes_answers"] = bool(hypothesis.prediction.changed.any())
-    # Without a site nothing could be tested.
+    # Without a site nothing could be tested, or no part of an activation that tells the value is used.
     spot, stage = located.spot, located.stage
     if spot is None or stage is None:
         fields |= dict.fromkeys(("forced", "shared", "at_input", "random"), np.nan)
@@ -42,7 +42,10 @@ def finding_of(
         why = "no answer changes with it in any pair"
         if fields["changes_answers"]:
             why = "the model answers none of the pairs rightly in which an answer must change with it"
-        return VariableFinding(**fields, status="not tested", why=why), None
+        if located.searched:
+            why = "no answers change with what tells it at the sites that were searched"
+        status: FindingStatus = "not found" if located.searched else "not tested"
+        return VariableFinding(**fields, status=status, why=why), None
     # Answers that must change, that must stay, and that must stay with a source that has the same value.
     answers = experiment.answers(hypothesis, spot, scoring)
     accuracy = _agreement(experiment, hypothesis, answers, judged.changed)

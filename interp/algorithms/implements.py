@@ -11,7 +11,7 @@ from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import check_differentiable, restores_state
 from interp.algorithms.algorithm import Algorithm
-from interp.algorithms.experiment import Experiment, Search, Setup
+from interp.algorithms.experiment import Experiment, Interchanged, Search, Setup
 from interp.algorithms.findings import accuracy_of_best, answers_as, contradiction_of, finding_of
 from interp.algorithms.judgement import AlgorithmEvidence, judge_algorithms
 from interp.algorithms.placebo import candidates_for
@@ -187,10 +187,10 @@ def _stages(
     kinds = _checked_kinds(net, algorithms, sites, search, n)
     if isinstance(sites, Mapping):
         stated_sites = tuple(dict.fromkeys(sites.values()))
-        return [Stage("whole" if search == "auto" else cast(Search, search), stated_sites)]
+        return [Stage("whole" if search == "auto" else cast(Interchanged, search), stated_sites)]
     searched = tuple(sites_of(net, kinds))
     if search != "auto":
-        return [Stage(cast(Search, search), searched)]
+        return [Stage(cast(Interchanged, search), searched)]
     stages = [Stage("whole", searched), Stage("means", searched)]
     if sites == "auto":
         finer: list[SiteKind] = [kind for kind in FINER if _has_kind(kind, net)]

@@ -275,7 +275,7 @@ PARTS = {
 
 def _line(finding: VariableFinding, width: int) -> str:
     """A line of the printed result."""
-    accuracy = "not tested" if finding.status == "not tested" else finding.accuracy.text()
+    accuracy = "not tested" if np.isnan(finding.accuracy) else finding.accuracy.text()
     shares = (
         float(finding.stability),
         float(finding.invariance),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from interp.algorithms.experiment import SPANS, Experiment, Hypothesis, Interchanged, Search, Spot
+from interp.algorithms.experiment import SPANS, Experiment, Hypothesis, Interchanged, Spot
 from interp.algorithms.predictions import answers_of_outputs, share_value
 from interp.algorithms.result import BAR
 from interp.core.interchange import Site
@@ -30,7 +30,7 @@ WORTH_SAYING = 10
 class Stage:
     """Sites that are searched together, and what is interchanged there."""
 
-    search: Search
+    search: Interchanged
     sites: tuple[Site, ...]
 
 

@@ -509,11 +509,14 @@ def _n_sufficient(sample: HeadSample, pairs: Sequence[tuple[int, int]], together
 
     It is that of all pairs where none is enough. A loss counts from where its interval is above 0.
     """
-    for n_listed in np.flatnonzero(together >= EXPLAINED) + 1:
-        listed = pairs[:n_listed]
-        removals = _removals(sample, lambda parts, listed=listed: [sum(parts.pair(*pair) for pair in listed)])
-        if not (removals.drop.low > 0).any():
-            return int(n_listed)
+    for index in np.flatnonzero(together >= EXPLAINED).tolist():
+        listed = pairs[: index + 1]
+
+        def scores_of_listed(parts: ScoreParts, listed: Sequence[tuple[int, int]] = listed) -> list[Tensor]:
+            return [torch.stack([parts.pair(*pair) for pair in listed]).sum(0)]
+
+        if not (_removals(sample, scores_of_listed).drop.low > 0).any():
+            return len(listed)
     return len(pairs)
 
 

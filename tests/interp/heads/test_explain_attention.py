@@ -304,7 +304,7 @@ def test_every_input_is_exact():
 
 def test_an_exact_share_that_is_all_up_to_rounding(tmp_path):
     known = read_compiled(write_pack(tmp_path))
-    result = interp.explain_attention(known.model, known.task, (0, 0), n="all")
+    result = interp.explain_attention(known.model, known.task, (1, 0), n="all")
     assert result.explained.exact
     assert result.explained.value[-1] == pytest.approx(1)
 
