@@ -65,7 +65,9 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
                 _check_may_be_array(name, value, parameters[name].annotation)
             check_text(name, value)
         # JSON takes Python's numbers only, where arguments are stored
-        return function(*map(plain_scalar, args), **{name: plain_scalar(value) for name, value in kwargs.items()})
+        positional: Any = map(plain_scalar, args)
+        named: Any = {name: plain_scalar(value) for name, value in kwargs.items()}
+        return function(*positional, **named)  # pyright: ignore[reportCallIssue]
 
     return checked_function
 
@@ -97,7 +99,8 @@ def is_array(value: Any) -> bool:
 
 def plain_scalar(value: Any) -> Any:
     """A number or string of numpy as that of Python; any other value as it is."""
-    return value.item() if is_array(value) and isinstance(value, Real | str) else value
+    is_scalar_of_numpy = is_array(value) and isinstance(value, Real | str)
+    return value.item() if is_scalar_of_numpy else value  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _check_may_be_array(name: str, value: Any, annotation: Any) -> None:

@@ -200,7 +200,7 @@ class _Fitter:
         if not is_scalar(kind, value):
             raise Misfit(name, f"is {shown(value)}; it must be {description}.")
         # torch multiplies by no larger integers
-        if kind is float and isinstance(value, Integral) and abs(value) >= 2**63:
+        if kind is float and isinstance(value, Integral) and abs(int(value)) >= 2**63:
             raise Misfit(name, f"is {shown(value)}; write an integer of this size as a float: 1e30.")
         if kind is str:
             check_text(name, value)

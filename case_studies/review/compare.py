@@ -169,7 +169,8 @@ def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, 
     hardware, new_hardware = before.get("hardware") or {}, after.get("hardware") or {}
     recorded = hardware.keys() & new_hardware.keys()
     for name, fields in ((PROCESSOR, recorded & set(OF_PROCESSOR)), ("hardware", recorded - set(OF_PROCESSOR))):
-        pairs[name] = tuple({field: machine[field] for field in sorted(fields)} for machine in (hardware, new_hardware))
+        stored_fields = {field: hardware[field] for field in sorted(fields)}
+        pairs[name] = (stored_fields, {field: new_hardware[field] for field in stored_fields})
     # Weights may differ where models were trained in another environment
     models = before.get("trained") or {}
     new_models = after.get("trained") or {}

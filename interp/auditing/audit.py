@@ -190,7 +190,11 @@ def audit(
         )
         on_sets = effects_of_sets(on_first, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling)
 
-        harmless_cost = cost_of_set(on_first, sets.largest_harmless, judged.indices, every_input=inputs is not None)
+        harmless_cost = None
+        if sets.largest_harmless:
+            lost = on_first.removed([sets.largest_harmless])[:, 0][:, judged.indices]
+            answers = experiments.score.total.double().numpy()[:, judged.indices]
+            harmless_cost = cost_of_set(lost, answers, every_input=inputs is not None)
 
         # 5. Verdicts: the rules, applied to what is significant about each head
         n_sets = len(sets.needed_pairs) + len(sets.cancelling)

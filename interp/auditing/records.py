@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -16,16 +16,6 @@ from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outco
 from interp.core.statistics import drop_interval
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
-from interp.tasks.base import Score
-
-
-class RemovesSets(Protocol):
-    """Experiments in this process or in several."""
-
-    @property
-    def score(self) -> Score: ...
-
-    def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,22 +235,17 @@ def set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
 
 
 def cost_of_set(
-    experiments: RemovesSets, heads: tuple[Head, ...], outcomes: Sequence[int], *, every_input: bool
-) -> InterventionCost | None:
-    """What removing heads together costs, without a test; None of no heads.
+    drop: Float[np.ndarray, "sample outcome"], total: Float[np.ndarray, "sample outcome"], *, every_input: bool
+) -> InterventionCost:
+    """What removing heads together costs, without a test.
 
     Args:
-        experiments: Removes sets of heads on a batch.
-        heads: Heads to remove.
-        outcomes: Indices of the outcomes that count.
-        every_input: The batch is every input, so that the cost is exact.
+        drop: Right answers lost in each sequence.
+        total: Answers scored.
+        every_input: The sequences are every input, so that the cost is exact.
     """
-    if not heads:
-        return None
-    drop = experiments.removed([heads])[:, 0][:, outcomes]
-    total = experiments.score.total.double().numpy()[:, outcomes]
     if every_input:
-        interval = np.broadcast_to(drop.sum(0) / np.maximum(total.sum(0), 1e-300), (3, len(outcomes)))
+        interval = np.broadcast_to(drop.sum(0) / np.maximum(total.sum(0), 1e-300), (3, drop.shape[1]))
     else:
         interval = np.stack(drop_interval(drop, total))
     return _cost(interval, len(drop), exact=every_input)

@@ -139,10 +139,10 @@ def _outputs_of_partners(
         return outputs
     source_of_position = _next_real(real)[sources]
     moved = source_of_position != sources[:, None]
-    others, row_of_other = source_of_position[moved].unique(return_inverse=True)
+    next_sources, row = source_of_position[moved].unique(return_inverse=True)
     position = moved.nonzero()[:, 1]
-    for output, other in zip(outputs, _activations(model, batch.select(others), names), strict=True):
-        output[moved] = other[row_of_other, position]
+    for output, next_output in zip(outputs, _activations(model, batch.select(next_sources), names), strict=True):
+        output[moved] = next_output[row, position]
     return outputs
 
 

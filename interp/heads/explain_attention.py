@@ -465,6 +465,8 @@ def _shares(sample: HeadSample) -> PairShares:
         parts = scores.names
     covariance, of_others, variance = (torch.cat(blocks).cpu().numpy() for blocks in zip(*statistics, strict=True))
     scale = variance.mean()
+    if not np.isfinite(scale):
+        raise ValueError(f"head is {sample.head}, whose scores are not finite. The model's weights may be too large.")
     if not scale > 0:
         raise ValueError(f"head is {sample.head}, whose scores are the same for all keys: there is nothing to explain.")
     return PairShares(

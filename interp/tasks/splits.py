@@ -1,7 +1,7 @@
 """Splits, and sampling from them with an error that names the split; or all inputs of a split."""
 
 import re
-from typing import Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -112,7 +112,8 @@ def sample_split(
     if isinstance(n, str):
         check_sample_size("n", n)
         return cast(SampledBatch, every_input_of_split(task, split))
-    batch = checked_batch(task, _drawn(task, n, generator, split), f"sample(split={split!r})")
+    drawn: Any = _drawn(task, n, generator, split)
+    batch = checked_batch(task, drawn, f"sample(split={split!r})")
     if len(batch) != n:
         raise fault(task, f"sample({n}, split={split!r})", f"gives {len(batch)} examples", f"{n}")
     return batch
