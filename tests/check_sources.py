@@ -29,7 +29,8 @@ ORDER = (
     ("cli",),
 )
 """The packages of interp; a package may import those of its row and of earlier rows."""
-MOST_ARROWS = {"hooks": 14, "interp": 60, "case_studies": 30}
+MOST_ARROWS = {"hooks": 21, "interp": 60, "case_studies": 30}
+"""Seven of those of hooks point at two files that import next to nothing: seeds, and names of packages."""
 SHARED_BY_STUDIES = {"study", "frame", "recipes", "review"}
 MOST_PARAMETERS = 8
 MORE_PARAMETERS = {"audit": 11}

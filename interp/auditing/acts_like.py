@@ -1,7 +1,7 @@
 """What a needed head without a label acts like: the kind whose pattern, in place of its own, keeps the answers."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from interp.auditing.interventions import ITS_OWN_READING
 from interp.heads.classify import HeadPatterns
 
 
+@runtime_checkable
 class Experiments(Protocol):
     """Experiments in this process or in several."""
 

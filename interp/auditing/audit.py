@@ -21,7 +21,7 @@ from interp.auditing.result import AuditResult
 from interp.auditing.sets import MOST_PAIRED, effects_of_sets, find_sets, undecided_sets
 from interp.auditing.significance import LITTLE, GrowingEvidence, corrections, on_every_outcome, planned_looks
 from interp.auditing.strata import StratumCost, costs_of_audit, heads_needed_in_strata, strata_of, stratum_warnings
-from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
+from interp.auditing.verdicts import Look, decide, doubtful_heads, facts_about_heads
 from interp.core.devices import check_jobs
 from interp.core.heads import check_heads
 from interp.core.inputs import inputs_or_sample
@@ -201,15 +201,18 @@ def audit(
         factors = corrections(len(audited), len(labels_in_experiments), n_sets)
         effects = on_heads.on(judged.indices) | on_sets
         evidence = GrowingEvidence.of(effects, judged.threshold, looks=looks, factors=factors)
+        looks_of_heads: dict[Head, Look] = {}
+        for head in audited:
+            looks_of_heads[head] = "labelled" if head in labels else "none"
+        looks_of_heads.update({head: "tried" for head in tried})
         facts_about = partial(
             facts_about_heads,
-            heads={head: head in labels for head in audited},
+            heads=looks_of_heads,
             sets=sets,
             strata={},
             doubtful=doubtful_heads(on_heads, audited, judged.too_few),
             at_chance=judged.at_chance,
             alpha=alpha,
-            tried=tried,
         )
 
         # With n="enough": steps 3 to 5 again on further sequences, for the heads that these may decide

@@ -19,6 +19,8 @@ from interp.auditing.significance import LITTLE, PValues, on_every_outcome, on_s
 from interp.heads.ablation_methods import REMOVALS
 
 Verdict = Literal["faithful", "misleading", "hidden", "redundant", "marginal", "idle", "undecided"]
+Look = Literal["labelled", "tried", "none"]
+"""How a head is judged: by its label, by a kind that was tried, or without one."""
 HEAD_VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 
@@ -235,8 +237,9 @@ def decide(outcomes: Sequence[HeadFacts]) -> Decision:
     decision = min(candidates, key=lambda decision: (decision.rank, -outcomes[decision.outcome].loss))
     if decision.verdict == "faithful":
         # An outcome may show that it is needed there for something else: open
-        doubts = [each for each in decisions if outcomes[each.outcome].may_be_needed_otherwise]
-        decision = max([decision, *doubts], key=lambda each: (each in doubts, outcomes[each.outcome].loss))
+        doubts = [doubt for doubt in decisions if outcomes[doubt.outcome].may_be_needed_otherwise]
+        if doubts:
+            decision = max(doubts, key=lambda doubt: outcomes[doubt.outcome].loss)
     # Partners on any outcome are named, also by a head that is needed for itself on another
     shared = [facts.partners.get(reason, ()) for facts in outcomes for reason in ("together", "partner")]
     partners = set(decision.partners).union(*shared)
@@ -251,7 +254,7 @@ def decide(outcomes: Sequence[HeadFacts]) -> Decision:
         decision,
         partners=tuple(sorted(partners)),
         may_change=may_share or may_do_little,
-        verdicts=tuple(each.verdict for each in decisions),
+        verdicts=tuple(on_outcome.verdict for on_outcome in decisions),
     )
 
 
@@ -285,7 +288,7 @@ def _decide_on_outcome(facts: HeadFacts) -> Decision:
 
 def facts_about_heads(
     p: PValues,
-    heads: Mapping[Head, bool],
+    heads: Mapping[Head, Look],
     sets: HeadSets,
     *,
     losses: Float[np.ndarray, "head outcome"],
@@ -293,27 +296,25 @@ def facts_about_heads(
     strata: Mapping[Head, tuple[int, str]],
     at_chance: bool,
     alpha: float,
-    tried: Collection[Head] = (),
 ) -> list[list[HeadFacts]]:
     """What is significant about every head on every outcome.
 
     Args:
         p: Corrected p values, heads in the order of `heads`.
-        heads: All heads, with whether their label is a kind.
+        heads: All heads, with how they are judged: by their label, by a kind that was tried, or by none.
         sets: Sets that were tested, in the order of their p values.
         losses: Accuracy lost without each head, as a multiple of the threshold.
         doubtful: Heads whose removal costs accuracy on an outcome that is left out (`doubtful_heads`).
         strata: Heads that are needed in a rare stratum, with the index of the outcome and the name of the stratum.
         at_chance: The model has no accuracy to lose.
         alpha: Level.
-        tried: Heads without a label for which the pattern of a kind was tried.
     """
     n_outcomes = p.matters["mean"].shape[1]
     partners = [partners_in_sets(p, list(heads), sets, outcome=outcome, alpha=alpha) for outcome in range(n_outcomes)]
     is_untried = np.all(np.isnan(p.matters["resampled_pattern"]), axis=-1).tolist()
     untried = [frozenset(["resampled_pattern"]) if missing else frozenset[str]() for missing in is_untried]
     facts_by_head = []
-    for index, (head, is_labelled) in enumerate(heads.items()):
+    for index, (head, look) in enumerate(heads.items()):
         facts_by_outcome = []
         stratum_outcome, stratum = strata.get(head, (-1, ""))
         for outcome in range(n_outcomes):
@@ -322,8 +323,8 @@ def facts_about_heads(
             for question, p_values in vars(p).items():
                 shown[question] = frozenset(name for name in TESTED if p_values[name][index, outcome] <= alpha)
             facts = HeadFacts(
-                labelled=is_labelled,
-                tried=head in tried,
+                labelled=look == "labelled",
+                tried=look == "tried",
                 loss=float(losses[index, outcome]),
                 costs=shown["matters"],
                 harmless=shown["harmless"],

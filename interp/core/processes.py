@@ -90,9 +90,9 @@ def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -
                 losses = 0
                 yield result
         except PicklingError as error:
-            part = _unsendable(remaining)
+            unsendable = _unsendable(remaining)
             raise ValueError(
-                f"n_jobs is {n_jobs}, but {part} cannot be sent to other processes. Remove it, or use n_jobs=1."
+                f"n_jobs is {n_jobs}, but {unsendable} cannot be sent to other processes. Remove it, or use n_jobs=1."
             ) from error
         except BrokenProcessPool as error:
             losses += 1
@@ -113,18 +113,18 @@ def _on_this_machine(calls: Mapping[int, Call], n_jobs: int) -> Iterator[tuple[i
 
 def _unsendable(calls: Mapping[int, Call]) -> str:
     """The part of the arguments that cannot be sent, with its path: `model.guard, a lock`."""
-    part: Any = [arguments for _, arguments in calls.values()]
+    member: Any = [arguments for _, arguments in calls.values()]
     path: list[str] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     # Down to the part that cannot be sent though all its own parts can
-    while id(part) not in seen:
-        seen.add(id(part))
-        for name, member in _members(part):
-            if id(member) not in seen and not _can_be_sent(member):
-                part = member
+    while id(member) not in visited:
+        visited.add(id(member))
+        for name, candidate in _members(member):
+            if id(candidate) not in visited and not _can_be_sent(candidate):
+                member = candidate
                 path += [name] if name else []
                 break
-    return f"{'.'.join(path) or 'an argument'}, a {type(part).__name__},"
+    return f"{'.'.join(path) or 'an argument'}, a {type(member).__name__},"
 
 
 def _members(value: Any) -> list[tuple[str, Any]]:
@@ -206,7 +206,7 @@ def _wait_for_result(results: Any, client: Any, n_calls: int) -> None:
     """
     longest = longest_wait()
     next_look = time.monotonic() + LOOK_FOR_WORKERS
-    alone_since: float | None = None  # when it was first seen that there are no workers
+    alone_since: float | None = None  # when it was first visited that there are no workers
     while not results.has_ready():
         time.sleep(POLL)
         now = time.monotonic()

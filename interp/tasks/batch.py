@@ -134,17 +134,21 @@ def check_target_logits(target_logits: Tensor, batch: Batch) -> None:
         )
 
 
+class NotFinite(ValueError):
+    """Logits that are NaN or infinite."""
+
+
 def check_finite_logits(logits: Float[Tensor, "*answers choice"]) -> None:
     """Check that logits are numbers: answers that are read off NaN would be wrong without a word.
 
     Raises:
-        ValueError: NaN or infinity.
+        NotFinite: NaN or infinity.
     """
     if logits.isfinite().all():
         return
     value = logits[~logits.isfinite()][0].item()
     place = (~logits.isfinite()).nonzero()[0].tolist()
-    raise ValueError(
+    raise NotFinite(
         f"the logits of the model are not finite: {value} first at {tuple(place)}. Its weights may be too large, or an "
         f"intervention gives such values; check model(tokens).isfinite()."
     )

@@ -20,6 +20,7 @@ from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
+from interp.tasks.batch import NotFinite
 from interp.tasks.splits import sample_split
 from interp.training.batches import TrainingBatches
 from interp.training.folder import RunFolder
@@ -408,7 +409,10 @@ class Trainer:
 
     def _evaluate(self, loss: float) -> Record:
         """Evaluate on the validation examples; records the metrics, and keeps the weights if they are the best."""
-        accuracy, validation_loss = held_out(self.model, self.task, self.validation)
+        try:
+            accuracy, validation_loss = held_out(self.model, self.task, self.validation)
+        except NotFinite:
+            raise Diverged(f"the loss is nan after step {self.step}; lower learning_rate or clip_norm.") from None
         mimicking = self.step <= self.settings.mimic_steps
         record = {
             "steps_done": self.step,

@@ -92,14 +92,13 @@ NO_SETS = HeadSets(
 def facts(p, heads, labelled, *, sets=NO_SETS, losses=None, doubtful=(), strata=None, at_chance=False, tried=()):
     return facts_about_heads(
         p,
-        {head: head in labelled for head in heads},
+        {head: "labelled" if head in labelled else "tried" if head in tried else "none" for head in heads},
         sets,
         losses=np.zeros(p.matters["mean"].shape) if losses is None else np.array(losses),
         doubtful=dict.fromkeys(("zero", "mean", "resample"), doubtful),
         strata=strata or {},
         at_chance=at_chance,
         alpha=ALPHA,
-        tried=tried,
     )
 
 

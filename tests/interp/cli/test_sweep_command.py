@@ -110,7 +110,7 @@ def test_ranges_of_a_slurm_array(tmp_path):
         ('name = "lego"', "", r"grid.toml: \[task\] has no name, which is that of the task"),
         ('name = "lego"', 'name = "lgeo"', "lgeo"),
         ("n_vars = 2", "n_variables = 2", "n_variables"),
-        ("n_layers = 1", "n_layer = 1", r"toml: \[model\] has 'n_layer', which is not known. Did you mean n_layers\?$"),
+        ("n_layers = 1", "n_layer = 1", r"toml: \[model\] n_layer is no field of \w+\. Did you mean n_layers\?$"),
         ("steps = 4", "step = 4", r"toml: \[settings\] has 'step', which is not known. Did you mean steps\?$"),
         ("steps = 4", "qqq = 4", r"toml: \[settings\] has 'qqq', which is not known. TrainSettings has steps, "),
         ("curriculum = []", "", r"\[settings\] has steps, but the task's recipe has a curriculum, .*; add curriculum"),

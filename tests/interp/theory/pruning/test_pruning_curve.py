@@ -367,8 +367,8 @@ def test_curves_are_independent_of_each_other_and_of_their_order(tmp_path):
     names = ("heads, random order", "structured", "W_O", "random", "heads")
     for index, by in enumerate((names, names[::-1])):
         pruning_curve(model, TASK, by=by, fractions=(0.5, 0.2)[:: 1 - 2 * index], n=N).save(tmp_path / f"{index}.json")
-    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
     together = PruningCurve.load(tmp_path / "0.json")
+    assert together == PruningCurve.load(tmp_path / "1.json")
     assert together.by == ("random", "W_O", "structured", "heads", "heads, random order")
     for name in ("random", "heads, random order"):
         alone = pruning_curve(model, TASK, by=name, fractions=(0.5, 0.2), n=N)
