@@ -204,7 +204,8 @@ def audit(
         looks_of_heads: dict[Head, Look] = {}
         for head in audited:
             looks_of_heads[head] = "labelled" if head in labels else "none"
-        looks_of_heads.update({head: "tried" for head in tried})
+        for head in tried:
+            looks_of_heads[head] = "tried"
         facts_about = partial(
             facts_about_heads,
             heads=looks_of_heads,
