@@ -18,7 +18,6 @@ from hooks import Transformer
 from interp.core.randomness import derived_seed
 from interp.known_answers import balanced_dyck
 from interp.tasks import Dyck
-from interp.tasks.batch import likeliest
 from interp.tasks.dyck.brackets import closer
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter
@@ -94,8 +93,8 @@ def first_error(model: Transformer, task: Dyck) -> int | None:
         for kind in range(task.n_types):
             batch = task.read(repeated_nests(task, kind, length))
             # Only positions after a closer are tested: there the right closer depends on earlier brackets
-            closers = likeliest(model(batch.tokens)[..., closer(0) :: 2])
-            wrong = (closers != batch.due) & (batch.due >= 0) & batch.after_closer
+            likeliest = model(batch.tokens)[..., closer(0) :: 2].argmax(-1)
+            wrong = (likeliest != batch.due) & (batch.due >= 0) & batch.after_closer
             positions += wrong.nonzero()[:1, 1].tolist()
         if positions:
             return min(positions)
