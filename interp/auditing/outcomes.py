@@ -194,14 +194,17 @@ def _accuracy_of_constants(
     size = LOGITS_OF_CONSTANTS // (len(task.targets) * task.d_vocab_out)
     size = min(MOST_SEQUENCES_OF_CONSTANTS, max(64, size))
     batch = sample_split(task, 2 * size, generator=derived_generator(seed, "constants"), split="test")
-    halves = []
+    halves, half = [], batch
     for rows in (slice(0, size), slice(size, 2 * size)):
         half = batch.select(rows)
         logits = None if _has_logit_of_each_answer(task) else experiments_on(half).logits
         halves.append(accuracy_of_constant_answers(task, half, logits, answers_of=batch))
     best = halves[0].argmax(0)
     accuracy = halves[1][best, np.arange(len(best))]
-    standard_error = np.sqrt(accuracy * (1 - accuracy) / size)
+    # Not every sequence has every outcome
+    blank = torch.zeros(1).expand(*half.labels.shape, task.d_vocab_out)
+    n_scored = (task.score(blank, half).total > 0).sum(0).clamp_min(1).numpy()
+    standard_error = np.sqrt(accuracy * (1 - accuracy) / n_scored)
     return np.where(accuracy - 2 * standard_error > np.array(task.chances), accuracy, 0)
 
 

@@ -102,6 +102,11 @@ class HeadVerdict:
         return self.layer, self.head
 
     @property
+    def counted_as(self) -> str:
+        """Its verdict in counts of heads, where faithful heads without a label are counted apart."""
+        return self.reason if self.reason == "like a kind" else self.verdict
+
+    @property
     def readable(self) -> bool:
         """Whether the label is a kind."""
         return self.label == self.kind

@@ -154,7 +154,7 @@ class AuditResult(Result):
     def summary(self) -> str:
         """The model in two sentences: how many heads do what they look like and how many do not; and which heads do
         what, share work, or do nothing that counts."""
-        return f"{verdict_summary([head.verdict for head in self.heads])} {what_heads_do(self.heads)}"
+        return f"{verdict_summary([head.counted_as for head in self.heads])} {what_heads_do(self.heads)}"
 
     def contrast(self) -> Contrast | None:
         """Two heads that look alike, of which the model needs one; None if it has no such pair.
@@ -191,6 +191,8 @@ class AuditResult(Result):
         for name in REMOVALS:
             columns[f"needed_{name}"] = [head.needed.get(name) for head in self.heads]
         columns["n_to_decide"] = [head.n_to_decide for head in self.heads]
+        columns["verdict_outcome"] = [head.outcome for head in self.heads]
+        columns["acts_like"] = [head.acts_like for head in self.heads]
         if self.n_seeds:
             columns["seeds_agree"] = [head.seeds_agree for head in self.heads]
         if self.heads[0].edges_in is not None:

@@ -23,13 +23,13 @@ REASONS = {
     "together too close": "; without it alone accuracy falls by {mean}; whether it shares its work with {partners} is "
     "undecided: accuracy falls by {beyond} if {others} are removed before, and {mean_bar} counts",
     "together about": ", {but} accuracy falls by {mean} if it is removed alone, and by {beyond} if {others} are "
-    "removed before: about as much as counts ({mean_bar})",
+    "removed before: that is neither shown to be more than counts ({mean_bar}) nor next to nothing",
     "cancelled": ", but is cancelled by {partners}: without it alone accuracy falls by {mean}, without all of them by "
     "less than the loss that counts",
     "cancelling too close": " and is needed alone: without it accuracy falls by {mean}; whether it is cancelled by "
     "{partners} is undecided",
     "not needed": ", {but} is not needed: without it accuracy falls by {mean}, less than {mean_bar}",
-    "needed in a stratum": ", {but} is needed in few sequences only (see the warnings): without it accuracy falls by "
+    "needed in a stratum": ", {but} is needed in some sequences only (see the warnings): without it accuracy falls by "
     "{mean}, less than {mean_bar}",
     "less than counts": ", {but} does little: without it accuracy falls by {mean}, less than the {mean_bar} that "
     "counts, but more than {mean_little}",
@@ -53,8 +53,9 @@ REASONS = {
     "{mean}, with values of other sequences only by {resampled_values}, less than {resampled_values_bar}",
     "through its pattern": " and acts through this pattern: accuracy falls by {mean} without it, by {uniform} with a "
     "uniform pattern,{other_pattern} and by {wrong_key} with all attention on a wrong key. {harmless_pattern}",
-    "like a kind": ", but acts as {acts_like}, diffusely: accuracy falls by {mean} without it, by {uniform} with a "
-    "uniform pattern,{other_pattern} and by {wrong_key} with all attention on a wrong key. {harmless_pattern}",
+    "like a kind": ", but acts as {acts_like}, diffusely (most of its attention goes elsewhere): accuracy falls by "
+    "{mean} without it, by {uniform} with a uniform pattern,{other_pattern} and by {wrong_key} with all attention on a "
+    "wrong key. {harmless_pattern}",
     "like a kind too close": ", but is needed: without it accuracy falls by {mean}; whether it acts as {acts_like}, "
     "diffusely, is undecided",
     "through presence": " and acts through whether there is a key to attend to: accuracy falls by {mean} without it "
@@ -107,6 +108,7 @@ HEAD_INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 """Inputs of a head, by their letters in the names of edges."""
 SUMMARY = {
     "faithful": ("does what it looks like", "do what they look like"),
+    "like a kind": ("acts like a kind that it does not look like", "act like a kind that they do not look like"),
     "misleading": ("looks meaningful but does not act as it looks", "look meaningful but do not act as they look"),
     "hidden": ("is needed but looks like no known kind", "are needed but look like no known kind"),
     "redundant": ("shares its work with others", "share their work with others"),
@@ -114,7 +116,7 @@ SUMMARY = {
     "idle": ("does nothing that counts", "do nothing that counts"),
     "undecided": ("is undecided", "are undecided"),
 }
-"""What a verdict means, of one head and of several."""
+"""What a verdict means, of one head and of several; `like a kind` is the reason of a faithful head without a label."""
 ATTENTION = {
     "association": "attention to the same token elsewhere",
     "manipulation": "attention within a clause",

@@ -206,7 +206,7 @@ def _wait_for_result(results: Any, client: Any, n_calls: int) -> None:
     """
     longest = longest_wait()
     next_look = time.monotonic() + LOOK_FOR_WORKERS
-    alone_since: float | None = None  # when it was first visited that there are no workers
+    alone_since: float | None = None  # when it was first seen that there are no workers
     while not results.has_ready():
         time.sleep(POLL)
         now = time.monotonic()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from torch import Tensor, finfo, float32
+from torch import finfo, float32
 
 from interp.core.content_key import content_key
 
@@ -41,11 +41,8 @@ def weight_sums(model: Any) -> tuple[float, ...]:
     sums = np.zeros(N_SUMS)
     squares = 0.0
     eps = finfo(float32).eps
-    for name, tensor in model.state_dict().items():
-        if not isinstance(tensor, Tensor):
-            continue
-        if tensor.is_floating_point():
-            eps = max(eps, finfo(tensor.dtype).eps)
+    for name, tensor in model.named_parameters():
+        eps = max(eps, finfo(tensor.dtype).eps)
         values = tensor.detach().cpu().double().flatten().numpy()
         squares += float(values @ values)
         for index in range(N_SUMS):
@@ -58,6 +55,8 @@ def same_weights(first: Sequence[float], second: Sequence[float]) -> bool:
     """Whether two results of `weight_sums` are of the same weights up to rounding."""
     if not len(first) == len(second) == N_SUMS + 1:
         return False  # a result that does not say of which weights it is
+    if not np.isfinite([*first, *second]).all():
+        return False
     bound = max(first[0], second[0])
     return bool(np.allclose(first[1:], second[1:], rtol=0, atol=bound))
 

@@ -204,6 +204,9 @@ def ablate_heads(
         mean, low, high = bootstrap_mean(by_input, seed=seed, weight=answers)
         # Of accuracies no resample says what a few further losses would be where none was seen
         _, low[:, 0], high[:, 0] = drop_interval(by_input[:, :, 0], answers[:, None])
+        # Accuracy without the heads is a share
+        clean_share = clean[:, 0].sum(0).numpy() / total
+        low[:, 0], high[:, 0] = np.maximum(low[:, 0], clean_share - 1), np.minimum(high[:, 0], clean_share)
         low[np.isnan(mean)] = high[np.isnan(mean)] = np.nan  # no answer was scored
         n_inputs = len(by_input)
     is_exact = n == ALL

@@ -109,41 +109,43 @@ def replacements_on_all(method: str, model: Net, task: Task, batch: Batch) -> li
         mean = Mean(_outputs(model, batch, average=True))
         return [lambda rows: mean]
     if method == "resample":
-        names = _head_outputs(model)
-        return [_resampled_from_partner(model, batch, pairing, names) for pairing in pairings]
+        outputs_of = _outputs_of_partners(model, batch, _head_outputs(model))
+
+        def resampled_from(pairing: int) -> ReplacementOf:
+            def resample(rows: slice) -> Replacement:
+                outputs = outputs_of(rows, pairing)
+                return Resample(outputs, torch.arange(len(outputs[0])))
+
+            return resample
+
+        return [resampled_from(pairing) for pairing in pairings]
     return [replacements(method, model, task, batch, seed=derived_seed(0, "pairing", pairing)) for pairing in pairings]
 
 
-def _resampled_from_partner(model: Net, batch: Batch, pairing: int, names: Sequence[str]) -> ReplacementOf:
-    """The outputs of heads on the input that a pairing gives."""
-
-    def resample(rows: slice) -> Replacement:
-        outputs = _outputs_of_partners(model, batch, rows, pairing, names)
-        return Resample(outputs, torch.arange(len(outputs[0])))
-
-    return resample
-
-
 def _outputs_of_partners(
-    model: Net, batch: Batch, rows: slice, pairing: int, names: Sequence[str]
-) -> list[Float[Tensor, "sample pos *width"]]:
-    """Activations of each input's partner, in the order of the rows.
+    model: Net, batch: Batch, names: Sequence[str]
+) -> Callable[[slice, int], list[Float[Tensor, "sample pos *width"]]]:
+    """Function of rows and the number of a pairing: activations of each input's partner, in the order of the rows.
 
     At positions where the partner is padding, those of the next input that is not: what a model computes at padding is
     the output of nothing.
     """
-    sources = partners(rows, len(batch), pairing)
-    outputs = _activations(model, batch.select(sources), names)
     real = real_tokens(batch)
-    if real[sources].all():
+    next_real = None if real.all() else _next_real(real)
+
+    def outputs_of(rows: slice, pairing: int) -> list[Float[Tensor, "sample pos *width"]]:
+        sources = partners(rows, len(batch), pairing)
+        outputs = _activations(model, batch.select(sources), names)
+        if next_real is None:
+            return outputs
+        moved = next_real[sources] != sources[:, None]
+        next_sources, row = next_real[sources][moved].unique(return_inverse=True)
+        position = moved.nonzero()[:, 1]
+        for output, next_output in zip(outputs, _activations(model, batch.select(next_sources), names), strict=True):
+            output[moved] = next_output[row, position]
         return outputs
-    source_of_position = _next_real(real)[sources]
-    moved = source_of_position != sources[:, None]
-    next_sources, row = source_of_position[moved].unique(return_inverse=True)
-    position = moved.nonzero()[:, 1]
-    for output, next_output in zip(outputs, _activations(model, batch.select(next_sources), names), strict=True):
-        output[moved] = next_output[row, position]
-    return outputs
+
+    return outputs_of
 
 
 def check_removal(method: str) -> None:
@@ -186,14 +188,12 @@ def outputs_instead(
         means = dict(zip(names, _outputs(model, reference, average=True, names=names, width=width), strict=True))
         return [lambda rows: means]
     if every_input:
+        outputs_of = _outputs_of_partners(model, batch, names)
 
-        def of_partners(pairing: int) -> OutputsOf:
-            def outputs(rows: slice) -> Mapping[str, Tensor]:
-                return dict(zip(names, _outputs_of_partners(model, batch, rows, pairing, names), strict=True))
+        def of_pairing(pairing: int) -> OutputsOf:
+            return lambda rows: dict(zip(names, outputs_of(rows, pairing), strict=True))
 
-            return outputs
-
-        return [of_partners(pairing) for pairing in range(number_of_pairings(len(batch)))]
+        return [of_pairing(pairing) for pairing in range(number_of_pairings(len(batch)))]
     samples = dict(zip(names, _outputs(model, reference, average=False, names=names, width=width), strict=True))
     assigned = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(seed, "replacement"))
     return [lambda rows: {name: output[assigned[rows]] for name, output in samples.items()}]

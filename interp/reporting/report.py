@@ -188,7 +188,7 @@ def _lead(subject: Subject, task: Task, results: Sequence[Any], evaluation: Eval
     lowest = int(np.nanargmin(evaluation.accuracy.value))
     accuracy, target = evaluation.accuracy.value[lowest], evaluation.targets[lowest]
     audits = [result for result in results if isinstance(result, AuditResult)]
-    verdicts = [verdict_summary([head.verdict for head in audit.heads]) for audit in audits]
+    verdicts = [verdict_summary([head.counted_as for head in audit.heads]) for audit in audits]
     if subject.run is None:
         model = f"The model is a {subject.kind}, on {task.title}."
         installed = "How it was trained, and what that installed, is not known here."
