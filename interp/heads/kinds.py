@@ -355,8 +355,8 @@ _built_in("duplicate", relation=duplicate, yields=True, meaning="earlier occurre
 _built_in(
     "induction", relation=induction, yields=True, meaning="the token after an earlier occurrence of the same token"
 )
-_built_in("operations", is_last=True, meaning="the operations of all clauses")
+_built_in("clause_operations", is_last=True, meaning="the operations of all clauses")
 _built_in("operation_to_operations", is_last=True, meaning="from an operation, the operations of all clauses")
-_built_in("operands", is_last=True, meaning="the operands of all clauses")
+_built_in("clause_operands", is_last=True, meaning="the operands of all clauses")
 _built_in("same_letter", is_last=True, meaning="from a letter, the same letter elsewhere")
 _built_in("same_letter_or_self", is_last=True, meaning="from a letter, the same letter, itself included")

@@ -109,7 +109,7 @@ def manifest_of(
         "chance": task.chance,
         "config": model.cfg.to_dict(),
         "settings": settings.to_dict(),
-        "initial_weights": weight_sums(model),
+        "initial_weights": list(weight_sums(model)),
         **(origin or {}),
         **({"read_out_fit": model.read_out_fit} if hasattr(model, "read_out_fit") else {}),
         **environment(),

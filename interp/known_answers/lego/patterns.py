@@ -16,7 +16,9 @@ from interp.tasks import Lego
 
 Pattern = Literal["association", "manipulation", "unreadable"]
 """`association`: the same token elsewhere, or [BOS]. `manipulation`: the first token of the same clause. `unreadable`:
-the first token of another clause, which no kind describes."""
+a place of another clause that no kind describes; from the first token of a clause that of another one."""
+UNREADABLE = {5: (0, 4, 1, 4, 1), 3: (0, 0, 1)}
+"""For each place of a clause, by its length, the place of another clause that the pattern attends to."""
 LOOKS: dict[Pattern, str | None] = {"association": "association", "manipulation": "manipulation", "unreadable": None}
 """Label of each pattern."""
 
@@ -51,11 +53,12 @@ def _first_of_clause(task: Lego) -> Int[Tensor, " pos"]:
 
 
 def _another_clause(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]:
-    """For each position the first one of another clause; [BOS] and [EOS] for each other."""
+    """For each position one of another clause (`UNREADABLE`); [BOS] and [EOS] for each other."""
     positions = torch.arange(task.n_ctx)
     clause = (positions - 1).div(task.clause_length, rounding_mode="floor")
+    place = (positions - 1) % task.clause_length
     shifted = (clause + draw(generator, 1, task.n_vars - 1)) % task.n_vars
-    keys = 1 + task.clause_length * shifted
+    keys = 1 + task.clause_length * shifted + torch.tensor(UNREADABLE[task.clause_length])[place]
     return torch.where(_is_mark(task), task.n_ctx - 1 - positions, keys)
 
 

@@ -51,7 +51,7 @@ def sentence_relations(
 ) -> dict[str, Bool[Tensor, "batch query key"]]:
     """Keys with the same token elsewhere, in the same clause, and with special tokens; and by their role in a clause.
 
-    For every token of a clause: `operations` and `operands`, those of all clauses. For an operation:
+    For every token of a clause: `clause_operations` and `clause_operands`, those of all clauses. For an operation:
     `operation_to_operations`. For a letter: `same_letter` elsewhere, and `same_letter_or_self`.
 
     Args:
@@ -77,9 +77,9 @@ def sentence_relations(
         "same_token": same_token(tokens),
         "same_clause": (clause[:, None] == clause).expand(len(tokens), -1, -1),
         "special": for_every_query(torch.isin(tokens, special_ids)),
-        "operations": operations,
+        "clause_operations": operations,
         "operation_to_operations": operations & is_operation[:, :, None],
-        "operands": in_clause[:, :, None] & is_operand[:, None, :],
+        "clause_operands": in_clause[:, :, None] & is_operand[:, None, :],
         "same_letter": same_letter,
         "same_letter_or_self": same_letter | (itself & is_letter[:, :, None]),
     }

@@ -219,7 +219,8 @@ def test_a_head_is_faithful_only_if_every_way_to_look_elsewhere_costs():
             assert given == Decision("faithful", "through presence")
             continue
         if may_detect and known["resampled_pattern"] in (CLOSE, ABOUT):
-            assert given == Decision("undecided", "resampled_pattern too close")
+            state = ("undecided", "too close") if known["resampled_pattern"] == CLOSE else ("marginal", "about")
+            assert given == Decision(state[0], f"resampled_pattern {state[1]}")
             continue
         assert (given.verdict == "faithful") == (set(ways) == {MATTERS})
         assert (given.verdict == "misleading") == (HARMLESS in ways)

@@ -113,7 +113,7 @@ def test_association_heads_matter_to_every_variable_but_the_first():
     assert (mean == 0).all()
     above = result.drop.low > mean + 5 * spread / 3**0.5
     assert above.tolist() == [[False, True, True], [True, True, True]]
-    assert result.drop[0, 0] == result.drop.low[0, 0] == result.drop.high[0, 0] == 0
+    assert result.drop.value[0, 0] == result.drop.low[0, 0] == 0
     assert abs(result.loss_rise[0, 0]) < 1e-12
     chance = abs(1 - result.drop - known.task.chance) < 5 * (0.25 / 64) ** 0.5
     assert chance.tolist() == above.tolist()

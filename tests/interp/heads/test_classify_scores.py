@@ -15,7 +15,7 @@ from interp.heads.kinds import relations_of
 from interp.heads.measures import measure
 
 GENERAL = ("association", "manipulation", "broadcast", "previous", "current", "first_token", "duplicate", "induction")
-ROLES = ("operations", "operation_to_operations", "operands", "same_letter", "same_letter_or_self")
+ROLES = ("clause_operations", "operation_to_operations", "clause_operands", "same_letter", "same_letter_or_self")
 KINDS = (*GENERAL, *ROLES)
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDING = pytest.mark.parametrize("padding", [{"left": 3}, {"right": 4}, {"left": 2, "right": 5}], ids=str)

@@ -29,7 +29,8 @@ def test_relations_of_a_worked_example(generator):
     found = relations_of(task, batch)
     # no token occurs twice
     general = {"manipulation", "broadcast", "previous", "current", "first_token"}
-    assert set(found) == general | {"operations", "operation_to_operations", "operands", "same_letter_or_self"}
+    roles = {"clause_operations", "operation_to_operations", "clause_operands", "same_letter_or_self"}
+    assert set(found) == general | roles
     assert found["previous"][0].nonzero().tolist() == [[q, q - 1] for q in range(1, 7)]
     assert found["current"][0].equal(torch.eye(7, dtype=torch.bool))
     assert found["manipulation"][0, 1].nonzero().flatten().tolist() == [1, 2, 3, 4, 5]
@@ -62,8 +63,8 @@ def test_kinds_of_roles_in_a_chain(generator):
 
     assert (words[0], words[-1]) == ("[BOS]", "[EOS]")
     for query in range(1, 11):
-        assert keys_of("operations", query) == [3, 8]
-        assert keys_of("operands", query) == [4, 9]
+        assert keys_of("clause_operations", query) == [3, 8]
+        assert keys_of("clause_operands", query) == [4, 9]
         assert keys_of("operation_to_operations", query) == ([3, 8] if query in (3, 8) else [])
         is_letter = words[query] in "ab"
         same = [key for key in (1, 4, 6, 9) if words[key] == words[query]]
@@ -71,7 +72,8 @@ def test_kinds_of_roles_in_a_chain(generator):
         if is_letter:
             assert keys_of("same_letter", query) == [key for key in same if key != query]
     for special in (0, 11):
-        assert not any(keys_of(kind, special) for kind in ("operations", "operands", "same_letter_or_self"))
+        kinds_of_roles = ("clause_operations", "clause_operands", "same_letter_or_self")
+        assert not any(keys_of(kind, special) for kind in kinds_of_roles)
 
 
 def test_a_kind_of_roles_is_the_label_of_heads_that_no_other_kind_describes():
