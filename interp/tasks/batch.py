@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-EQUAL_LOGITS = 1e-5
+EQUAL_LOGITS = 16 * torch.finfo(torch.float32).eps
 """Difference of two logits, absolute or as a share of the larger one, that float32 may have from rounding alone."""
 AnyBatch = TypeVar("AnyBatch", bound="Batch")  # not `Self`, which the shape checker cannot read
 

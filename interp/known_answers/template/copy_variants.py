@@ -172,8 +172,7 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     """One b I head copies the last symbol; another copies another one, more loudly, if the string ends in Y.
 
     The first is needed for strings that end in X, the second for those that end in Y. It attends to a certain position,
-    from the last one only, which is readable as no kind: too little for a label. If that position is the first one, the
-    head acts like `first_token` all the same.
+    from the last one only, which is readable as no kind.
     """
     families = random_template(generator, COPY_KINDS)
     share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator, dtype=torch.float32))
@@ -194,9 +193,7 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
         for kind, key in enumerate(keys):
             attention.q.weight[rows][kind, stream.after(kind)] = SHARP / FAINT
             attention.k.weight[rows][kind, stream["position"].start + key] = 1
-    acts_like_a_kind = keys[1] in (0, task.n_ctx - 2)
-    second = HeadTruth(truth="faithful" if acts_like_a_kind else "hidden", looks=None)
-    return _copy_answer(model, task, needed_head("previous") | {(0, 1): second})
+    return _copy_answer(model, task, needed_head("previous") | needed_head(None, head=1))
 
 
 def _copy_model(

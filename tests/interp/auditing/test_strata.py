@@ -54,7 +54,8 @@ def test_a_head_that_is_decisive_in_one_sequence_of_twenty(monkeypatch, seed):
     strata_of_head = {place: cost.stratum for place, cost in needed.items()}
     assert strata_of_head == {(0, 0): "every sequence", (0, 1): "rare letter"}
     # The warning names head, stratum, share, loss and n; head 0.0 is needed anyway
-    start = f"Removing head 0.1 costs {cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}] on the stratum 'rare letter' ("
+    loss = f"{cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}]"
+    start = f"Removing head 0.1 costs {loss} of {cost.outcome} on the stratum 'rare letter' ("
     shown = [warning for warning in result.warnings if warning.startswith("Removing head 0.")]
     assert len(shown) == 1
     assert shown[0].startswith(start)

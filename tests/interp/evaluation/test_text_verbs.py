@@ -129,7 +129,7 @@ def test_every_verb_runs(learned, tmp_path):
     model = run.model
     twins = [make_model(model.cfg, seed=seed) for seed in range(3)]
     patterns = interp.classify_heads(model, task, n=32)
-    general = {"manipulation", "previous", "current", "first_token", "duplicate", "induction"}
+    general = {"local", "previous", "current", "first_token", "duplicate", "induction"}
     assert {"association", "broadcast"} | general >= set(patterns.kinds)
     assert {"association", "previous", "current"} <= set(patterns.kinds)
     ablated = interp.ablate_heads(model, task, n=16)
