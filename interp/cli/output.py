@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -144,7 +144,7 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         return FAILED
 
 
-def _discard(*streams: TextIO) -> None:
+def _discard(*streams: Any) -> None:
     """Send what is still in the buffers of streams nowhere, so that Python prints no error at its end."""
     with open(os.devnull, "w") as nowhere:
         for stream in streams:

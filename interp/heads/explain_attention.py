@@ -503,7 +503,7 @@ def _explained(sample: HeadSample, pairs: Sequence[tuple[int, int]]) -> Interval
         explained.append(parts.variance()[:, None] - remaining)
     of_pairs, of_scores = torch.cat(explained).cpu().numpy(), torch.cat(variance).cpu().numpy()
     scale = of_scores.mean()
-    return sample.interval(of_pairs / scale, of_scores[:, None] / scale, most=1)
+    return sample.interval(of_pairs / scale, of_scores[:, None] / scale, most=1.0)
 
 
 def _n_sufficient(sample: HeadSample, pairs: Sequence[tuple[int, int]], together: Float[np.ndarray, " pair"]) -> int:
@@ -560,7 +560,7 @@ def _removals(sample: HeadSample, scores_without: Callable[["ScoreParts"], Seque
     of_changes, of_drops, n_queries, n_right, n_total = (torch.cat(block).cpu().numpy() for block in blocks)
     drop = _drop(sum_by_input(of_drops, sample.inputs), sum_by_input(n_total, sample.inputs))
     return PairRemovals(
-        pattern_change=sample.interval(of_changes, n_queries[:, None], least=0, most=1),
+        pattern_change=sample.interval(of_changes, n_queries[:, None], least=0.0, most=1.0),
         drop=sample.as_exact(drop),
         clean=n_right.sum(0) / np.where(n_total.sum(0) > 0, n_total.sum(0), np.nan),
     )

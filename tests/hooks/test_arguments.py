@@ -106,7 +106,7 @@ def test_positional_arguments_and_fields():
         Settings(kind="c")
 
 
-def test_numbers_of_numpy_can_be_stored():
+def test_numbers_of_numpy_can_be_stored(as_a_user):
     sizes = {name: np.int64(size) for name, size in SIZES.items()}
     cfg = TransformerConfig(**sizes, attn_scale=np.float32(0.5), block=np.str_("pre_ln"))
     assert cfg.to_json() == TransformerConfig(**SIZES, attn_scale=0.5).to_json()
@@ -116,7 +116,7 @@ def test_numbers_of_numpy_can_be_stored():
 
 
 @pytest.mark.slow
-def test_numbers_of_numpy_can_be_stored_with_runs_and_results(tmp_path):
+def test_numbers_of_numpy_can_be_stored_with_runs_and_results(tmp_path, as_a_user):
     settings = TrainSettings(steps=np.int64(1), batch_size=np.uint8(4), n_eval=8)
     run = interp.train(model(), TASK, settings, seed=np.int64(3), folder=tmp_path / "run")
     assert interp.training.TrainingRun.load(run.folder).manifest["seed"] == 3

@@ -79,7 +79,7 @@ def test_settings_and_configs_refuse_counts_out_of_range(settings, name):
 
 
 @pytest.mark.parametrize("name", ["embedding_std", "attn_scale", "layer_norm_eps"])
-def test_integers_that_torch_does_not_multiply_by(name):
+def test_integers_that_torch_does_not_multiply_by(name, as_a_user):
     cfg = TransformerConfig(d_vocab=4, d_model=8, n_heads=2, **{name: 2})
     for value in (10**30, 10**400, 2**63):
         with pytest.raises(ValueError, match=rf"^{name} is \d.*; write an integer of this size as a float: 1e30"):

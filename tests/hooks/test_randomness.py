@@ -25,7 +25,7 @@ def weights(model):
 
 
 @pytest.mark.parametrize("seed", [0, 3, 2**32, 2**63 - 1])
-def test_the_numbers_of_usual_seeds_are_those_of_torch(seed):
+def test_the_numbers_of_usual_seeds_are_those_of_torch(seed, as_a_user):
     expected = torch.randn(4, generator=torch.Generator().manual_seed(seed))
     for same_seed in (seed, np.int64(seed)):
         assert torch.equal(torch.randn(4, generator=seeded_generator(same_seed)), expected)

@@ -76,7 +76,7 @@ NOT_DOUBTFUL = {"zero": (), "mean": (), "resample": ()}
 def judged(p):
     facts = facts_about_heads(
         p,
-        dict.fromkeys(HEADS, False),
+        dict.fromkeys(HEADS, "none"),
         NO_SETS,
         losses=np.zeros((len(HEADS), 1)),
         doubtful=NOT_DOUBTFUL,
