@@ -21,6 +21,7 @@ from interp.core.activations import chunks
 from interp.core.inputs import number_of_pairings, partners
 from interp.core.randomness import derived_generator, derived_seed
 from interp.heads.kinds import PackedRelations, kinds_of, known_kinds, sequences_at_once
+from interp.heads.queries import real_positions
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 
@@ -130,7 +131,7 @@ def _outputs_of_partners(
     At positions where the partner is padding, those of the next input that is not: what a model computes at padding is
     the output of nothing.
     """
-    real = real_tokens(batch)
+    real = real_positions(batch)
     next_real = None if real.all() else _next_real(real)
 
     def outputs_of(rows: slice, pairing: int) -> list[Float[Tensor, "sample pos *width"]]:
@@ -204,13 +205,6 @@ def reference_batch(task: Task, seed: int) -> Batch:
     return sample_split(task, N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
 
 
-def real_tokens(batch: Batch) -> Bool[Tensor, "batch pos"]:
-    """Tokens that are no padding."""
-    if batch.attention_mask is None:
-        return torch.ones_like(batch.tokens, dtype=torch.bool)
-    return batch.attention_mask.bool()
-
-
 def _head_outputs(model: Net) -> list[str]:
     """Hook points of the head outputs of each layer."""
     return [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
@@ -244,7 +238,7 @@ def _outputs(
     """
     names = list(names) or _head_outputs(model)
     # The weight of each sequence in the mean at a position.
-    real = real_tokens(batch)
+    real = real_positions(batch)
     share = real.double() / real.sum(0).clamp_min(1)
     # Outputs of some sequences after the other, or their weighted sums.
     size = sequences_at_once(batch)
@@ -269,8 +263,8 @@ def _outputs(
     position = torch.arange(width or batch.tokens.shape[1])
     if len(position) == batch.tokens.shape[1] and real.any(0).all():
         return outputs
-    real_positions = real.any(0).nonzero()[:, 0]
-    last = real_positions[torch.searchsorted(real_positions, position, right=True).sub(1).clamp_min(0)]
+    not_all_padding = real.any(0).nonzero()[:, 0]
+    last = not_all_padding[torch.searchsorted(not_all_padding, position, right=True).sub(1).clamp_min(0)]
     return [output[:, last] for output in outputs]
 
 

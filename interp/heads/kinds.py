@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hooks.checks import checks_types
 from interp.core.activations import chunks
+from interp.heads.queries import real_positions
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 
@@ -295,13 +296,6 @@ def _offset(batch: Batch, low: int, high: int) -> Bool[Tensor, "batch query key"
     return ((offset >= low) & (offset <= high)).expand(len(batch), -1, -1)
 
 
-def _real(batch: Batch) -> Bool[Tensor, "batch pos"]:
-    """Positions that are no padding."""
-    if batch.attention_mask is None:
-        return torch.ones_like(batch.tokens, dtype=torch.bool)
-    return batch.attention_mask.bool()
-
-
 def local(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
     """The tokens around the query, itself included; None in tasks with clauses, where `manipulation` is local."""
     return None if "same_clause" in task.relations(batch) else _offset(batch, -BAND, BAND)
@@ -309,7 +303,7 @@ def local(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
 
 def first_token(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
     """The first token that is no padding, for every later query."""
-    real = _real(batch)
+    real = real_positions(batch)
     is_first = real & (real.cumsum(1) == 1)
     is_later = real & ~is_first
     return is_later[:, :, None] & is_first[:, None, :]
@@ -318,7 +312,7 @@ def first_token(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
 def duplicate(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
     """Earlier occurrences of the token of the query; none of padding and of tokens that the task calls special."""
     # A task names its special tokens by the relation `special`, which is the same for every query
-    ordinary = _real(batch)
+    ordinary = real_positions(batch)
     special = task.relations(batch).get("special")
     if special is not None:
         ordinary = ordinary & ~special.any(1)
@@ -328,7 +322,7 @@ def duplicate(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
 
 def induction(task: Task, batch: Batch) -> Bool[Tensor, "batch query key"]:
     """The token after each earlier occurrence of the token of the query, up to the query."""
-    return duplicate(task, batch).roll(1, 2).tril() & _real(batch)[:, None, :]
+    return duplicate(task, batch).roll(1, 2).tril() & real_positions(batch)[:, None, :]
 
 
 def _built_in(name: str, *reads: str, meaning: str, relation: Relation = _no_relation, **options: bool) -> None:
