@@ -21,11 +21,13 @@ class HeadTruth:
 
     truth: Truth
     """`faithful`: acts through its pattern. `misleading`: has the pattern of a kind but does not act through it.
-    `hidden`: is needed and has the pattern of no kind. `idle`: neither. `redundant`: shares its work with its partners:
+    `hidden`: is needed and acts through the pattern of no kind. `idle`: neither. `redundant`: shares its work with its partners:
     beyond some of them it costs more than the loss that counts, and at least twice what it costs alone. `marginal`:
     removing it costs about as much as counts, between 0.25 and 2 times the loss that does."""
     looks: str | None = None
     """Kind of its pattern, as `classify_heads` labels it; None if it has none."""
+    acts_like: str | None = None
+    """Kind whose keys get too little of its attention for that label, though no other attention of it does anything."""
     partners: tuple[Head, ...] = ()
     """(layer, head) of the heads that do the same work, or that cancel this one."""
     needed: Mapping[str, bool] | None = None
@@ -54,9 +56,12 @@ def all_heads(model: Transformer, truths: Mapping[Head, HeadTruth]) -> dict[Head
     return {head: truths.get(head, idle) for head in every_head(model)}
 
 
-def needed_head(looks: str | None, *, layer: int = 0, head: int = 0) -> dict[Head, HeadTruth]:
-    """The truth about a head that works: faithful if its pattern has a kind, else hidden."""
-    return {(layer, head): HeadTruth(truth="faithful" if looks else "hidden", looks=looks)}
+def needed_head(
+    looks: str | None, *, layer: int = 0, head: int = 0, acts_like: str | None = None
+) -> dict[Head, HeadTruth]:
+    """The truth about a head that works: faithful if its pattern has a kind, or acts like one, else hidden."""
+    truth: Truth = "faithful" if looks or acts_like else "hidden"
+    return {(layer, head): HeadTruth(truth=truth, looks=looks, acts_like=acts_like)}
 
 
 def unneeded_heads(

@@ -115,7 +115,7 @@ def check_by_brute_force(losses):
             assert abs(alone - bound) > MARGIN * bound, (*place, alone)
         if truth.truth in ("faithful", "hidden"):
             assert alone > NEEDED, (*place, alone)
-            assert (truth.truth == "hidden") == (truth.looks is None), place
+            assert (truth.truth == "hidden") == (truth.looks is None and truth.acts_like is None), place
         elif truth.truth == "marginal":
             assert NOT_NEEDED < alone < NEEDED, (*place, alone)
         elif truth.truth == "idle":

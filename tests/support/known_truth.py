@@ -235,18 +235,19 @@ def _check_looks(scores, looks, place):
 
 def _faithful(removed, answer, head, costs_alone, place):
     truth = answer.heads[head]
-    assert truth.looks, place
+    kind, reading = (truth.looks, "ideal") if truth.looks else (truth.acts_like, "label_only")
+    assert kind, place
     _hidden(removed, answer, head, costs_alone, place)
     assert removed.costs([head], "resample"), place
-    assert removed.costs_as(head, "uniform", truth.looks), place
-    assert removed.costs_as(head, "wrong_key", truth.looks), place
-    assert not removed.costs_as(head, "ideal", truth.looks), place
+    assert removed.costs_as(head, "uniform", kind), place
+    assert removed.costs_as(head, "wrong_key", kind), place
+    assert not removed.costs_as(head, reading, kind), place
 
 
 def _hidden(removed, answer, head, costs_alone, place):
     truth = answer.heads[head]
     assert not truth.partners, place
-    assert (truth.truth == "hidden") == (truth.looks is None), place
+    assert (truth.truth == "hidden") == (truth.looks is None and truth.acts_like is None), place
     assert costs_alone[head], place
     assert removed.costs({head, *_harmless(answer, costs_alone)}), (*place, "and all that are not needed")
 

@@ -172,7 +172,8 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     """One b I head copies the last symbol; another copies another one, more loudly, if the string ends in Y.
 
     The first is needed for strings that end in X, the second for those that end in Y. It attends to a certain position,
-    from the last one only, which is readable as no kind.
+    from the last one only and in strings that end in Y only, which is too little for a label. If that is the first
+    token, then this attention is of a kind.
     """
     families = random_template(generator, COPY_KINDS)
     share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator, dtype=torch.float32))
@@ -193,7 +194,8 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
         for kind, key in enumerate(keys):
             attention.q.weight[rows][kind, stream.after(kind)] = SHARP / FAINT
             attention.k.weight[rows][kind, stream["position"].start + key] = 1
-    return _copy_answer(model, task, needed_head("previous") | needed_head(None, head=1))
+    acts_like = "first_token" if keys[1] == 0 else None
+    return _copy_answer(model, task, needed_head("previous") | needed_head(None, head=1, acts_like=acts_like))
 
 
 def _copy_model(
