@@ -111,6 +111,11 @@ class HeadFacts:
         reading_fails = set(self.readings) <= set(self.costs) or not set(MUST_COST).isdisjoint(self.harmless)
         return self.is_open("mean") and self.loss > 1 and reading_fails
 
+    @property
+    def may_be_needed_alone(self) -> bool:
+        """Whether it probably is needed alone, though that is not shown yet."""
+        return self.is_open("mean") and self.loss > 1
+
     def is_open(self, name: str) -> bool:
         """Whether it is not known yet if an intervention that must cost accuracy does."""
         return name not in self.costs and name not in self.harmless and name not in self.untried
@@ -240,6 +245,13 @@ def decide(outcomes: Sequence[HeadFacts]) -> Decision:
         doubts = [doubt for doubt in decisions if outcomes[doubt.outcome].may_be_needed_otherwise]
         if doubts:
             decision = max(doubts, key=lambda doubt: outcomes[doubt.outcome].loss)
+    if decision.verdict == "redundant":
+        # It may be needed for itself on another outcome, which would come first: open
+        others = [other for other in decisions if other.verdict != "redundant"]
+        doubts = [doubt for doubt in others if outcomes[doubt.outcome].may_be_needed_alone]
+        if doubts:
+            most_likely = max(doubts, key=lambda doubt: outcomes[doubt.outcome].loss)
+            decision = Decision("undecided", "too close", outcome=most_likely.outcome)
     # Partners on any outcome are named, also by a head that is needed for itself on another
     shared = [facts.partners.get(reason, ()) for facts in outcomes for reason in ("together", "partner")]
     partners = set(decision.partners).union(*shared)

@@ -473,15 +473,26 @@ def test_an_outcome_on_which_it_probably_is_needed_for_something_else_leaves_a_h
     assert verdict_of(found_on(FAITHFUL, OPEN_NEED), losses=[[2, 1.2]]).verdict == "faithful"
 
 
-def test_a_head_that_may_be_needed_alone_is_not_called_redundant():
-    may_be_needed = HeadFacts(labelled=False, loss=1.4, costs=(), harmless=())
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {},
+        {"partners": {"together too close": ((0, 2),)}},
+        {"partners": {"together about": ((0, 2),)}},
+        {"more_than_little": ["mean"], "limited": ["mean"]},
+    ],
+)
+def test_a_head_that_may_be_needed_alone_is_not_called_redundant(shown):
+    may_be_needed = HeadFacts(labelled=False, loss=1.4, costs=(), harmless=(), **shown)
     shares = HeadFacts(labelled=False, loss=0.9, costs=(), harmless=(), partners={"together": ((0, 1),)})
     for outcomes in ([may_be_needed, shares], [shares, may_be_needed]):
         decision = decide(outcomes)
         assert (decision.verdict, decision.reason, decision.is_open) == ("undecided", "too close", True)
     # Its partners are named, and it is redundant once it is shown not to be needed alone
-    not_needed = replace(may_be_needed, harmless=["mean"])
+    not_needed = replace(may_be_needed, harmless=["mean"], partners={})
     assert decide([not_needed, shares]).verdict == "redundant"
+    probably_not_needed = replace(may_be_needed, loss=0.9)
+    assert decide([probably_not_needed, shares]).is_open == (shown == {})
     needed = replace(may_be_needed, costs=["mean"])
     assert decide([needed, shares]) == Decision("hidden", "needed", ((0, 1),))
 
