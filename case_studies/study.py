@@ -24,6 +24,7 @@ from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, costs_of, read_results, write_results
 from case_studies.frame.training import Plan
+from case_studies.review.again import drawn_claims
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
 from case_studies.review.rounded import allows_rounding
@@ -283,6 +284,43 @@ class Study:
         run = Run(self, size=size, folder=run_folder, n_jobs=n_jobs, seed=seed, checks=True)
         bundled = models.unpack_models(run.models, run.specs_of(chosen)) - models.rounded if models else frozenset()
         return check_claims(run, chosen, stored, fresh=fresh, device=device, bundled=bundled)
+
+    def again(
+        self,
+        n: int,
+        *,
+        size: Size | None = None,
+        only: Sequence[str] = (),
+        folder: str | Path = "runs/reproduce",
+        n_jobs: int = 2,
+        seed: int = 0,
+        at_most: float | None = None,
+    ) -> CheckResult:
+        """Measure claims that are drawn at random again, on models that are there or are trained, and compare them.
+
+        Args:
+            n: Number of claims.
+            size: As in `check`. At another size than that of the shipped results claims are drawn whose models differ
+                in their number only.
+            only: Ids of the claims to draw from, or prefixes of ids; default: all.
+            folder: As in `run`.
+            n_jobs: As in `run`.
+            seed: Determines which claims are drawn.
+            at_most: Most seconds that a claim may be expected to take, with the training of its models.
+
+        Returns:
+            Each drawn claim with its shipped and its new number.
+
+        Raises:
+            ValueError: as `check`; n is below 1, or no claim can be compared.
+        """
+        stored, _ = self._against(None)
+        size = size or stored.size
+        chosen = self._choose_for_run(size, only, n_jobs, None)
+        drawn = drawn_claims(chosen, n, stored=stored, size=size, groups=self.groups(size), at_most=at_most, seed=seed)
+        seed_of_numbers = int(stored.content["manifest"]["seed"])
+        run = Run(self, size=size, folder=user_path(folder), n_jobs=n_jobs, seed=seed_of_numbers, checks=True)
+        return check_claims(run, drawn, stored, fresh=False, device=None)
 
     def bundle(
         self,

@@ -27,8 +27,8 @@ EXACT = 1e-10
 """Largest error of a probability that counts as exact in float64."""
 BALANCED = 1e-12
 """Largest violation that counts as balanced."""
-UNIFORM_MODELS = KnownAnswers(modules=("dyck.uniform",))
-BALANCED_MODELS = KnownAnswers(modules=("dyck.balanced",))
+UNIFORM_MODELS = KnownAnswers(names=("dyck uniform",))
+BALANCED_MODELS = KnownAnswers(names=("dyck balanced",))
 """The hand-written models of each claim."""
 SHORT = {"quick": {2: 8, 3: 6}, "standard": {2: 12, 3: 9}, "paper": {2: 12, 3: 9}}
 """Brackets of the prefixes that are all tested, by number of bracket types: beginnings are shorter prefixes."""

@@ -31,7 +31,7 @@ DRAWS = {"quick": 2, "standard": 5, "paper": 5}
 LENGTHS = (250, 500, 1000, 2000, 4000)
 """Lengths of the words, in brackets, in the order in which they are tried."""
 BALANCED = "balanced models that fail"
-BALANCED_MODELS = KnownAnswers(modules=("dyck.balanced",))
+BALANCED_MODELS = KnownAnswers(names=("dyck balanced",))
 """The hand-written models that are broken."""
 
 

@@ -1,6 +1,8 @@
-"""Measuring a claim; its measurement is stored under a key of everything that determines it."""
+"""Measuring a claim; its measurement is kept in a run's folder for as long as the code is the same."""
 
+import functools
 import traceback
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +11,9 @@ from typing import Any
 import torch
 
 from case_studies.frame.claims import Claim
-from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import Evidence, keys_digest
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.provenance import provenance, source_digest, with_cost
+from case_studies.frame.provenance import TOOLKIT, has_source, provenance, source_digest, with_cost
 from interp.core.cached_file import CachedFile
 from interp.core.content_key import content_key
 from interp.core.environment import environment
@@ -26,8 +27,6 @@ class StoredMeasurement:
     cost: Mapping[str, Any]
     """Seconds, CPU seconds and peak memory of the measurement, without training."""
     provenance: Mapping[str, Any]
-    code: str
-    """`code_digest` of the measure."""
     models: Mapping[str, str]
     """Digest of the keys of its models, by group."""
     seed: int
@@ -40,12 +39,15 @@ class StoredMeasurement:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "StoredMeasurement":
         """The inverse of `to_dict`."""
-        facts = {name: values[name] for name in ("cost", "provenance", "code", "models", "seed")}
+        facts = {name: values[name] for name in ("cost", "provenance", "models", "seed")}
         return cls(measurement=Measurement.from_dict(values["measurement"]), **facts)
 
 
 def measurement_file(folder: Path, study: str, claim: Claim, evidence: Evidence) -> CachedFile:
     """The file of a claim's measurement, valid for the same code, models, seed, packs and versions only.
+
+    The code is that of the toolkit, and of the package that the measure is from: a measurement is repeated after every
+    change, since nothing less shows that the change makes no difference.
 
     Args:
         folder: Folder of measurements.
@@ -60,11 +62,20 @@ def measurement_file(folder: Path, study: str, claim: Claim, evidence: Evidence)
         "seed": evidence.seed,
         "models": {group: [spec.key for spec in specs] for group, specs in evidence.groups.items()},
         "packs": claim.packs_digest,
-        "code": code_digest(claim.measure),
-        "sources": {package: source_digest(package) for package in ("hooks", "interp")},
+        "sources": {package: source_digest(package) for package in TOOLKIT},
+        "measure": _code_of(claim.measure),
         "versions": environment()["versions"],
     }
     return CachedFile(folder / f"{claim.id}.json", content_key(description))
+
+
+def _code_of(measure: Any) -> str:
+    """Digest of the package that a measure is from; of one that is in no file, as in a notebook, another each time."""
+    while isinstance(measure, functools.partial):
+        measure = measure.func
+    module = getattr(measure, "__module__", None) or type(measure).__module__
+    package = module.partition(".")[0]
+    return source_digest(package) if has_source(package) else uuid.uuid4().hex
 
 
 def models_of(evidence: Evidence) -> dict[str, str]:
@@ -88,7 +99,6 @@ def measure_claim(claim: Claim, evidence: Evidence, file: CachedFile) -> tuple[s
             measurement=measurement,
             cost=cost,
             provenance=provenance(claim, evidence),
-            code=code_digest(claim.measure),
             models=models_of(evidence),
             seed=evidence.seed,
         )

@@ -19,6 +19,8 @@ from interp.training.folder import RunFolder
 from interp.training.identity import HASHES
 
 T = TypeVar("T")
+TOOLKIT = ("hooks", "interp", "case_studies")
+"""Packages that a number may depend on."""
 _PROCESS = Path("/proc/self")
 
 
@@ -29,19 +31,27 @@ def provenance(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         claim: The claim.
         evidence: Its evidence, with all models trained.
     """
-    code = {package: source_digest(package)[:12] for package in ("hooks", "interp")}
-    content = environment() | {"source": source_version(), "code": code, "trained": _models(evidence)}
+    content = environment() | {"source": source_version(), "trained": _models(evidence)}
     if claim.packs_digest:
         content["packs"] = claim.packs_digest
     return content
 
 
+def has_source(package: str) -> bool:
+    """Whether an imported package or module has a file."""
+    module = import_module(package)
+    return bool(getattr(module, "__file__", None) or getattr(module, "__path__", None))
+
+
 @functools.cache
 def source_digest(package: str) -> str:
-    """Digest of all Python files of an imported package, computed once per process."""
+    """Digest of all Python files of an imported package, or of a module, computed once per process."""
+    module = import_module(package)
     files: list[Path] = []
-    for folder in import_module(package).__path__:
+    for folder in getattr(module, "__path__", ()):
         files += Path(folder).rglob("*.py")
+    if not files and getattr(module, "__file__", None):
+        files.append(Path(str(module.__file__)))
     return digest_of_files(files)
 
 

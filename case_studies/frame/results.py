@@ -1,9 +1,7 @@
 """Results of a study: every claim with its measurement and verdict."""
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -37,8 +35,6 @@ class ClaimResult:
     """Seconds, CPU seconds and peak memory of the measurement, without training."""
     provenance: Mapping[str, Any] | None = None
     """Versions, hardware, source code and time of the run that measured it, and weights of its models."""
-    code: str | None = None
-    """`code_digest` of the measure; None if it was not recorded."""
 
     @classmethod
     def judged(cls, claim: Claim, measurement: Measurement, **facts: Any) -> "ClaimResult":
@@ -47,7 +43,7 @@ class ClaimResult:
         Args:
             claim: The claim.
             measurement: What was measured.
-            **facts: The other fields: note, settings, cost, provenance, code.
+            **facts: The other fields: note, settings, cost, provenance.
 
         Raises:
             Exception: the rule cannot judge it.
@@ -81,28 +77,51 @@ class ClaimResult:
         return "–" if self.measurement is None else f"{self.measurement.n:,} {self.measurement.unit}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        claim, m = self.claim, self.measurement
-        values = m.to_dict() if m else {}
+        """The claim, its number and its verdict as plain values, ready for JSON."""
+        claim = self.claim
         return {
-            **{name: getattr(claim, name) for name in ("id", "source", "statement", "paper", "quantity")},
+            **self.to_store(),
+            **{name: getattr(claim, name) for name in ("source", "statement", "paper")},
             "rule": claim.rule_text,
             "fixed": claim.preregistration.text,
-            "measured": values.get("value"),
-            "interval": [values["low"], values["high"]] if m else None,
-            "n": values.get("n"),
             "verdict": self.label,
-            "unit": values.get("unit"),
-            "exact": values.get("exact"),
-            "numbers": dict(m.numbers) if m else {},
             "note": self.note,
-            "groups": {name: keys_digest(settings["keys"]) for name, settings in self.settings.items()},
-            "cost": dict(self.cost) if self.cost else None,
-            "made": dict(self.provenance) if self.provenance else None,
-            "measure": self.code,
             "sizes": list(claim.sizes),
             "sizes_reason": claim.sizes_reason,
         }
+
+    def to_store(self) -> dict[str, Any]:
+        """An entry of `claims.json`: the number and where it is from. The rule and its verdict are not part of it."""
+        m = self.measurement
+        values = m.to_dict() if m else {}
+        return {
+            "id": self.claim.id,
+            "quantity": self.claim.quantity,
+            "measured": values.get("value"),
+            "interval": [values["low"], values["high"]] if m else None,
+            "n": values.get("n"),
+            "unit": values.get("unit"),
+            "exact": values.get("exact"),
+            "numbers": dict(m.numbers) if m else {},
+            "note": values.get("note", ""),
+            "groups": {name: keys_digest(settings["keys"]) for name, settings in self.settings.items()},
+            "cost": dict(self.cost) if self.cost else None,
+            "made": dict(self.provenance) if self.provenance else None,
+        }
+
+
+def details_of(results: Iterable[ClaimResult]) -> dict[str, Any]:
+    """Tables and charts of the measured claims, by claim, and the settings of their models, by group."""
+    figures: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
+    for result in results:
+        m = result.measurement
+        if m is None:
+            continue
+        if m.tables or m.charts:
+            figures[result.claim.id] = {"tables": m.tables, "charts": m.charts}
+        groups |= {keys_digest(settings["keys"]): settings for settings in result.settings.values()}
+    return {"figures": figures, "groups": groups}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,27 +180,21 @@ class StudyResult:
         return ", ".join(f"{counts[when]} {when}" for when in get_args(When) if counts[when])
 
     @property
-    def details(self) -> bytes:
-        """Tables and charts of all claims, and the settings of all groups of models, as JSON."""
-        figures = {
-            result.claim.id: {"tables": result.measurement.tables, "charts": result.measurement.charts}
-            for result in self.claims
-            if result.measurement and (result.measurement.tables or result.measurement.charts)
-        }
-        every_group = [settings for result in self.claims for settings in result.settings.values()]
-        groups = {keys_digest(settings["keys"]): settings for settings in every_group}
-        content = {"figures": figures, "groups": groups}
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    def details(self) -> dict[str, Any]:
+        """The content of `details.json.xz`: tables and charts of all numbers, and the settings of their models."""
+        return details_of(self.claims)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of `claims.json`."""
+        """Every claim with its number and verdict as plain values, ready for JSON."""
+        return {**self.to_store(), "title": self.title, "claims": [result.to_dict() for result in self.claims]}
+
+    def to_store(self) -> dict[str, Any]:
+        """The content of `claims.json`: every number, and where it is from."""
         return {
             "study": self.study,
-            "title": self.title,
             "size": self.size,
             "manifest": dict(self.manifest),
-            "claims": [result.to_dict() for result in self.claims],
-            "details": hashlib.sha256(self.details).hexdigest(),
+            "claims": [result.to_store() for result in self.claims if result.measurement],
         }
 
     def to_dataframe(self) -> "pd.DataFrame":

@@ -40,7 +40,6 @@ def judged_measurement(claim: Claim, stored: StoredMeasurement, settings: Mappin
         settings=settings,
         cost=stored.cost,
         provenance=stored.provenance,
-        code=stored.code,
     )
 
 

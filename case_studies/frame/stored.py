@@ -1,4 +1,8 @@
-"""Stored results: `claims.json`, and charts, tables and settings in `details.json.xz`; judged again when read."""
+"""Stored results: numbers in `claims.json`, and charts, tables and settings in `details.json.xz`.
+
+A number says what measured it (version and commit), on which models, when and at what cost. Verdicts are not stored:
+today's rule gives them when the number is read.
+"""
 
 import hashlib
 import io
@@ -9,14 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from case_studies.frame.claims import NOT_MEASURED, Claim, StudyClaims
-from case_studies.frame.code_digest import code_digest
 from case_studies.frame.evidence import Size, keys_digest, settings_of
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.results import LABELS, ClaimResult, StudyResult
-from hooks.checks import check_choice, shown
+from case_studies.frame.results import ClaimResult, StudyResult
+from hooks.checks import shown
 from hooks.files import FAULTS, parse_json, readable_file, shortened, write_bytes, write_text
 from hooks.typed import COUNT, POSITIVE_COUNT, ROUNDING, SIZE, restored
 from interp.core.environment import Environment
@@ -27,7 +30,7 @@ FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4
 """Compression of text, as the manual of xz recommends."""
 LARGEST = 256 * 2**20
 """Bytes of the largest file that is read, after decompression."""
-ENVIRONMENT = ("versions", "hardware", "threads", "source", "code")
+ENVIRONMENT = ("versions", "hardware", "threads", "source")
 """The parts of the provenance that many claims share."""
 
 
@@ -53,7 +56,7 @@ class StoredResults:
     def entry(self, claim: Claim) -> Mapping[str, Any] | None:
         """What is stored of a claim, with its interval cut at the ends of its range; None if nothing is."""
         entry = next((entry for entry in self.content["claims"] if entry["id"] == claim.id), None)
-        if entry is None or entry["interval"] is None or claim.value_range is None:
+        if entry is None or claim.value_range is None:
             return entry
         low, high = entry["interval"]
         least, most = claim.value_range
@@ -62,30 +65,30 @@ class StoredResults:
         return {**entry, "interval": [low, high]}
 
     def verdict(self, claim: Claim) -> str:
-        """Label of a claim's stored number by today's rule, whatever measured it; else the stored label."""
+        """Label of a claim's stored number by today's rule, whatever it was measured on; `not measured` without one
+        that the rule can judge."""
         entry = self.entry(claim)
-        if entry is None or entry["measured"] is None:
+        if entry is None:
             return NOT_MEASURED
         try:
             return self._judged(claim, entry).label
         except (ValueError, KeyError, TypeError):
-            return entry["verdict"]
+            return NOT_MEASURED
 
     def claim(self, claim: Claim, groups: Mapping[str, Sequence[ModelSpec]]) -> ClaimResult:
         """The stored measurement of a claim under today's rule.
 
-        It is not measured if its number belongs to another rule: to other models, another quantity, another measure,
-        or other packs.
+        It is not measured if its number is another quantity, or was measured on other models or packs.
 
         Args:
             claim: The claim.
             groups: The study's models at this size, by group.
         """
         entry = self.entry(claim)
-        if entry is None or entry["measured"] is None:
-            note = entry["note"] if entry else "Not in the stored results."
-            return ClaimResult(claim=claim, note=note if self.size in claim.sizes else claim.sizes_reason)
-        # What of the stored number is not what the rule names today
+        if entry is None:
+            note = "Not in the stored results." if self.size in claim.sizes else claim.sizes_reason
+            return ClaimResult(claim=claim, note=note)
+        # What of the stored number is not what the claim names today
         number = f"{entry['measured']:.4g}, n = {entry['n']} {entry['unit']}"
         differences = self._differences(entry, claim, groups)
         if differences:
@@ -108,17 +111,13 @@ class StoredResults:
     def _differences(
         self, entry: Mapping[str, Any], claim: Claim, groups: Mapping[str, Sequence[ModelSpec]]
     ) -> list[str]:
-        """How the models, the quantity and the code of a stored number differ from those of the claim, in words."""
+        """How the models and the quantity of a stored number differ from those of the claim, in words."""
         differences = [self._models_difference(name, entry, groups) for name in claim.needs]
         unneeded = [name for name in entry["groups"] if name not in claim.needs]
         if unneeded:
             differences.append(f"with further models ({', '.join(unneeded)})")
         if entry["quantity"] != claim.quantity:
             differences.append(f"as another quantity ({entry['quantity']})")
-        if entry.get("measure") is None:
-            differences.append("by code that was not recorded")
-        elif entry["measure"] != code_digest(claim.measure):
-            differences.append("by other code of its measure")
         return [difference for difference in differences if difference]
 
     def _models_difference(
@@ -144,19 +143,13 @@ class StoredResults:
             ValueError, KeyError, TypeError: the rule cannot judge it.
         """
         measurement = self._measurement(entry)
-        notes = [measurement.note]
-        if entry["rule"] != claim.rule_text:
-            notes.append(
-                f"Judged again: the rule's words have changed since the measurement ({entry['verdict']} then)."
-            )
         return ClaimResult.judged(
             claim,
             measurement,
-            note=" ".join(note for note in notes if note),
+            note=measurement.note,
             settings={name: self.details["groups"][digest] for name, digest in entry["groups"].items()},
             cost=entry["cost"],
             provenance=entry["made"],
-            code=entry.get("measure"),
         )
 
     def result(self, study: StudyClaims, folder: Path) -> StudyResult:
@@ -181,9 +174,7 @@ class StoredResults:
                 "value": entry["measured"],
                 "low": low,
                 "high": high,
-                "exact": entry.get("exact", False),
-                "note": entry["note"],
-                **{name: entry[name] for name in ("n", "unit", "numbers")},
+                **{name: entry[name] for name in ("exact", "note", "n", "unit", "numbers")},
                 **self.details["figures"].get(entry["id"], {}),
             }
         )
@@ -191,8 +182,15 @@ class StoredResults:
 
 def write_results(result: StudyResult, folder: Path) -> None:
     """Write the two files of a study's results; equal results give equal bytes."""
-    write_bytes(folder / DETAILS, lzma.compress(result.details, filters=FOR_TEXT))
-    write_text(folder / CLAIMS, claims_text(environments_once(result.to_dict())))
+    write_files(result.to_store(), result.details, folder)
+
+
+def write_files(content: Mapping[str, Any], details: Mapping[str, Any], folder: Path) -> None:
+    """Write the content of the two files of a study's results; the first has the hash of the second."""
+    text = json.dumps(details, separators=(",", ":"), allow_nan=False).encode()
+    with_hash = {**content, "details": hashlib.sha256(text).hexdigest()}
+    write_bytes(folder / DETAILS, lzma.compress(text, filters=FOR_TEXT))
+    write_text(folder / CLAIMS, claims_text(environments_once(with_hash)))
 
 
 def claims_text(content: Mapping[str, Any]) -> str:
@@ -215,36 +213,31 @@ def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
 
     claims = []
     for entry in content["claims"]:
-        provenance: dict[str, Any] = entry["made"] or {}
-        if provenance:
-            # The environment of the measurement, then those of the trainings of its models
-            environment = {name: provenance[name] for name in ENVIRONMENT if name in provenance}
-            specific = {name: value for name, value in provenance.items() if name not in ENVIRONMENT}
-            provenance = {**specific, "environment": place(environment)}
-            models = provenance.get("trained")
-            if models:
-                places = [place(environment) for environment in models["environments"]]
-                provenance["trained"] = models | {"environments": places}
-        claims.append({**entry, "made": provenance or None})
+        made: dict[str, Any] = entry["made"]
+        # The environment of the measurement, then those of the trainings of its models
+        environment = {name: made[name] for name in ENVIRONMENT if name in made}
+        specific = {name: value for name, value in made.items() if name not in ENVIRONMENT}
+        made = {**specific, "environment": place(environment)}
+        models = made.get("trained")
+        if models:
+            places = [place(environment) for environment in models["environments"]]
+            made["trained"] = models | {"environments": places}
+        claims.append({**entry, "made": made})
     return {**content, "claims": claims, "environments": environments}
 
 
 def with_environments(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse of `environments_once`; results of earlier versions name each environment where it is used."""
-    if "environments" not in content:
-        return dict(content)
+    """The reverse of `environments_once`."""
     environments = content["environments"]
     claims = []
     for entry in content["claims"]:
-        provenance = entry["made"]
-        if provenance:
-            specific = {name: value for name, value in provenance.items() if name != "environment"}
-            provenance = specific | environments[provenance["environment"]]
-            models = provenance.get("trained")
-            if models:
-                of_trainings = [environments[place] for place in models["environments"]]
-                provenance["trained"] = models | {"environments": of_trainings}
-        claims.append({**entry, "made": provenance or None})
+        specific = {name: value for name, value in entry["made"].items() if name != "environment"}
+        made = specific | environments[entry["made"]["environment"]]
+        models = made.get("trained")
+        if models:
+            of_trainings = [environments[place] for place in models["environments"]]
+            made["trained"] = models | {"environments": of_trainings}
+        claims.append({**entry, "made": made})
     expanded = {**content, "claims": claims}
     del expanded["environments"]
     return expanded
@@ -268,7 +261,7 @@ def read_results(folder: Path, study: str) -> StoredResults | None:
 def costs_of(results: StoredResults | None) -> dict[str, float]:
     """Seconds that measuring took, by the id of the claim; none without results."""
     entries = () if results is None else results.content["claims"]
-    return {entry["id"]: entry["cost"]["seconds"] for entry in entries if entry["cost"]}
+    return {entry["id"]: entry["cost"]["seconds"] for entry in entries}
 
 
 def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> StoredResults:
@@ -285,7 +278,9 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
     """
     # Whatever is wrong with their content, the error names their origin
     try:
-        content = with_environments(parse_json(claims))
+        content = parse_json(claims)
+        if isinstance(content, dict) and "environments" in content:
+            content = with_environments(content)
         restored(StoredContent, content)
         study_of_results = content["study"]
         details_text = _decompress(details)
@@ -322,7 +317,7 @@ class StoredEnvironment:
     hardware: dict[str, str | int | None]
     threads: Annotated[int, POSITIVE_COUNT]
     source: dict[str, str | bool | None] | None = None
-    code: dict[str, str] | None = None
+    """Version and commit of the toolkit; of a measurement only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,45 +337,33 @@ class StoredProvenance(StoredEnvironment):
     trained: StoredTrainings | None = None
     packs: str = ""
 
+    def __post_init__(self) -> None:
+        for name in ("versions", "hardware", "time"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty; a number says what measured it, where and when.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoredClaim:
-    """An entry of `claims.json`. Earlier versions did not have the fields with defaults."""
+    """An entry of `claims.json`: a number, and what measured it."""
 
     id: str
-    source: str = ""
-    statement: str = ""
-    paper: str | None = None
     quantity: str
-    rule: str
-    fixed: str | None = None
-    sizes: tuple[str, ...] = ()
-    sizes_reason: str = ""
-    measured: float | None
-    interval: tuple[float | None, float | None] | None
+    measured: float
+    interval: tuple[float | None, float | None]
     """Its ends; None for one without a bound."""
-    n: Annotated[int, POSITIVE_COUNT] | None
-    verdict: str
-    unit: str | None
-    exact: bool | None = None
+    n: Annotated[int, POSITIVE_COUNT]
+    unit: str
+    exact: bool
     numbers: dict[str, Any]
     note: str
     groups: dict[str, str]
     """Digest of the keys of its models, by group."""
-    cost: StoredCost | None
-    made: StoredProvenance | None
-    measure: str | None = None
+    cost: StoredCost
+    made: StoredProvenance
 
     def __post_init__(self) -> None:
-        check_choice("verdict", self.verdict, Literal[LABELS])
-        if self.measured is None or self.interval is None:
-            if self.measured is not None:
-                raise ValueError("interval is None, but there is a number.")
-            return
-        # A number has n and a unit, and is within the interval
-        for name in ("n", "unit"):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name} is None, but there is a number.")
+        # A number is within its interval
         low, high = ends_of(self.interval)
         margin = ROUNDING * (1 + abs(self.measured))
         if not low - margin <= self.measured <= high + margin:
@@ -403,7 +386,6 @@ class StoredContent:
     """The content of `claims.json`, with each environment where it is used."""
 
     study: str
-    title: str = ""
     size: Size
     manifest: StoredManifest
     claims: tuple[StoredClaim, ...]
@@ -450,7 +432,7 @@ def _check_groups(details: Mapping[str, Any], content: Mapping[str, Any]) -> Non
 
 def _other_files(entry: Mapping[str, Any], claim: Claim) -> str:
     """How the packs, weights or other data of the stored number differ, in words; empty if they do not."""
-    stored_files = (entry["made"] or {}).get("packs")
+    stored_files = entry["made"].get("packs")
     if claim.packs is None or claim.packs_digest in ("", stored_files):
         return ""
     return f"on other {claim.packs.word}" if stored_files else f"on {claim.packs.word} that were not recorded"

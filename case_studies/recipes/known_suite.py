@@ -1,13 +1,13 @@
-"""Models with known answers as the data of a claim: its number belongs to the code that builds them."""
+"""Models with known answers as the data of a claim: its number belongs to the answers of these names."""
 
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from case_studies.frame.code_digest import modules_digest
 from case_studies.frame.packs import OutsideFiles, Packs
+from interp.core.content_key import content_key
+from interp.known_answers import SUITE
 
-PACKAGE = "interp.known_answers"
 PREFIX = "known-"
 """Beginning of the digest of models with known answers."""
 
@@ -16,12 +16,11 @@ PREFIX = "known-"
 class KnownAnswers(OutsideFiles):
     """Models that `interp.known_answers` builds, with the packs that a claim reads as well, if any.
 
-    Their digest is that of the modules which build them, so that a number is shown for one suite only.
+    Their digest is that of their names, so that a number is shown for one suite only.
     """
 
-    modules: tuple[str, ...] = ("suite",)
-    """Modules of `interp.known_answers` that build them; those that they import from it count too. Default: all models
-    of the suite."""
+    names: tuple[str, ...] = tuple(SUITE)
+    """Names of the answers. Default: all models of the suite."""
     packs: Packs | None = None
 
     option: ClassVar[str] = "--packs"
@@ -29,8 +28,8 @@ class KnownAnswers(OutsideFiles):
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the code that builds the models, followed by that of the packs; empty if packs are missing."""
-        of_models = PREFIX + modules_digest([f"{PACKAGE}.{module}" for module in self.modules], within=PACKAGE)
+        """Digest of the names, followed by that of the packs; empty if packs are missing."""
+        of_models = PREFIX + content_key(list(self.names), length=16)
         if self.packs is None:
             return of_models
         return f"{of_models}-{self.packs.digest}" if self.packs.digest else ""

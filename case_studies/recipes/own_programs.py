@@ -6,9 +6,10 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
-from case_studies.frame.code_digest import modules_digest
 from case_studies.frame.packs import Packs
+from case_studies.frame.provenance import source_digest
 from hooks.extras import MissingExtra, require
+from interp.core.content_key import content_key
 from interp.known_answers.compiled.compiling import compiled
 from interp.known_answers.compiled.packing import file_name, write_compiled
 from interp.known_answers.compiled.programs.suite import PROGRAMS
@@ -17,9 +18,8 @@ PREFIX = "own-"
 """Beginning of the digest of our own programs; that of packs from outside has none."""
 N_INPUTS = 1000
 """Largest number of inputs of a program: all of 28 programs, and more than half of those of the others."""
-FAMILIES = ("checks", "counts", "expressions", "fractions", "moves", "orders", "program", "suite")
-MODULES = ("compiling", "tracr", *(f"programs.{family}" for family in FAMILIES))
-"""Modules of `interp.known_answers.compiled` that determine the compiled programs."""
+PACKAGE = "interp.known_answers.compiled"
+"""What compiles them."""
 
 
 def cache_folder() -> Path:
@@ -37,9 +37,8 @@ class OwnPrograms(Packs):
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the programs and of what compiles them; it does not depend on whether tracr is installed."""
-        modules = [f"interp.known_answers.compiled.{module}" for module in MODULES]
-        return PREFIX + modules_digest(modules)
+        """Digest of their names; it does not depend on whether tracr is installed."""
+        return PREFIX + content_key(list(self.names), length=16)
 
     @property
     def missing(self) -> str:
@@ -69,7 +68,7 @@ class OwnPrograms(Packs):
         """
         self.check_extra()
         versions = "-".join(version(package) for package in ("tracr-pypi", "jax"))
-        folder = Path(str(self.folder)) / "programs" / f"{self.digest}-{versions}"
+        folder = Path(str(self.folder)) / "programs" / f"{source_digest(PACKAGE)[:16]}-{versions}"
         paths = {name: folder / f"{file_name(name)}.json" for name in self.names}
         # Two processes that start together compile from different ends, and find what the other has written
         names = list(self.names) if os.getpid() % 2 else list(reversed(self.names))

@@ -317,7 +317,7 @@ def _readme(content: Mapping[str, Any], models: str) -> str:
         commit = f", commit {source['commit']}{' with changes' if source['changed'] else ''}"
     seconds = sum(claim["cost"]["seconds"] for claim in content["claims"] if claim["cost"])
     return README.format(
-        title=content["title"],
+        title=content["study"],
         minutes=f"{seconds / 60:.0f}",
         study=content["study"],
         size=content["size"],

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from case_studies.frame.measurement import rounded_interval
+from case_studies.frame.measurement import interval_text, rounded_interval
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.stored import StoredResults, ends_of
+from interp.core.environment import source_line
 
 CheckStatus = Literal["same", "within", "differs", "not shipped", "not measured"]
 STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
@@ -15,14 +16,12 @@ ROUNDING = 1e-6
 """Difference of two numbers without an interval that counts as rounding, absolute and relative."""
 COMPARED = {"measured": "number", "interval": "interval", "n": "n", "numbers": "further figures"}
 """What must be equal, with its name."""
-MEASURE, PACKS, CLOCK, WEIGHTS = "code of the measure", "packs", "clock", "weights of the models"
+PACKS, CLOCK, WEIGHTS = "packs", "clock", "weights of the models"
 PROCESSOR = "another processor"
 OF_PROCESSOR = ("processor", "capability")
 """Fields of the hardware on which the last bits of a number depend."""
-EXPECTED = frozenset({"size", "seed", "versions", "threads", PROCESSOR, "hardware", "training", CLOCK})
-"""What may change a number within its interval; code, settings, data and what was not recorded may not."""
-RECORDED = ("versions", "threads", "hardware", "time")
-"""What every number's provenance says."""
+EXPECTED = frozenset({"size", "seed", "versions", "threads", PROCESSOR, "hardware", "training", CLOCK, "commit"})
+"""What may change a number within its interval; settings and data may not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +59,14 @@ def check_claim(
     """
     claim = now.claim
     entry = stored.entry(claim)
-    new_entry = json.loads(json.dumps(now.to_dict()))  # as it would be stored
-    measured = _summary(new_entry) if now.measurement else None
+    new_entry = json.loads(json.dumps(now.to_store()))  # as it would be stored
+    measured = _summary(new_entry, now.label) if now.measurement else None
     # Without two numbers there is nothing to compare
-    if entry is None or entry["measured"] is None:
+    if entry is None:
         reason = f"{stored.origin} has no number of this claim"
         return ClaimCheck(claim=claim.id, status="not shipped", reason=reason, stored=None, measured=measured)
     verdict = stored.verdict(claim)
-    stored_summary = {**_summary(entry), "verdict": verdict}
+    stored_summary = _summary(entry, verdict)
     if now.measurement is None:
         is_measurable = size in claim.sizes and not claim.missing_input
         status = "differs" if is_measurable else "not measured"
@@ -88,8 +87,8 @@ def check_claim(
     )
 
 
-def _summary(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: entry[name] for name in ("measured", "interval", "n", "verdict")}
+def _summary(entry: Mapping[str, Any], verdict: str) -> dict[str, Any]:
+    return {name: entry[name] for name in ("measured", "interval", "n")} | {"verdict": verdict}
 
 
 def _compare(
@@ -100,36 +99,46 @@ def _compare(
     A different number differs if it contradicts the stored one, or if nothing but data or code can have changed it; it
     is within if the clock, the seed or the machine can have.
     """
-    if lacking := _not_recorded(entry):
-        return "differs", f"the stored number has no provenance ({lacking})"
     different = " and ".join(text for name, text in COMPARED.items() if new_entry[name] != entry[name])
     if not different:
         return "same", ""
-    if contradiction := _contradiction(entry, now, verdict):
+    is_same_size = "size" not in changes
+    if contradiction := _contradiction(entry, now, verdict, is_same_size=is_same_size):
         return "differs", contradiction
+    if not is_same_size:
+        return "within", f"another {different}, at another size; the intervals overlap"
     if PACKS in changes:
         word = now.claim.packs.word if now.claim.packs else PACKS
         return "differs", f"another {different}, on other {word}"
-    if MEASURE in changes:
-        return "differs", f"another {different}, and the code of its measure has changed"
     if CLOCK in changes:
         return "within", f"another {different}, which depends on the clock"
     if EXPECTED & changes.keys():
         return "within", f"another {different}; the number is in the stored interval"
-    return "differs", f"another {different}, which only code can have changed"
+    return "differs", f"another {different}, which nothing that has changed explains"
 
 
-def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str) -> str:
-    """What of the new number contradicts the stored one, in words; empty if nothing does."""
+def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str, *, is_same_size: bool) -> str:
+    """What of the new number contradicts the stored one, in words; empty if nothing does.
+
+    At another size there are other sequences and fewer models: then the verdicts may not be opposite, and the intervals
+    must overlap, if they have a width.
+    """
     m = now.measurement
     assert m is not None
     low, high = interval_ends(entry)
+    if not is_same_size:
+        if {verdict, now.label} == {"reproduced", "not reproduced"}:
+            return f"the verdict is {now.label}, was {verdict}"
+        if entry["exact"] or m.exact or (m.low <= high and low <= m.high):
+            return ""
+        here, stored = interval_text(m.value, m.low, m.high), interval_text(entry["measured"], low, high)
+        return f"{here} and the stored {stored} do not overlap"
     # A time near its bar may be inconclusive in one of two measurements
     is_noise = not now.claim.repeatable and "inconclusive" in (verdict, now.label)
     if verdict != now.label and not is_noise:
         return f"the verdict is {now.label}, was {verdict}"
     # The number must be in the stored interval; without one, equal up to rounding
-    margin = ROUNDING * (1 + abs(entry["measured"])) if entry.get("exact") else 0.0
+    margin = ROUNDING * (1 + abs(entry["measured"])) if entry["exact"] else 0.0
     if low - margin <= m.value <= high + margin:
         return ""
     number, low_text, high_text = rounded_interval(entry["measured"], low, high)
@@ -143,19 +152,12 @@ def interval_ends(entry: Mapping[str, Any]) -> tuple[float, float]:
     return ends_of(entry["interval"])
 
 
-def _not_recorded(entry: Mapping[str, Any]) -> str:
-    """What is missing of a stored number's provenance, in words; empty if nothing is."""
-    provenance = entry["made"] or {}
-    return ", ".join(f"no {name}" for name in RECORDED if not provenance.get(name))
-
-
 def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, size: str, seed: int) -> dict[str, str]:
     """What is not as it was when a number was stored, by name; settings are not compared at another size."""
-    before = entry["made"] or {}
+    before = entry["made"]
     after = now.provenance or {}
     # What the number depends on, as stored and now
     pairs: dict[str, tuple[Any, Any]] = {
-        MEASURE: (entry.get("measure") or now.code, now.code),
         "size": (stored.size, size),
         "seed": (stored.content["manifest"]["seed"], seed),
         PACKS: (before.get("packs", "none"), after.get("packs", "none")),
@@ -177,13 +179,7 @@ def _changes(stored: StoredResults, entry: Mapping[str, Any], now: ClaimResult, 
     if models.get("weights") != new_models.get("weights"):
         pairs[WEIGHTS] = (models.get("weights"), new_models.get("weights"))
         pairs["training"] = (models.get("environments"), new_models.get("environments"))
-    # Code of earlier versions was not recorded, so that a number may differ because of it
-    code = before.get("code")
-    new_code = after.get("code") or {}
-    if code is None:
-        pairs["source"] = ("not recorded", new_code)
-    else:
-        pairs["code"] = ({name: code.get(name) for name in new_code}, new_code)
+    pairs["commit"] = (source_line(before.get("source") or {}), source_line(after.get("source") or {}))
     changes = {name: _difference(old, new) for name, (old, new) in pairs.items() if old != new}
     if not now.claim.repeatable:
         changes[CLOCK] = "times change with what else the machine does"

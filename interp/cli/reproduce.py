@@ -9,11 +9,11 @@ import typer
 
 from hooks.files import shortened
 from interp.cli.output import DIFFERS, DONE, Device, Json, Output, did_you_mean
-from interp.cli.study_list import claims_text, claims_values, study_listing
+from interp.cli.study_list import claims_text, claims_values
 from interp.tasks.registry import loaded
 
 Size = Literal["quick", "standard", "paper"]
-STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "bundle", "plan")
+STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "again", "bundle", "plan")
 """Attributes of a study that this command uses."""
 
 
@@ -34,6 +34,13 @@ def reproduce(
         bool,
         typer.Option("--check", help="Measure again, compare with the shipped results; exit code 3 if one differs."),
     ] = False,
+    again: Annotated[
+        int | None,
+        typer.Option(help="Measure so many claims again, drawn at random by --seed, and compare them as --check does."),
+    ] = None,
+    at_most: Annotated[
+        float | None, typer.Option(help="With --again: most seconds that a claim may be expected to take.")
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(help="With --check: a bundle, or a folder with claims.json, instead of those shipped."),
@@ -70,8 +77,14 @@ def reproduce(
     from hooks.checks import check_choice
 
     check_choice("size", size or "quick", Size)
-    modes = {"--list": list_claims, "--plan": plan, "--page": page, "--check": check, "--bundle": bundle is not None}
+    modes = {"--list": list_claims, "--plan": plan, "--page": page, "--check": check}
+    modes |= {"--again": again is not None, "--bundle": bundle is not None}
     _check_modes(modes)
+    if at_most is not None and again is None:
+        raise ValueError("--at-most is about the claims that --again draws; add --again N.")
+    if again is not None and (fresh or device):
+        option = "--fresh" if fresh else "--device"
+        raise ValueError(f"{option} is about training everything; --again uses models that are there; omit {option}.")
     if against is not None and not check:
         raise ValueError("--against is what --check compares with; add --check.")
     if with_models and bundle is None:
@@ -117,10 +130,14 @@ def reproduce(
         return _result_output(chosen_study.draw(size=size, only=claim_ids, folder=out))
     # measure, and compare or judge
     options = {"only": claim_ids, "folder": out, "n_jobs": jobs, "fresh": fresh, "device": device}
-    if check:
+    if check or again is not None:
         if scheduler is not None:
-            raise ValueError("--check measures on this machine; omit --scheduler.")
-        comparison = chosen_study.check(**options, size=size, seed=seed, against=against)
+            raise ValueError(f"{'--check' if check else '--again'} measures on this machine; omit --scheduler.")
+        if again is None:
+            comparison = chosen_study.check(**options, size=size, seed=seed, against=against)
+        else:
+            drawn_from = {"only": claim_ids, "folder": out, "n_jobs": jobs, "size": size, "at_most": at_most}
+            comparison = chosen_study.again(again, **drawn_from, seed=seed or 0)
         code = DONE if comparison.passed else DIFFERS
         return Output(text=f"\n{comparison}", values=comparison.to_dict(), code=code)
     result = chosen_study.run(**options, size=size or "quick", seed=seed or 0, scheduler=scheduler)
@@ -152,10 +169,10 @@ def _study_entry_points() -> dict[str, Any]:
 
 
 def _listing(name: str, entry_points: dict[str, Any]) -> Mapping[str, Any]:
-    """The claims of a study, from its shipped results if it has any."""
+    """The claims of a study, with the verdicts of its shipped results."""
     _check_study(name, entry_points)
     try:
-        return study_listing(entry_points[name], lambda: _load_study(name, entry_points))
+        return _load_study(name, entry_points).listing()
     except ValueError:
         raise
     except Exception as error:

@@ -1,47 +1,16 @@
-"""Lists of studies and of their claims, read from the results that are shipped with a study; other studies are loaded.
+"""Lists of studies and of their claims."""
 
-Reading takes no import of a study, nor of torch.
-"""
-
-import importlib.util
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hooks.checks import chosen_by_prefix
-from hooks.files import read_json
 from interp.core.plain_words import plain_words
 
 FIELDS = ("id", "source", "statement", "paper", "sizes", "sizes_reason", "rule", "fixed", "verdict")
 """What `--list --json` prints of a claim."""
 N_SIZES = 3
 WIDTH = 100
-
-
-def study_listing(point: Any, load: Callable[[], Any]) -> Mapping[str, Any]:
-    """Name, title and claims of a study, as in `claims.json`.
-
-    Args:
-        point: Its entry point.
-        load: Loads the study, if it ships no results.
-    """
-    module, _, _ = point.value.partition(":")
-    content = _shipped(module)
-    return load().listing() if content is None else content
-
-
-def _shipped(module: str) -> Mapping[str, Any] | None:
-    """The content of the `claims.json` next to a study's module; None if there is none."""
-    try:
-        spec = importlib.util.find_spec(module)
-        if spec is None or spec.origin is None:
-            return None
-        content = read_json(Path(spec.origin).parent / "results/claims.json", "results of a study")
-        known_fields = all(set(FIELDS) <= claim.keys() for claim in content["claims"])
-        return content if known_fields and isinstance(content["title"], str) else None
-    except (Exception, SystemExit):  # the package of the module is imported, which may raise anything
-        return None
 
 
 def claims_text(listing: Mapping[str, Any], only: Sequence[str]) -> str:

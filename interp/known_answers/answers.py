@@ -21,9 +21,9 @@ class HeadTruth:
 
     truth: Truth
     """`faithful`: acts through its pattern. `misleading`: has the pattern of a kind but does not act through it.
-    `hidden`: is needed and acts through the pattern of no kind. `idle`: neither. `redundant`: shares its work with its partners:
-    beyond some of them it costs more than the loss that counts, and at least twice what it costs alone. `marginal`:
-    removing it costs about as much as counts, between 0.25 and 2 times the loss that does."""
+    `hidden`: is needed and acts through the pattern of no kind. `idle`: neither. `redundant`: shares its work with its
+    partners: beyond some of them it costs more than the loss that counts, and at least twice what it costs alone.
+    `marginal`: removing it costs about as much as counts, between 0.25 and 2 times the loss that does."""
     looks: str | None = None
     """Kind of its pattern, as `classify_heads` labels it; None if it has none."""
     acts_like: str | None = None

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from case_studies.frame.code_digest import code_digest
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples/unmyopic-published"
 
 
 @pytest.mark.parametrize(("study_name", "n_claims"), [("published", 84), ("verified", 127)])
-def test_its_entry_point_is_a_study_whose_numbers_todays_measures_made(monkeypatch, tmp_path, study_name, n_claims):
+def test_its_entry_point_is_a_study_that_ships_a_number_of_every_claim(monkeypatch, tmp_path, study_name, n_claims):
     monkeypatch.syspath_prepend(EXAMPLE)
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["interp.studies"][study_name].partition(":")
@@ -26,9 +24,7 @@ def test_its_entry_point_is_a_study_whose_numbers_todays_measures_made(monkeypat
     stored, _ = study.stored(folder=tmp_path)
     entries = {entry["id"]: entry for entry in stored.content["claims"]}
     assert len(entries) == n_claims
-    assert {claim.id: code_digest(claim.measure) for claim in study.claims} == {
-        name: entry["measure"] for name, entry in entries.items()
-    }
+    assert {claim.id for claim in study.claims} == set(entries)
 
 
 @pytest.mark.slow

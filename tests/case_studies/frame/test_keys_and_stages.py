@@ -22,25 +22,6 @@ def key_of(measure):
     return measuring.measurement_file(Path("x"), "toy", replace(PASSING, measure=measure), evidence).key
 
 
-def positional(default):
-    def measure(evidence, given=default): ...
-
-    return measure
-
-
-def by_name(default):
-    def measure(evidence, *, given=default): ...
-
-    return measure
-
-
-def test_defaults_of_a_measure_are_part_of_its_key():
-    keys = [key_of(make(default)) for make in (positional, by_name) for default in (1, 2)]
-    assert len(set(keys)) == 4
-    assert key_of(positional(2)) == keys[1]
-    assert key_of(by_name(2)) == keys[3]
-
-
 class Scaled:
     """A measure that is an object."""
 
@@ -50,20 +31,21 @@ class Scaled:
         return "scaled"
 
 
-def test_the_module_of_a_measure_that_is_an_object_is_part_of_its_key(monkeypatch):
-    before = key_of(Scaled())
+@pytest.mark.parametrize("package", ["hooks", "interp", "case_studies", "test_keys_and_stages"])
+def test_the_code_of_the_toolkit_and_of_the_measures_package_is_part_of_the_key(package, monkeypatch):
+    before, digest = key_of(Scaled()), measuring.source_digest
     assert key_of(Scaled()) == before
-    monkeypatch.setattr("case_studies.frame.code_digest._read", lambda module, *_: (f"{module}, changed", []))
+    monkeypatch.setattr(measuring, "source_digest", lambda name: "changed" if name == package else digest(name))
     assert key_of(Scaled()) != before
 
 
 def test_versions_of_packages_are_part_of_the_key(monkeypatch):
-    before, environment = key_of(positional(1)), measuring.environment()
+    before, environment = key_of(Scaled()), measuring.environment()
     monkeypatch.setattr(measuring, "environment", lambda: environment)
-    assert key_of(positional(1)) == before
+    assert key_of(Scaled()) == before
     changed = {**environment, "versions": {**environment["versions"], "torch": "0"}}
     monkeypatch.setattr(measuring, "environment", lambda: changed)
-    assert key_of(positional(1)) != before
+    assert key_of(Scaled()) != before
 
 
 def test_the_source_of_a_finished_model_is_not_trained_again(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Stored results give the page without a run; today's rules judge them, if their measures are today's."""
+"""Stored results give the page without a run; today's rules judge them."""
 
 import json
 import lzma
@@ -13,8 +13,8 @@ from toys import CLAIMS, FAILING, PASSING, STUDY
 from case_studies.frame import stored as stored_files
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Number
-from case_studies.frame.shipping import ship
 from case_studies.frame.stored import DETAILS, environments_once, read_results, write_results
+from case_studies.release import plan_release, release
 from interp.core.environment import environment
 
 
@@ -99,17 +99,7 @@ def test_a_changed_rule_judges_the_stored_number_again(shipped, tmp_path):
     stricter = replace(study, claims=[replace(PASSING, rule=Above(0.5)), *CLAIMS[1:]])
     result = stricter.draw(folder=tmp_path)
     assert result.verdicts["figure-1.some"] == "not reproduced"
-    assert "the rule's words have changed since the measurement (reproduced then)" in result.claims[0].note
     assert result.claims[1].note == "Hardly trained."
-
-
-def test_a_changed_measure_is_not_measured(shipped, tmp_path):
-    study, _ = shipped
-    changed = replace(study, claims=[replace(PASSING, measure=toys.drawn), *CLAIMS[1:]])
-    result = changed.draw(folder=tmp_path)
-    assert result.verdicts["figure-1.some"] == "not measured"
-    assert result.claims[0].note == ("Measured earlier (0.25, n = 10 draws) by other code of its measure.")
-    assert result.verdicts["figure-1.all"] == "not reproduced"
 
 
 def changed_claim(study, index, **changes):
@@ -135,7 +125,6 @@ STALE = {
     ),
     "a further group": (lambda study: changed_claim(study, 1, needs=["few", "more"]), "without the models more"),
     "quantity": (lambda study: changed_claim(study, 1, quantity="loss"), "as another quantity ()"),
-    "code": (lambda study: changed_claim(study, 1, measure=toys.drawn), "by other code of its measure"),
 }
 
 
@@ -147,14 +136,6 @@ def test_a_number_of_another_rule_is_not_shown(kind, shipped, tmp_path):
     assert (result.label, result.measurement) == ("not measured", None)
     assert re.search(rf"Measured earlier \(0\.\d+, n = 2 seeds\) {re.escape(words)}\.$", result.note)
     assert change(study).listing()["claims"][1]["verdict"] == "not measured"
-
-
-def test_a_number_without_a_record_of_its_code_is_not_shown(shipped, tmp_path):
-    study, _ = shipped
-    edited(study.shipped, measure=None)
-    result = study.draw(folder=tmp_path).claims[0]
-    assert result.label == "not measured"
-    assert result.note.endswith("by code that was not recorded.")
 
 
 def test_claims_name_the_models_of_their_own_measurement(shipped, tmp_path):
@@ -257,22 +238,15 @@ def test_an_environment_is_stored_once_and_read_where_it_is_used(shipped):
     study, _ = shipped
     stored = json.loads((study.shipped / "claims.json").read_text())
     assert len(stored["environments"]) == 2  # of the measurements and of the trainings
-    made = [one["made"] for one in stored["claims"] if one["made"]]
+    made = [one["made"] for one in stored["claims"]]
     assert all(set(one) == {"environment", "time", "trained"} for one in made)
     read = read_results(study.shipped, "toy")
     assert "environments" not in read.content
-    made = next(one["made"] for one in read.content["claims"] if one["made"] and one["made"]["trained"])
+    made = next(one["made"] for one in read.content["claims"] if one["made"]["trained"])
     assert made["versions"] == environment()["versions"]
     assert made["trained"]["environments"][0]["hardware"] == made["hardware"]
-    assert made["code"]["interp"]
+    assert set(made["source"]) == {"version", "commit", "changed"}
     assert environments_once(read.content) == stored
-
-
-def test_results_of_an_earlier_version_are_read(shipped):
-    study, _ = shipped
-    path, read = study.shipped / "claims.json", read_results(study.shipped, "toy")
-    path.write_text(json.dumps(read.content))
-    assert read_results(study.shipped, "toy").content == read.content
 
 
 def test_an_environment_that_is_not_there_cannot_be_read(shipped):
@@ -289,34 +263,97 @@ def test_numbers_of_charts_are_rounded():
     assert (one.value, one.numbers) == (1 / 3, {"c": 1 / 3})
 
 
-def test_shipped_results_are_written_again_from_the_newest_measurements(shipped, tmp_path):
-    """A new measurement replaces the stored number, whatever the toolkit's version; one of other code does not."""
+def test_verdicts_and_texts_are_not_stored(shipped):
     study, _ = shipped
-    before = (study.shipped / "claims.json").read_bytes()
-    assert ship(study, folder=tmp_path / "nothing").manifest["measured_now"] == 0
-    entries = json.loads(before)["claims"]
-    assert json.loads((study.shipped / "claims.json").read_bytes())["claims"] == entries
-    # A run measures again, with other results; its files count also where their cache is of another version
-    study.run(folder=tmp_path / "new", n_jobs=1)
-    for file in (tmp_path / "new/toy/quick/measured").glob("*.json"):
-        content = json.loads(file.read_text())
-        content["key"] = "of another version"
-        content["measurement"] |= {"value": 0.3, "low": 0.2, "high": 0.4, "exact": False}
-        if file.stem == "figure-1.all":
-            content["code"] = "0123456789abcdef"
-        file.write_text(json.dumps(content))
-    result = ship(study, folder=tmp_path / "new")
-    assert result.manifest["measured_now"] == 2
-    numbers = {entry["id"]: entry["measured"] for entry in read_results(study.shipped, "toy").content["claims"]}
-    assert (numbers["figure-1.some"], numbers["table-3.drawn"], numbers["table-4.large"]) == (0.3, 0.3, None)
-    assert numbers["figure-1.all"] == entries[1]["measured"]
+    entries = json.loads((study.shipped / "claims.json").read_text())["claims"]
+    assert [entry["id"] for entry in entries] == ["figure-1.some", "figure-1.all", "table-3.drawn"]
+    assert not {"verdict", "rule", "statement", "source"} & set().union(*entries)
+    edited(study.shipped, verdict="reproduced")
+    with pytest.raises(ValueError, match=r"claims\[0\] has unknown fields 'verdict'"):
+        read_results(study.shipped, "toy")
 
 
-def test_shipping_drops_numbers_of_other_rules(shipped, tmp_path):
+@pytest.fixture
+def committed(monkeypatch):
+    """Sets the commit of the code that runs."""
+
+    def commit(name, *, changed=False):
+        here = {"version": "0.1.0", "commit": name, "changed": changed}
+        for module in ("case_studies.release", "case_studies.frame.provenance"):
+            monkeypatch.setattr(f"{module}.source_version", lambda: here)
+
+    return commit
+
+
+def names(claims):
+    return [claim.id for claim in claims]
+
+
+def test_a_release_measures_what_an_earlier_commit_measured(shipped, tmp_path, committed):
     study, _ = shipped
-    result = ship(with_groups(study, few=toys.specs(3)), folder=tmp_path / "nothing")
-    assert result.verdicts["figure-1.all"] == "not measured"
-    stored = read_results(study.shipped, "toy")
-    entry = stored.entry(FAILING)
-    assert (entry["measured"], entry["verdict"]) == (None, "not measured")
-    assert "Measured earlier (0." in entry["note"]
+    before = {entry["id"]: entry for entry in read_results(study.shipped, "toy").content["claims"]}
+    committed("abc")
+    plan = plan_release(study, folder=tmp_path, n_jobs=1)
+    assert names(plan.left_out) == ["table-4.large"] or not plan.left_out
+    costs = [before[name]["cost"]["seconds"] for name in names(plan.to_measure)]
+    assert (len(costs), costs) == (3, sorted(costs))
+    assert "3 to measure" in str(plan)
+    toys.MEASURED.clear()
+    assert release(plan) == {}
+    assert sorted(toys.MEASURED) == ["accuracy", "constant", "drawn"]
+    after = read_results(study.shipped, "toy")
+    entries = {entry["id"]: entry for entry in after.content["claims"]}
+    assert list(entries) == list(before)
+    assert {entry["made"]["source"]["commit"] for entry in entries.values()} == {"abc"}
+    assert {name: entry["measured"] for name, entry in entries.items()} == {
+        name: entry["measured"] for name, entry in before.items()
+    }
+    assert set(after.details["figures"]) == {"figure-1.all"}
+    assert plan_release(study, folder=tmp_path).to_measure == ()
+    # Numbers of changed files are of no commit
+    committed("abc", changed=True)
+    assert len(plan_release(study, folder=tmp_path).to_measure) == 3
+
+
+def test_an_interrupted_release_goes_on(shipped, tmp_path, committed, monkeypatch):
+    study, _ = shipped
+    committed("abc")
+    plan = plan_release(study, folder=tmp_path, n_jobs=1)
+    first, *others = names(plan.to_measure)
+    measure = plan.run.measure
+
+    def stop_at_second(claims, costs):
+        if names(claims) != [first]:
+            raise KeyboardInterrupt
+        return measure(claims, costs)
+
+    monkeypatch.setattr(plan.run, "measure", stop_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        release(plan)
+    assert names(plan_release(study, folder=tmp_path).to_measure) == others
+
+
+def test_a_release_says_what_it_does_not_measure(shipped, tmp_path, committed):
+    study, _ = shipped
+    committed("abc")
+    plan = plan_release(study, folder=tmp_path / "no models", only=["figure-1"])
+    assert (names(plan.to_measure), names(plan.without_models)) == (["figure-1.some"], ["figure-1.all"])
+    assert "table-3.drawn" in names(plan.left_out)
+    assert "without their models: figure-1.all" in str(plan)
+    assert names(plan_release(study, folder=tmp_path, at_most=-1).to_measure) == []
+    with pytest.raises(ValueError, match="ships no results"):
+        plan_release(STUDY, folder=tmp_path)
+
+
+def test_a_number_that_cannot_be_measured_again_stays(shipped, tmp_path, committed, monkeypatch):
+    study, _ = shipped
+    before = read_results(study.shipped, "toy").entry(FAILING)
+
+    def broken(evidence):
+        raise ZeroDivisionError("nothing")
+
+    committed("abc")
+    study = changed_claim(study, 1, measure=broken)
+    errors = release(plan_release(study, folder=tmp_path, n_jobs=1))
+    assert list(errors) == ["figure-1.all"]
+    assert read_results(study.shipped, "toy").entry(FAILING) == before

@@ -8,9 +8,9 @@ from toys import PASSING, STUDY
 
 import hooks.extras
 from case_studies.approximations.study import STUDY as APPROXIMATIONS
-from case_studies.frame.code_digest import code_digest
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
+from case_studies.frame.provenance import source_digest
 from case_studies.recipes import own_programs
 from case_studies.recipes.own_programs import OwnPrograms, cache_folder
 from interp.known_answers import PROGRAMS, read_compiled, shipped_program
@@ -35,7 +35,8 @@ def compiler(monkeypatch):
 
 def test_programs_are_compiled_once_for_one_code_and_version(compiler, tmp_path, monkeypatch):
     programs = OwnPrograms(tmp_path, NAMES)
-    folder = tmp_path / "programs" / f"{programs.digest}-1.0-0.5"
+    code = source_digest(own_programs.PACKAGE)[:16]
+    folder = tmp_path / "programs" / f"{code}-1.0-0.5"
     assert programs.paths == (folder / "histogram.json", folder / "difference_of_fractions.json")
     assert sorted(compiler) == [("difference of fractions", 1000), ("histogram", 1000)]
     assert [read_compiled(path).task.program.name for path in programs.paths] == list(NAMES)
@@ -43,18 +44,17 @@ def test_programs_are_compiled_once_for_one_code_and_version(compiler, tmp_path,
     assert OwnPrograms(tmp_path, NAMES).paths == programs.paths
     assert [name for name, _ in compiler[2:]] == ["histogram"]
     monkeypatch.setattr(own_programs, "version", lambda package: "2.0")
-    assert OwnPrograms(tmp_path, NAMES).paths[0].parent.name == f"{programs.digest}-2.0-2.0"
+    assert OwnPrograms(tmp_path, NAMES).paths[0].parent.name == f"{code}-2.0-2.0"
     assert len(compiler) == 5
 
 
-def test_every_program_is_among_them_and_the_digest_is_of_their_code(monkeypatch):
+def test_every_program_is_among_them_and_the_digest_is_of_their_names(monkeypatch):
     assert OwnPrograms().names == tuple(PROGRAMS)
     before = OwnPrograms().digest
     assert before.startswith("own-")
     monkeypatch.setattr(hooks.extras, "find_spec", lambda name: None)
     assert OwnPrograms().digest == before  # also without the compiler
-    monkeypatch.setattr("case_studies.frame.code_digest._read", lambda module, *_: (f"{module}, changed", []))
-    assert OwnPrograms().digest != before
+    assert OwnPrograms(names=NAMES).digest != before
 
 
 def test_the_cache_is_the_users(monkeypatch, tmp_path):
@@ -96,7 +96,6 @@ def test_numbers_of_other_packs_are_shown_with_a_note_and_those_of_other_program
     shipped_program("histogram")
     own = OwnPrograms(tmp_path / "cache", NAMES)
     packs = Packs(own.paths[0].parent)
-    assert code_digest(partial(number_of_packs, packs=own)) == code_digest(partial(number_of_packs, packs=packs))
     of_packs = toy_study(packs).run(folder=tmp_path / "packs", n_jobs=1).page.parent
     note, measurement = shown(own, of_packs, tmp_path)
     assert f"Measured on other packs ({packs.digest})." in note

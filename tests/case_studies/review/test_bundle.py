@@ -183,7 +183,7 @@ def edited(**changes):
             r"cannot be read: claims\[0\].measured is 'much'; it must be a finite number",
         ),
         (edited(interval=[1]), True, r"claims\[0\].interval is \[1\]; it must have 2 elements"),
-        (edited(verdict="\x1b[31m"), True, r"claims\[0\] cannot be a StoredClaim: verdict is"),
+        (edited(verdict="\x1b[31m"), True, r"claims\[0\] has unknown fields 'verdict'"),
         (
             edited(groups={"unknown": "0123456789abcdef"}),
             True,
