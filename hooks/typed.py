@@ -9,6 +9,7 @@ Axes with the same name have the same length in all fields of a dataclass.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
@@ -61,6 +62,22 @@ class Axes:
         return f"Axes({self.names!r})"
 
 
+@dataclass(frozen=True)
+class Distinct:
+    """Names that are different from each other."""
+
+    def check(self, names: Sequence[Any], name: str) -> None:
+        """Check names.
+
+        Raises:
+            ValueError: a name that is there twice.
+        """
+        duplicates = [element for element, n in Counter(names).items() if n > 1]
+        if duplicates:
+            raise Misfit(name, f"has {shown(duplicates[0])} twice; its names must differ.", has_type=True)
+
+
+DISTINCT = Distinct()
 SHARE, DIFFERENCE, COUNT, SIZE = Range(0.0, 1.0), Range(-1.0, 1.0), Range(0.0), Range(0.0)
 """Shares and probabilities; differences of two; whole numbers from 0 on; numbers that are not negative."""
 POSITIVE_COUNT = Range(1.0)
@@ -145,6 +162,8 @@ class _Fitter:
             for rule in rules:
                 if isinstance(rule, Axes) and value is not None:
                     self._check_axes(rule.names, _shape(value, rule.names, name), name)
+                elif isinstance(rule, Distinct) and value is not None:
+                    rule.check(value, name)
             return value
         if origin in (Union, UnionType):
             return self._fit_union(get_args(kind), value, name)

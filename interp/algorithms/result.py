@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.checks import shown
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from interp.core.consistency import check_known, check_that
 from interp.core.intervals import Interval
 from interp.core.results import Result
 
@@ -144,6 +146,31 @@ class ImplementsResult(Result):
     both select and score."""
     n_inputs: Annotated[int, COUNT] = 0
     """With `n="all"`: inputs that there are; else 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        algorithms = (self.algorithm, *self.rivals)
+        for name in ("findings", "answers", "contradictions"):
+            named = [record.algorithm for record in getattr(self, name)]
+            check_known(f"{name}.algorithm", named, algorithms, "the result")
+        DISTINCT.check([(finding.algorithm, finding.variable) for finding in self.findings], "findings")
+        is_rival = self.verdict == "implements a rival"
+        verdict = f"verdict is {self.verdict!r}, but"
+        check_that(is_rival == (self.rival is not None), f"{verdict} rival is {shown(self.rival)}.")
+        if self.rival is not None:
+            check_known("rival", [self.rival], self.rivals, "rivals")
+        for index, finding in enumerate(self.findings):
+            name = f"findings[{index}]"
+            check_known(f"{name}.site", [finding.site], (*self.sites, NOWHERE), "sites")
+            check_known(f"{name}.place", [finding.place], (*self.places, OWN, NOWHERE), "places")
+            is_tested = not np.isnan(finding.accuracy.value)
+            text = f"{name}.status is {finding.status!r}, but its accuracy is {finding.accuracy.text()}."
+            check_that(is_tested or finding.status != "found", text)
+        # Who is implemented has no variable that is not found
+        winner = self.rival if is_rival else self.algorithm
+        failing = [finding.variable for finding in self._findings_of(winner or "") if finding.status == "not found"]
+        implemented = self.verdict in ("implements", "implements a rival")
+        check_that(not (implemented and failing), f"{verdict} variables of {winner} are not found: {failing}.")
 
     def finding(self, variable: str, algorithm: str | None = None) -> VariableFinding:
         """The finding about a variable, by default of the algorithm itself.

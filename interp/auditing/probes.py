@@ -10,13 +10,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.checks import checks_types, shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks
+from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 ProbeVerdict = Literal["used", "unused", "not readable", "cannot be told apart", "undecided"]
 PROBE_VERDICTS: tuple[str, ...] = get_args(ProbeVerdict)
+QUESTIONS = ("readable", "not readable", "used", "unused")
+"""What has a p value, in the order of `ProbeAudit.p`."""
 PLACEBOS = {"interchange": "placebo", "erasure": "erasure placebo"}
 """The edits that show whether a label is used, each with its placebo."""
 
@@ -52,7 +55,7 @@ class ProbeAudit(Result):
 
     label: str
     """Label that the probes read."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     verdict: Annotated[tuple[tuple[ProbeVerdict, ...], ...], Axes("layer target")]
     """For each layer and target: used, unused (both readable), not readable, undecided, or cannot be told apart (from
@@ -91,6 +94,24 @@ class ProbeAudit(Result):
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Earlier versions held no label fixed."""
         return {"held": {}, "confounders": {}} | super()._combine_former_fields(values)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n_questions = len(self.p)
+        check_that(n_questions == len(QUESTIONS), f"p is of {n_questions} questions; there are {len(QUESTIONS)}.")
+        # A verdict follows from the p values, and from whether an edit was measured
+        tested = ~np.isnan(self.interchange.value)
+        for layer, index in np.ndindex(tested.shape):
+            verdict, target = self.verdict[layer][index], self.targets[index]
+            p, is_tested = self.p[:, layer, index], bool(tested[layer, index])
+            # Whether another label may explain an effect is known of tested cells only
+            possible = {_verdict(p, self.alpha, tested=is_tested, has_confounders=known) for known in (False, True)}
+            text = f"verdict at layer {layer}, {target}, is {shown(verdict)}; p values and interchange say"
+            check_that(verdict in possible, f"{text} {' or '.join(sorted(possible))}.")
+        for name in ("held", "confounders"):
+            check_known(name, getattr(self, name), self.targets, "targets")
+        most = int(self.n_scored.max(initial=0))
+        check_that(most <= self.n, f"n_scored is {most}; n is {self.n}.")
 
     def readable_from(self, target: str) -> int | None:
         """First layer such that the label is readable at a target there and in all later layers; None if there is none.

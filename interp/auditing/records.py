@@ -13,6 +13,7 @@ from interp.auditing.interventions import INTERVENTIONS, NEEDED_IN, TESTED, TOGE
 from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
 from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outcomes
+from interp.core.intervals import Interval
 from interp.core.statistics import drop_interval
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
@@ -35,6 +36,9 @@ class InterventionCost:
     """Number of sequences."""
     exact: bool = False
     """These are all inputs of the task: the bounds are the drop, and p values are 0 or 1."""
+
+    def __post_init__(self) -> None:
+        Interval(value=self.drop, low=self.low, high=self.high, n=self.n, exact=self.exact)  # type: ignore[arg-type]
 
     def worst(self, threshold: Float[np.ndarray, " outcome"]) -> int:
         """Index of the outcome with the largest drop relative to its threshold."""

@@ -10,18 +10,21 @@ from jaxtyping import Float
 
 from hooks.checks import check_class, shown
 from hooks.interventions.ablation_engine import Head
-from hooks.typed import COUNT, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, ROUNDING, SHARE, Axes
 from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
 from interp.auditing.sentences import cost_in_words, name_of, sentence, verdict_summary, what_heads_do
 from interp.auditing.strata import StratumCost
-from interp.auditing.verdicts import HEAD_VERDICTS
+from interp.auditing.verdicts import HEAD_VERDICTS, RULES, RULES_OF_READING, Verdict
+from interp.core.consistency import check_known, check_lost_accuracy, check_that
 from interp.core.inputs import all_inputs_text, repeats_text
+from interp.core.intervals import Interval
 from interp.core.results import Result, count_range
 from interp.core.weight_sums import same_weights
 from interp.heads.ablation_methods import REMOVALS
 from interp.heads.edges import EdgesResult
+from interp.heads.part_names import check_edges
 
 if TYPE_CHECKING:
     import altair as alt
@@ -47,7 +50,7 @@ class AuditResult(Result):
     kinds: tuple[str, ...]
     """Kinds of attention that heads were scored on."""
     interventions: tuple[str, ...]
-    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     """Outcomes that the verdicts are based on."""
     clean: Annotated[Float[np.ndarray, " outcome"], SHARE]
     """Accuracy of the whole model."""
@@ -109,12 +112,33 @@ class AuditResult(Result):
                 raise ValueError(
                     f"heads[{index}] has costs of {shown(list(head.costs))}; the audit has {shown(self.interventions)}."
                 )
+        places = [head.place for head in self.heads]
+        DISTINCT.check(places, "heads")
+        for index, head in enumerate(self.heads):
+            _check_head(f"heads[{index}]", head, self)
+        # Heads of sets are those of the audit
+        for index, heads in enumerate(self.sets):
+            check_known(f"sets[{index}].heads", heads.heads, places, "heads")
+        for name in ("largest_harmless", "smallest_costly"):
+            check_known(name, getattr(self, name), places, "heads")
+            DISTINCT.check(getattr(self, name), name)
+        has_cost = self.largest_harmless_cost is not None
+        check_that(self.largest_harmless or not has_cost, "largest_harmless_cost is the cost of no heads.")
+        check_that(self.n_distinct <= self.n, f"n_distinct is {self.n_distinct}; n is {self.n}.")
+        too_high = self.threshold > self.clean + ROUNDING
+        check_that(not too_high.any(), f"threshold is {shown(self.threshold.tolist())}, above clean.")
+        for index, stratum in enumerate(self.strata):
+            check_known(f"strata[{index}].outcome", [stratum.outcome], self.outcomes, "outcomes")
+            check_known(f"strata[{index}].heads", stratum.heads, places, "heads")
+            check_lost_accuracy(f"strata[{index}].drop", stratum.drop, stratum.clean)
         # Records have one number for each outcome
         records = [(f"heads[{index}]", cost) for index, head in enumerate(self.heads) for cost in head.costs.values()]
         records += [(f"sets[{index}]", heads.cost) for index, heads in enumerate(self.sets)]
         for name, cost in records:
             if len(cost.drop) != len(self.outcomes):
                 raise ValueError(f"{name} has costs on {len(cost.drop)} outcomes; the audit has {len(self.outcomes)}.")
+            check_lost_accuracy(f"drop of {name}", cost.drop, self.clean)
+            check_that(cost.n <= self.n, f"n of {name} is {cost.n}; that of the audit is {self.n}.")
 
     def of(self, verdict: str) -> tuple[Head, ...]:
         """(layer, head) of the heads with a verdict.
@@ -338,6 +362,63 @@ class AuditResult(Result):
             search = "every set of heads was tried: at most" if self.exact else "sets of heads were searched:"
             lines.append(f"{search} {removable}{self._cost_of_largest_harmless()}")
         return "\n".join([*lines, *self.warnings])
+
+
+FURTHER_REASONS: tuple[tuple[Verdict, str], ...] = (
+    ("faithful", "like a kind"),
+    ("undecided", "like a kind too close"),
+    ("hidden", "needed"),
+    ("redundant", "partner"),
+    ("redundant", "needed only together"),
+)
+"""Verdicts with reasons that no rule gives by itself: of heads for which a kind was tried, with partners, or of earlier
+versions."""
+REASONS_OF_VERDICTS = {(verdict, reason) for _, verdict, reason in RULES} | set(FURTHER_REASONS)
+REASONS_OF_NEEDED_HEADS = {reason for _, _, reason in RULES_OF_READING} - {"partner"}
+
+
+def _check_head(name: str, head: HeadVerdict, audit: AuditResult) -> None:
+    """Check a record of a head: its verdict follows from a rule, and from the p values of its removals."""
+    is_rule = (head.verdict, head.reason) in REASONS_OF_VERDICTS
+    verdict = f"{name} has the verdict {head.verdict} with"
+    check_that(is_rule, f"{verdict} the reason {shown(head.reason)}, which no rule gives.")
+    # Its label
+    kinds = audit.kinds
+    check_known(f"{name}.kind", [head.kind], kinds, "kinds")
+    check_known(f"{name}.label", [head.label], (*kinds, "uniform", "unclassified"), "kinds and no kind")
+    check_known(f"{name}.acts_like", [head.acts_like], ("", *kinds), "kinds")
+    is_about_label = head.verdict in ("misleading", "idle")
+    is_as_labelled = head.readable == (head.verdict == "misleading")
+    check_that(not is_about_label or is_as_labelled, f"{verdict} the label {shown(head.label)}.")
+    Interval(value=head.score, low=head.score_low, high=head.score_high, n=audit.n)  # type: ignore[arg-type]
+    # Whether it is needed
+    for removal, is_needed in head.needed.items():
+        check_known(f"{name}.needed", [removal], head.costs, "costs")
+        p_matters, p_harmless = head.costs[removal].p_matters, head.costs[removal].p_harmless
+        if p_matters is None or p_harmless is None:
+            continue
+        text = f"{name}.needed is {is_needed} for {removal}; p_matters is {p_matters:g}, p_harmless {p_harmless:g}."
+        matters, is_harmless = p_matters <= audit.alpha, p_harmless <= audit.alpha
+        check_that(matters == (is_needed is True) and (is_harmless or is_needed is not False), text)
+        check_that(not (matters and is_harmless), text)
+    is_needed = head.needed.get("mean")
+    text = f"{verdict} the reason {shown(head.reason)}, but needed is {is_needed} for the mean."
+    check_that(head.reason not in REASONS_OF_NEEDED_HEADS or is_needed is True, text)
+    check_that(head.reason != "not needed" or not is_needed, text)
+    # Other heads, outcomes and edges
+    for field in ("partners", "other_heads"):
+        DISTINCT.check((head.place, *getattr(head, field)), f"{name}.{field} with itself")
+    has_cost = head.beyond_others is not None
+    check_that(bool(head.other_heads) == has_cost, f"{name} has other_heads without beyond_others, or the reverse.")
+    check_known(f"{name}.outcome", [head.outcome], ("", *audit.outcomes), "outcomes")
+    text = f"{name}.verdicts is of {shown(list(head.verdicts))}; outcomes has {shown(audit.outcomes)}."
+    check_that(set(head.verdicts) in (set(), set(audit.outcomes)), text)
+    place = f"{head.layer}.{head.head}"
+    for field, edges in (("edges_in", head.edges_in or ()), ("edges_out", head.edges_out or ())):
+        pairs = [edge.partition(" > ")[::2] for edge in edges]
+        check_edges([sender for sender, _ in pairs], [receiver for _, receiver in pairs])
+        ends = [sender if field == "edges_out" else receiver.partition(" ")[0] for sender, receiver in pairs]
+        check_that(set(ends) <= {place}, f"{name}.{field} has an edge of another head: {shown(edges)}.")
 
 
 def _shape_in_words(audit: AuditResult) -> str:

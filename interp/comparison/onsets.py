@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from hooks.typed import MAY_BE_INFINITE, Axes, Range
+from hooks.typed import DISTINCT, MAY_BE_INFINITE, Axes, Range
+from interp.core.consistency import check_that
 from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE
 
@@ -25,16 +26,22 @@ class Onsets(Result):
     value: str
     null: str
     """The null in words."""
-    by: Annotated[tuple[str, ...], Axes("by")]
+    by: Annotated[tuple[str, ...], Axes("by"), DISTINCT]
     """Columns that name what has an onset."""
     labels: Annotated[tuple[tuple[Any, ...], ...], Axes("label by")]
     """Their values, for each row."""
-    seeds: Annotated[tuple[int | str, ...], Axes("seed")]
+    seeds: Annotated[tuple[int | str, ...], Axes("seed"), DISTINCT]
     """Seed of each run, or all seeds as one text if the verb compares models."""
     onset: Annotated[Float[np.ndarray, "label seed"], Range(0.0), MAY_BE_INFINITE]
     """Step; infinite if it is not above its null at the last snapshot, NaN if it was not measured for the seed."""
     before: Annotated[Float[np.ndarray, "label seed"], Range(-1.0), MAY_BE_INFINITE]
     """The snapshot before: the onset is after this step and at or before `onset`. -1 if `onset` is the first one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_later = np.isnan(self.before) | np.isnan(self.onset) | (self.before < self.onset)
+        check_that(is_later.all(), "before is not below onset everywhere; the snapshot before is an earlier one.")
+        DISTINCT.check(self.labels, "labels")
 
     def _over_seeds(self) -> list[tuple[float, float, float, int, int]]:
         """For each label: median onset, the ends of its interval, seeds without an onset, seeds."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from hooks.checks import check_class, check_number, checks_types
 from hooks.state import restores_state
+from interp.core.consistency import check_known
 from interp.core.results import count_range
 from interp.sweeps.tables import Verb, VerbInput, VerbTable, compares_models, tabulate, verb_name
 from interp.training.folder import RunFolder
@@ -40,8 +41,9 @@ class OverTraining(VerbTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("seed", "step"):
+        for name, known in (("seed", self.seeds), ("step", self.steps)):
             self.check_column(name)
+            check_known(f"columns.{name}", dict.fromkeys(self.columns[name]), known, f"{name}s")
 
     @property
     def _has_chart(self) -> bool:

@@ -14,10 +14,11 @@ from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.comparison.baselines import FLAT, ONE_HOT, RANDOM_BASELINES, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
+from interp.core.consistency import check_same_numbers, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -67,7 +68,7 @@ class VariationResult(Result):
     """Per layer: mean row entropy as a fraction of its maximum, 0 for a single key, 1 for uniform."""
     relative_of_model: Annotated[Float[np.ndarray, "model layer"], SHARE, MAY_BE_MISSING]
     """Relative entropy of each model."""
-    baselines: Annotated[tuple[str, ...], Axes("baseline")]
+    baselines: Annotated[tuple[str, ...], Axes("baseline"), DISTINCT]
     """Names of the random baselines; see `interp.comparison.baselines.RANDOM_BASELINES`."""
     baseline: Annotated[Float[np.ndarray, "baseline layer"], SIZE, MAY_BE_MISSING]
     """Expected distance between two random patterns, mean over prefixes."""
@@ -88,6 +89,12 @@ class VariationResult(Result):
                 raise ValueError(
                     f"baselines has no {name!r}, to which charts and tables compare; it has {self.baselines}."
                 )
+        n_models, n_pairs = len(self.relative_of_model), self.n * (self.n - 1) // 2
+        check_that(n_models == self.n, f"n is {self.n} models; relative_of_model has {n_models}.")
+        check_that(self.n_pairs == n_pairs, f"n_pairs is {self.n_pairs}; {self.n} models have {n_pairs}.")
+        check_same_numbers("distance", self.distance, self.distance.swapaxes(1, 2), "that of the same models, swapped,")
+        for name, values in (("by_prefix", self.by_prefix.mean(0)), ("by_head", self.by_head.mean(1))):
+            check_same_numbers("variation", self.variation.value, values, f"the mean of {name}")
 
     def ratio_to(self, baseline: str = FLAT) -> Float[np.ndarray, " layer"]:
         """Variation divided by a baseline: 1 if patterns are at the distance of random ones.

@@ -26,8 +26,9 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
     An exact interval has no sampling error, since every input was counted: both ends are the value.
 
     Raises:
-        ValueError: ends of another shape than the estimates, or estimates outside their intervals; an exact interval
-            with ends that are not the value; an n that is not a whole number.
+        ValueError: ends of another shape than the estimates, an end or an estimate that is missing alone, or estimates
+            outside their intervals; an exact interval with ends that are not the value; an n that is not a whole
+            number.
 
     Example:
         >>> import numpy as np
@@ -59,6 +60,15 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.value.shape == self.low.shape == self.high.shape:
             shapes = f"{self.value.shape}, {self.low.shape} and {self.high.shape}"
             raise ValueError(f"value, low and high have the shapes {shapes}; they must have the same.")
+        # Both ends are missing, or none; and both if the estimate is
+        lacks_an_end = np.isnan(self.low) != np.isnan(self.high)
+        if lacks_an_end.any():
+            raise ValueError(f"one of its ends is missing, at {np.argwhere(lacks_an_end)[0].tolist()}.")
+        lacks_value = np.isnan(self.value) & ~np.isnan(self.low)
+        if lacks_value.any():
+            place = tuple(np.argwhere(lacks_value)[0])
+            ends = f"[{float(self.low[place]):g}, {float(self.high[place]):g}]"
+            raise ValueError(f"value is missing, but its interval is {ends}; without an estimate there is no interval.")
         # Every estimate is within its interval, up to rounding
         margin = ROUNDING * (1 + np.abs(self.value))
         outside = (self.value < self.low - margin) | (self.value > self.high + margin) | (self.low > self.high + margin)

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from hooks.checks import shown
 from hooks.files import Unreadable, read_json, reading, shortened, write_json
 from hooks.typed import COUNT, MAY_BE_INFINITE, check_record, restored
+from interp.core.consistency import check_that
 from interp.core.environment import Environment, environment
 from interp.core.intervals import INTERVAL_FIELDS, Interval, is_saved_interval
 
@@ -56,12 +57,25 @@ class Result:
     """For fields that are intervals: the four fields (value, low, high, n) that earlier versions saved instead."""
 
     def __post_init__(self) -> None:
-        """Check types, ranges and shapes, by the annotations of the fields.
+        """Check types, ranges and shapes, by the annotations of the fields; and that intervals are all exact or none,
+        and of no larger samples than the result. Classes add what their fields say about each other.
 
         Raises:
-            ValueError: a field that its annotation excludes.
+            ValueError: a field that its annotation excludes, or that contradicts another one.
         """
         check_record(self)
+        intervals = {name: value for name, value in vars(self).items() if isinstance(value, Interval)}
+        exact = {interval.exact for interval in intervals.values()}
+        check_that(len(exact) < 2, f"exact is True in one of {', '.join(intervals)} and False in another.")
+        for name, interval in intervals.items():
+            most = np.max(interval.n, initial=0)
+            text = f"{name}.n is {most}, more than the sample of {self._sample_size}."
+            check_that(self._sample_size is None or most <= self._sample_size, text)
+
+    @property
+    def _sample_size(self) -> int | None:
+        """The largest sample behind any interval; None if no field has it."""
+        return getattr(self, "n", None)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -183,16 +197,14 @@ class Result:
     @classmethod
     def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Saved values with intervals in place of the parallel fields that earlier versions saved."""
-        # Former fields that have no other use are dropped
         combined = dict(values)
-        for former_names in cls.former_fields.values():
-            for former_name in set(former_names) - set(cls._saved_names()):
-                combined.pop(former_name, None)
-        # Fields that are not yet intervals are made of the four former ones, which may include their own name
+        # Fields that are not yet intervals are made of the four former ones, which may include their own name. Beside
+        # an interval a former field is one that is not known.
         for name, former_names in cls.former_fields.items():
             if isinstance(values.get(name), Interval):
                 continue
-            combined.pop(name, None)
+            for former_name in {name, *former_names} - (set(cls._saved_names()) - {name}):
+                combined.pop(former_name, None)
             if set(former_names) <= set(values):
                 saved = [values[former_name] for former_name in former_names]
                 combined[name] = Interval(**dict(zip(INTERVAL_FIELDS, saved, strict=True)))
@@ -245,18 +257,12 @@ def _rich(value: Any, name: str) -> Any:
 
 
 def _interval(entries: Mapping[str, Any], name: str) -> Interval:
-    """A saved interval, whose numbers may be missing: both ends of it together."""
+    """A saved interval, whose numbers may be missing."""
     ends = {end: np.nan if entries[end] is None else entries[end] for end in ("value", "low", "high")}
     try:
-        interval = Interval(**{**entries, **ends})
+        return Interval(**{**entries, **ends})
     except ValueError as error:
         raise ValueError(f"{name} cannot be an interval: {error}") from None
-    missing = np.isnan(interval.low) != np.isnan(interval.high)
-    if missing.any():
-        raise ValueError(
-            f"{name} cannot be an interval: one of its ends is missing, at {np.argwhere(missing)[0].tolist()}."
-        )
-    return interval
 
 
 def _array(saved: Mapping[str, Any], name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input
@@ -38,7 +38,7 @@ class EvaluationResult(Result):
 
     former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
 
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the task's outcomes, in the order of the other fields."""
     accuracy: Annotated[Interval, Axes("target"), SHARE, MAY_BE_MISSING]
     """Per target: fraction of answers that are correct, 0 to 1, with its 95 % interval (Clopper-Pearson), whose

@@ -11,10 +11,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number, checks_types, shown
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import activations_at_targets
+from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -39,9 +40,9 @@ class ExtrapolationResult(Result):
 
     former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
 
-    depths: Annotated[tuple[int, ...], Axes("depth"), COUNT]
+    depths: Annotated[tuple[int, ...], Axes("depth"), COUNT, DISTINCT]
     """Numbers of applied layers, ascending."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     supervised: Annotated[tuple[bool, ...], Axes("target")]
     """Whether each target counts in the loss."""
@@ -58,6 +59,12 @@ class ExtrapolationResult(Result):
     """Split of the examples."""
     trained_depth: Annotated[int, COUNT]
     """The model's `n_layers`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_that(list(self.depths) == sorted(self.depths), f"depths is {shown(self.depths)}; they must be ascending.")
+        most = int(self.n_scored.max(initial=0))
+        check_that(most <= self.n, f"n_scored is {most}; n is {self.n}.")
 
     @property
     def unsupervised_accuracy(self) -> Float[np.ndarray, "depth unsupervised"]:

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from hooks.checks import check_number, checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_INFINITE, POSITIVE_COUNT, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_INFINITE, POSITIVE_COUNT, SIZE, Axes
+from interp.core.consistency import check_same_numbers
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
@@ -30,7 +31,7 @@ class PerplexityResult(Result):
 
     former_fields: ClassVar = {"perplexity": ("perplexity", "low", "high", "n")}
 
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the task's outcomes, in the order of the other fields."""
     perplexity: Annotated[Interval, Axes("target"), SIZE, MAY_BE_INFINITE]
     """Per target: exp of the mean loss, with its 95 % interval, exp of the t interval of the mean loss over windows."""
@@ -42,6 +43,11 @@ class PerplexityResult(Result):
     """Number of windows."""
     split: str
     """Split of the windows."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        with np.errstate(over="ignore"):
+            check_same_numbers("perplexity", self.perplexity.value, np.exp(self.loss), "exp of loss")
 
     def __str__(self) -> str:
         title = f"perplexity on {self.n} {self.split} windows, chance {self.chance}"

@@ -11,12 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number, checks_types, shown
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.consistency import check_heads_of_shape, check_lost_accuracy
 from interp.core.devices import check_jobs
 from interp.core.heads import check_heads
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
@@ -54,11 +55,11 @@ class AblationResult(Result):
 
     method: str
     """The replacement of the heads' output."""
-    names: Annotated[tuple[str, ...], Axes("set")]
+    names: Annotated[tuple[str, ...], Axes("set"), DISTINCT]
     """Names of the sets."""
     heads: Annotated[tuple[tuple[tuple[int, int], ...], ...], Axes("set ..."), COUNT]
     """The (layer, head) of each set."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     clean: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
     """Accuracy of the unablated model on the same sequences."""
@@ -73,6 +74,14 @@ class AblationResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Sequences behind each figure."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, members in zip(self.names, self.heads, strict=True):
+            check_heads_of_shape(f"heads of {shown(name)}", members, self.shape)
+        check_lost_accuracy("drop", self.drop.value, self.clean)
+        if self.random_drop is not None:
+            check_lost_accuracy("random_drop", self.random_drop, self.clean)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per set and target."""

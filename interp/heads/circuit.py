@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Bool, Float
 
 from hooks import TransformerStack
-from hooks.checks import check_number
+from hooks.checks import check_number, shown
 from hooks.files import user_path, write_json, write_text
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
 from hooks.randomness import usable_seed
-from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -23,6 +24,7 @@ from interp.core.results import Result
 from interp.core.statistics import drop_interval, pooled_interval
 from interp.heads.ablation_methods import outputs_instead, part_points
 from interp.heads.circuit_json import circuit_json
+from interp.heads.part_names import Part, check_edges, named_part
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -40,6 +42,7 @@ MODEL, CIRCUIT, WITHOUT, MAGNITUDE, NOTHING = (
     "largest single costs, same size",
     "no edge",
 )
+SETS = (MODEL, CIRCUIT, WITHOUT, MAGNITUDE, NOTHING)
 N_SUBSETS, N_RANDOM = 8, 8
 """Random halves of a circuit on which it is compared with the model; random circuits of the same size."""
 EQUAL = 1e-12
@@ -66,14 +69,14 @@ class CircuitResult(Result):
     """Accuracy lost without each edge alone, largest over judged outcomes (`interp.edges`)."""
     in_circuit: Annotated[Bool[np.ndarray, " edge"], Axes("edge")]
     """Which edges are in the circuit."""
-    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     chances: Annotated[tuple[float, ...], Axes("outcome"), SHARE]
     """Accuracy of uniform guessing."""
     judged: Annotated[tuple[bool, ...], Axes("outcome")]
     """Outcomes on which the model is above chance, which the circuit was found by."""
     faithful: Annotated[float, SHARE]
     """Share of the accuracy above chance that a circuit has to keep."""
-    sets: Annotated[tuple[str, ...], Axes("set")]
+    sets: Annotated[tuple[str, ...], Axes("set"), DISTINCT]
     """Sets of edges that were kept: the whole model, the circuit, the model without the circuit, the edges with the
     largest single costs, no edge, and random circuits of the same size."""
     performs: Annotated[Interval, Axes("set outcome"), SHARE, MAY_BE_MISSING]
@@ -98,6 +101,45 @@ class CircuitResult(Result):
     """Number of layers, of heads per layer, and width of the stream."""
     n: Annotated[int, COUNT]
     """Sequences, of which half find the circuit; or the number of all inputs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_edges(self.senders, self.receivers, self.shape)
+        check_that(self.sets[: len(SETS)] == SETS, f"sets is {shown(self.sets)}; it must begin with {', '.join(SETS)}.")
+        # The circuit is what the search left of the edges with the largest single costs
+        n_members = int(self.in_circuit.sum())
+        n_lost = len(self.lost_without)
+        check_that(n_lost == n_members, f"lost_without is of {n_lost} edges; in_circuit has {n_members}.")
+        sizes = (n_members, self.n_found, self.n_by_cost, len(self.cost))
+        text = (
+            f"in_circuit has {sizes[0]} edges, n_found is {sizes[1]} and n_by_cost {sizes[2]} of {sizes[3]}: they grow."
+        )
+        check_that(sorted(sizes) == list(sizes), text)
+        least = np.sort(self.cost)[::-1][: self.n_by_cost].min(initial=np.inf)
+        for name, cost in zip(self.names, self.cost[self.in_circuit], strict=True):
+            text = f"in_circuit has {name}, whose cost {cost:g} is none of the {self.n_by_cost} largest."
+            check_that(np.isnan(cost) or cost >= least - ROUNDING, text)
+        # An edge into a part whose own edges are replaced changes nothing, so the search does not leave it
+        members = [edge for edge, is_member in zip(self._edges(), self.in_circuit, strict=True) if is_member]
+        writing = {(sender.layer, sender.head) for sender, _ in members}
+        for name, (_, receiver) in zip(self.names, members, strict=True):
+            is_read = receiver.kind == "read-out" or (receiver.layer, receiver.head) in writing
+            text = f"in_circuit has {name}, but no edge from there: the search leaves none that leads to no answer."
+            check_that(is_read or n_members < self.n_found, text)
+        # Differences of the accuracies
+        accuracy = dict(zip(self.sets, self.performs.value, strict=True))
+        lost, left_over = accuracy[MODEL] - accuracy[CIRCUIT], accuracy[WITHOUT] - accuracy[NOTHING]
+        check_same_numbers("lost", self.lost.value, lost, "the difference of performs")
+        check_same_numbers("left_over", self.left_over.value, left_over, "the difference of performs")
+        of_model, of_circuit = self.without_halves.value
+        check_same_numbers("gaps", self.gaps.value, of_model - of_circuit, "the difference of without_halves")
+        check_lost_accuracy("lost_without", self.lost_without.value, accuracy[MODEL])
+
+    def _edges(self) -> list[tuple[Part, Part]]:
+        return [
+            (named_part(sender), named_part(receiver))
+            for sender, receiver in zip(self.senders, self.receivers, strict=True)
+        ]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,12 +13,14 @@ from typing import Any
 
 from hooks.checks import check_class, check_number, shown
 from hooks.files import Unreadable, read_json, reading
+from hooks.interventions.edge_engine import edge_name
+from interp.heads.part_names import check_edges, named_part
 
 EdgeScore = tuple[str, str, float, bool]
 """Sender, receiver, score, and whether the edge is in the circuit."""
 CIRCUIT_FILE = "a circuit in the JSON of EAP-IG"
-_HEAD = re.compile(r"a(\d+)\.h(\d+)(?:<([qkv])>)?")
-_MLP = re.compile(r"m(\d+)")
+_NODE = re.compile(r"a(?P<layer>\w+)\.h(?P<head>\w+?)(?:<(?P<letter>[qkv])>)?|m(?P<mlp>\w+)|(?P<end>input|logits)")
+_ENDS = {"input": "embedding", "logits": "read-out"}
 
 
 def circuit_json(edges: Sequence[EdgeScore], *, shape: tuple[int, int, int]) -> dict[str, Any]:
@@ -50,7 +52,8 @@ def read_circuit(path: str | Path) -> list[EdgeScore]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: not JSON, no edges, or an edge with a name, score or membership that cannot be read.
+        ValueError: not JSON, no edges, an edge with a score or membership that cannot be read, or one that no model
+            of this shape has; an edge in the circuit whose sender is not.
 
     Example:
         >>> from interp.heads import read_circuit
@@ -62,7 +65,7 @@ def read_circuit(path: str | Path) -> list[EdgeScore]:
     with reading(path, CIRCUIT_FILE):
         entries = content["edges"]
         check_class("edges", entries, dict)
-        edges = []
+        edges, shape = [], _shape(content.get("cfg"))
         for name, entry in entries.items():
             sender, arrow, receiver = name.partition("->")
             if not arrow:
@@ -72,9 +75,46 @@ def read_circuit(path: str | Path) -> list[EdgeScore]:
                 raise Unreadable(f"{path} has the edge {shown(name)} without {missing[0]}.")
             check_class(f"in_graph of {shown(name)}", entry["in_graph"], bool)
             check_number(f"score of {shown(name)}", entry["score"])
-            nodes = _writing_node(sender, name, path), _reading_node(receiver, name, path)
+            try:
+                nodes = _our_name(sender), _our_name(receiver)
+                check_edges(nodes[:1], nodes[1:], shape)
+            except ValueError as error:
+                raise Unreadable(f"{path} has the edge {shown(name)}: {error}") from None
             edges.append((*nodes, float(entry["score"]), entry["in_graph"]))
+        _check_nodes(content.get("nodes", {}), edges, shape)
         return edges
+
+
+def _shape(cfg: Any) -> tuple[int, int] | None:
+    """Number of layers and of heads per layer, if the file has them."""
+    if cfg is None:
+        return None
+    check_class("cfg", cfg, Mapping)
+    sizes = cfg.get("n_layers"), cfg.get("n_heads")
+    for name, size in zip(("n_layers", "n_heads"), sizes, strict=True):
+        check_number(f"cfg.{name}", size, integer=True, low=1)
+    return sizes  # pyright: ignore[reportReturnType]
+
+
+def _check_nodes(nodes: Any, edges: Sequence[EdgeScore], shape: tuple[int, int] | None) -> None:
+    """Check that the nodes of a file are parts, and that the sender of an edge in the circuit is in it.
+
+    A receiver may be in no circuit: EAP-IG keeps edges that lead to no answer unless it is told to prune them.
+    """
+    check_class("nodes", nodes, Mapping)
+    in_graph = {}
+    for node, entry in nodes.items():
+        try:
+            name = _our_name(node)
+            named_part(name, shape)
+        except ValueError as error:
+            raise ValueError(f"nodes has {shown(node)}: {error}") from None
+        check_class(f"nodes[{shown(node)}]", entry, Mapping)
+        in_graph[name] = entry.get("in_graph", True)
+        check_class(f"in_graph of {shown(node)}", in_graph[name], bool)
+    for sender, receiver, _, is_member in edges:
+        if is_member and not in_graph.get(sender, True):
+            raise ValueError(f"the edge {edge_name(sender, receiver)} is in the circuit, but the node {sender} is not.")
 
 
 def _node(sender: str) -> str:
@@ -97,27 +137,18 @@ def _input(receiver: str) -> tuple[str, str]:
     return _node(head), letter
 
 
-def _writing_node(node: str, edge: str, path: str | Path) -> str:
-    """A node of the file that writes, under our name."""
-    if node == "input":
-        return "embedding"
-    if match := _MLP.fullmatch(node):
-        return f"{match[1]} MLP"
-    match = _HEAD.fullmatch(node)
-    if match and not match[3]:
-        return f"{match[1]}.{match[2]}"
-    raise Unreadable(f"{path} has the node {shown(node)} in {shown(edge)}; input, m0 and a0.h1 are nodes that write.")
+def _our_name(node: str) -> str:
+    """A node of the file under our name; whether there is such a part is checked afterwards.
 
-
-def _reading_node(node: str, edge: str, path: str | Path) -> str:
-    """A node of the file that reads, under our name."""
-    if node == "logits":
-        return "read-out"
-    if match := _MLP.fullmatch(node):
-        return f"{match[1]} MLP"
-    match = _HEAD.fullmatch(node)
-    if match and match[3]:
-        return f"{match[1]}.{match[2]} {match[3]}"
-    raise Unreadable(
-        f"{path} has the node {shown(node)} in {shown(edge)}; m0, logits and a0.h1<q>, <k> or <v> are nodes that read."
-    )
+    >>> _our_name("a1.h0<k>"), _our_name("m0"), _our_name("logits")
+    ('1.0 k', '0 MLP', 'read-out')
+    """
+    match = _NODE.fullmatch(node)
+    if match is None:
+        raise ValueError(f"{shown(node)} is no node; nodes are input, m0, a0.h1 or a0.h1<q>, and logits.")
+    if match["end"]:
+        return _ENDS[match["end"]]
+    if match["mlp"]:
+        return f"{match['mlp']} MLP"
+    letter = f" {match['letter']}" if match["letter"] else ""
+    return f"{match['layer']}.{match['head']}{letter}"

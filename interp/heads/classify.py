@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy import special
 
-from hooks.checks import check_names, checks_types
+from hooks.checks import check_names, checks_types, shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, ROUNDING, SHARE, SIZE, Axes
+from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -65,7 +66,7 @@ class HeadPatterns(Result):
 
     former_fields: ClassVar = {"score": ("score", "low", "high", "n")}
 
-    kinds: Annotated[tuple[str, ...], Axes("kind")]
+    kinds: Annotated[tuple[str, ...], Axes("kind"), DISTINCT]
     """Names of the kinds."""
     label: Annotated[tuple[tuple[str, ...], ...], Axes("layer head")]
     """For each layer and head: a kind, `uniform`, or `unclassified`."""
@@ -120,6 +121,23 @@ class HeadPatterns(Result):
                 tuple(FORMER_NAMES.get(label, label) for label in row) for row in combined["label"]
             )
         return combined
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_that(not (self.p_holm < self.p - ROUNDING).any(), "p_holm is below p, which it corrects.")
+        check_that(self.level >= self.alpha - ROUNDING, f"level is {self.level:g}, below alpha, {self.alpha:g}.")
+        for layer, head in np.ndindex(self.score.shape[:2]):
+            label, kind, name = self.label[layer][head], self.best_kind(layer, head), f"label of head {layer}.{head}"
+            check_known(name, [label], (*self.kinds, "uniform", "unclassified"), "kinds and no kind")
+            queries = f"queries of head {layer}.{head}"
+            check_known(queries, [self.queries[layer][head]], ("read", "scored", "all"), "a score")
+            reason = self.why_not[layer][head]
+            text = f"{name} is {shown(label)}, but why_not is {shown(reason)}."
+            check_that(label == "unclassified" or not reason, text)
+            p_holm, p_untrained = self.p_holm[layer, head, kind], self.p_untrained[layer, head, kind]
+            is_shown = p_holm <= self.alpha + ROUNDING and p_untrained <= self.level + ROUNDING
+            text = f"{name} is {shown(label)}, but p_holm is {p_holm:g} and p_untrained {p_untrained:g}."
+            check_that(label not in self.kinds or is_shown, text)
 
     def heads(self, label: str) -> tuple[tuple[int, int], ...]:
         """(layer, head) of every head with that label."""

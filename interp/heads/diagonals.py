@@ -14,7 +14,8 @@ from hooks.adapters.bridge.weights import attention_scale
 from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, SHARE, SIZE
+from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, ROUNDING, SHARE, SIZE
+from interp.core.consistency import check_that
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm
@@ -66,6 +67,12 @@ class DiagonalsResult(Result):
     """Level of the Holm correction."""
     n: Annotated[int, COUNT]
     """Random matrices behind each p."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n_matrices = self.cosine.shape[2]
+        check_that(n_matrices == len(MATRICES), f"cosine has {n_matrices} matrices; there are {len(MATRICES)}.")
+        check_that(not (self.p_holm < self.p - ROUNDING).any(), "p_holm is below p, which it corrects.")
 
     def heads(self, matrix: int) -> tuple[tuple[int, int], ...]:
         """(layer, head) where the diagonal of W_Q W_K^T (0) or W_V W_O (1) is strong: p_holm at most alpha."""

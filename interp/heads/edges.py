@@ -14,14 +14,25 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import BridgeModel
-from hooks.checks import check_choice, check_names, check_number, checks_types
+from hooks.checks import check_choice, check_names, check_number, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
 from hooks.interventions.layer_edge_engine import LayerEdgeEngine
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from hooks.typed import (
+    COUNT,
+    DIFFERENCE,
+    DISTINCT,
+    MAY_BE_INFINITE,
+    MAY_BE_MISSING,
+    POSITIVE_COUNT,
+    ROUNDING,
+    SHARE,
+    Axes,
+)
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -32,6 +43,7 @@ from interp.core.verbs import AnyModel, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
 from interp.heads.circuit import CircuitResult, find_circuit
+from interp.heads.part_names import check_edges
 from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -75,7 +87,7 @@ class EdgesResult(Result):
     """What writes: `embedding` (tokens and positions), a head (`0.1`), an MLP (`0 MLP`, with bias), or `layer 0`."""
     receivers: Annotated[tuple[str, ...], Axes("edge")]
     """What reads: queries, keys or values of a head (`1.0 q`, `1.0 k`, `1.0 v`), `1 MLP`, `layer 1`, `read-out`."""
-    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     """Names of the accuracies."""
     clean: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
     """Accuracy of the model on the same sequences."""
@@ -107,6 +119,24 @@ class EdgesResult(Result):
     """The model; None in a loaded result."""
     task: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The task; None in a loaded result."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_edges(self.senders, self.receivers, self.shape)
+        check_lost_accuracy("drop", self.drop.value, self.clean)
+        of_others = _mean_of_others(self.drop.value, self.receivers)
+        check_same_numbers("random_drop", self.random_drop, of_others, "the mean drop of the other edges into an input")
+        too_high = self.threshold > SHARE_THAT_COUNTS * self.clean + ROUNDING
+        check_that(not too_high.any(), f"threshold is {shown(self.threshold.tolist())}, above a fifth of clean.")
+        # No edge is shown to cost more and to cost less; an edge with a verdict costs accordingly
+        largest = np.nan_to_num(self.drop.value - self.threshold, nan=-np.inf).max(1, initial=-np.inf)
+        for index, name in enumerate(self.names):
+            p_needed, p_harmless = self.p_needed[index], self.p_harmless[index]
+            both = f"p_needed is {p_needed:g} and p_harmless {p_harmless:g} of {name}"
+            check_that(max(p_needed, p_harmless) >= 0.5 - ROUNDING, f"{both}: one of them is at least a half.")
+            excess = f"{both}, which costs {largest[index]:+g} beyond the threshold."
+            check_that(p_needed > self.alpha or largest[index] > -ROUNDING, excess)
+            check_that(p_harmless > self.alpha or largest[index] < ROUNDING, excess)
 
     @property
     def names(self) -> tuple[str, ...]:

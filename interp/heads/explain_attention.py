@@ -17,8 +17,9 @@ from hooks.interventions.ablation_engine import AblationEngine, Head, head_outpu
 from hooks.interventions.replacements import Pattern
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.heads import check_heads
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
@@ -26,6 +27,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import drop_interval, mean_interval
 from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.part_names import named_part
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size
 
@@ -60,7 +62,7 @@ class AttentionExplanation(Result):
 
     head: Annotated[tuple[int, int], COUNT]
     """(layer, head)."""
-    parts: Annotated[tuple[str, ...], Axes("query_part"), Axes("key_part")]
+    parts: Annotated[tuple[str, ...], Axes("query_part"), Axes("key_part"), DISTINCT]
     """What writes: `tokens`, `positions`, heads (`0.1`) and MLPs (`0 MLP`) of earlier layers, and `biases` of all."""
     share: Annotated[Interval, Axes("query_part key_part"), MAY_BE_MISSING]
     """Per pair: share of the variance of the scores over the visible keys of a query that the pair accounts for
@@ -78,7 +80,7 @@ class AttentionExplanation(Result):
     what is left of the scores), with its interval."""
     pattern_change: Annotated[Interval, Axes("removal"), SHARE, MAY_BE_MISSING]
     """Per removal: share of the attention of a query that moves to other keys, mean over queries, with its interval."""
-    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     """Names of the accuracies."""
     clean: Annotated[Float[np.ndarray, " outcome"], SHARE, MAY_BE_MISSING]
     """Accuracy of the model."""
@@ -88,6 +90,22 @@ class AttentionExplanation(Result):
     """Largest distance of the sum of all pairs from a score, as a share of the largest score (at least 1): rounding."""
     n: Annotated[int, COUNT]
     """Sequences sampled, or all that there are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in set(self.parts) - {TOKENS, POSITIONS, BIASES}:
+            named = named_part(name)
+            is_earlier = named.kind in ("head", "MLP") and (named.layer or 0) < self.head[0]
+            check_that(is_earlier, f"parts has {shown(name)}, which is no part before the layer of head {self.head}.")
+        check_same_numbers("share", self.share.value.sum(), 1, "the sum over all pairs")
+        # A removal for each pair, then of the others, and of all
+        for index, (query, key) in enumerate(self.pairs):
+            text = f"pairs[{index}] is {(query, key)}; parts has {len(self.parts)}."
+            check_that(max(query, key) < len(self.parts), text)
+        removals = (*[_pair_name(self.parts, *pair) for pair in self.pairs], OTHER_PAIRS, ALL_PAIRS)
+        text = f"removals is {shown(self.removals)}; of these pairs it must be {shown(removals)}."
+        check_that(self.removals == removals, text)
+        check_lost_accuracy("drop", self.drop.value, self.clean)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per pair."""
@@ -244,7 +262,7 @@ def explain_attention(
         return [*without_each, torch.stack(of_pairs).sum(0), torch.zeros_like(parts.scores)]
 
     removals = _removals(sample, scores_without)
-    names = [f"{parts[key]} of keys x {parts[query]} of queries" for query, key in pairs]
+    names = [_pair_name(parts, *pair) for pair in pairs]
     return AttentionExplanation(
         head=(layer, index),
         parts=parts,
@@ -260,6 +278,10 @@ def explain_attention(
         remainder=shares.remainder,
         n=len(batch),
     )
+
+
+def _pair_name(parts: Sequence[str], query: int, key: int) -> str:
+    return f"{parts[key]} of keys x {parts[query]} of queries"
 
 
 @dataclass(frozen=True, kw_only=True)

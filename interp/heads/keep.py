@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import check_choice, check_number, checks_types
+from hooks.checks import check_choice, check_number, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK
+from interp.core.consistency import check_heads_of_shape, check_same_numbers, check_that, grid
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.progress import Count, counted
@@ -54,11 +55,11 @@ class KeepResult(Result):
 
     method: str
     """The replacement of the heads that are not kept."""
-    orders: Annotated[tuple[str, ...], Axes("order")]
+    orders: Annotated[tuple[str, ...], Axes("order"), DISTINCT]
     """Ways to choose: `ablation`, `greedy`, `exact`, and `random 0`, `random 1`, ..."""
     kept: Annotated[tuple[tuple[tuple[tuple[int, int], ...], ...], ...], Axes("order k ..."), COUNT]
     """For each order and each k from 0 on, the (layer, head) of the heads that are kept."""
-    outcomes: Annotated[tuple[str, ...], Axes("outcome")]
+    outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     performs: Annotated[Interval, Axes("order k outcome"), SHARE, MAY_BE_MISSING]
     """Per order, k and outcome: accuracy, as a fraction, with its 95 % interval over sequences."""
     replicates: Annotated[Interval, Axes("order k"), SHARE, MAY_BE_MISSING]
@@ -74,6 +75,36 @@ class KeepResult(Result):
     """Their accuracy on the other sequences, or on every input."""
     n: Annotated[int, COUNT]
     """Sequences, of which half choose heads; or the number of all inputs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The whole model, of which all sets are: every head of each layer
+        heads = self.kept[0][-1]
+        n_heads = len(heads)
+        shape = (1 + max((layer for layer, _ in heads), default=0), 1 + max((head for _, head in heads), default=0))
+        is_model = sorted(heads) == grid(shape)
+        check_that(is_model, f"kept ends with {shown(heads)}, which are not all heads of a model's layers.")
+        for order, sets in zip(self.orders, self.kept, strict=True):
+            for k, members in enumerate(sets):
+                name = f"kept of {shown(order)}, {k} heads"
+                check_heads_of_shape(name, members, shape)
+                check_that(len(members) == k, f"{name}, has {len(members)} of them.")
+                is_nested = order == "exact" or k == 0 or set(sets[k - 1]) <= set(members)
+                check_that(is_nested, f"{name}, lacks some of the {k - 1} before; sets of an order grow by one head.")
+            check_that(len(sets) == n_heads + 1, f"kept of {shown(order)} has {len(sets)} sets of {n_heads} heads.")
+        # Without a head, and with all of them, orders do not differ
+        for name, shares in (("performs", self.performs.value), ("replicates", self.replicates.value)):
+            for k in (0, n_heads):
+                check_same_numbers(f"{name} with {k} heads", shares[:, k], shares[:1, k], "the first order")
+        # Of sufficient heads, and the mean over some of the outcomes
+        every_set = [members for sets in self.kept for members in sets]
+        check_that(self.sufficient in every_set, f"sufficient is {shown(self.sufficient)}, which is no set of kept.")
+        cell = _cell_of(self.sufficient, self.kept)
+        performs = self.performs.value[cell]
+        check_same_numbers("sufficient_performs", self.sufficient_performs, performs, "performs of these heads")
+        areas = np.trapezoid(self.performs.value, dx=1 / n_heads, axis=1)
+        of_some = np.clip(self.area, np.nanmin(areas, 1), np.nanmax(areas, 1))
+        check_same_numbers("area", self.area, of_some, "the nearest mean of areas under performs")
 
     @property
     def n_measured(self) -> int:

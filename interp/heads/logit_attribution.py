@@ -1,5 +1,6 @@
 """Direct logit attribution: what embedding, heads and MLPs each add to the logit of the correct answer."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,11 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.checks import checks_types, shown
 from hooks.interventions.ablation_engine import Net, head_output_point
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, POSITIVE_COUNT, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SIZE, Axes
 from interp.core.activations import CHUNK, chunks
+from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -43,7 +45,7 @@ class LogitAttributionResult(Result):
     parts: Annotated[tuple[str, ...], Axes("part")]
     """`embedding` (tokens and positions), then of each layer its heads (`0.1`), the bias of their output (`0 bias`) and
     the MLP (`0 MLP`), then `read-out bias` (of the final norm and the unembedding)."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     contribution: Annotated[Interval, Axes("part target"), MAY_BE_MISSING]
     """Per part and target: mean over sequences of what the part adds, in logits, with its 95 % t interval, whose
@@ -60,6 +62,21 @@ class LogitAttributionResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Sequences sampled, or all that there are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        layers_with_mlp = [layer for layer in range(self.shape[0]) if f"{layer} MLP" in self.parts]
+        expected = names_of_parts(self.shape, layers_with_mlp)
+        check_that(self.parts == expected, f"parts is {shown(self.parts)}; of this shape it must be {shown(expected)}.")
+        # What parts add is the whole, but for the remainder
+        distance = np.abs(self.contribution.value.sum(0) - self.logit_difference.value)
+        largest = self.remainder + ROUNDING * (1 + np.abs(self.contribution.value).sum(0))
+        for index in np.flatnonzero(distance > largest):
+            total = self.logit_difference.value[index]
+            raise ValueError(
+                f"contribution of {shown(self.targets[index])} adds up to {self.contribution.value[:, index].sum():g}; "
+                f"logit_difference is {total:g}, and remainder {self.remainder[index]:g}."
+            )
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per part and target."""
@@ -194,25 +211,27 @@ def logit_attribution(
         value=value, low=value - half, high=value + half, n=np.broadcast_to(n_inputs, value.shape).copy()
     )
     logit_difference = Interval(value=total, low=total - total_half, high=total + total_half, n=n_inputs)
+    shape = (net.cfg.n_layers, net.cfg.n_heads)
     return LogitAttributionResult(
-        parts=part_names(net),
+        parts=names_of_parts(shape, [layer for layer in range(shape[0]) if _mlp_point(net, layer)]),
         targets=tuple(task.targets),
         contribution=contribution.as_exact() if n == ALL else contribution,
         control=np.where(n_inputs > 0, added_to_frequent.sum(0) / np.maximum(present.sum(0).numpy(), 1), np.nan),
         logit_difference=logit_difference.as_exact() if n == ALL else logit_difference,
         remainder=np.where(n_inputs > 0, remainder, np.nan),
-        shape=(net.cfg.n_layers, net.cfg.n_heads),
+        shape=shape,
         n=len(batch),
     )
 
 
-def part_names(net: Net) -> tuple[str, ...]:
+def names_of_parts(shape: tuple[int, int], layers_with_mlp: Collection[int]) -> tuple[str, ...]:
     """Names of the parts that add to the residual stream, in the order in which they are computed."""
+    n_layers, n_heads = shape
     names = [EMBEDDING]
-    for layer in range(net.cfg.n_layers):
-        names += [f"{layer}.{head}" for head in range(net.cfg.n_heads)]
+    for layer in range(n_layers):
+        names += [f"{layer}.{head}" for head in range(n_heads)]
         names.append(f"{layer} bias")
-        if _mlp_point(net, layer):
+        if layer in layers_with_mlp:
             names.append(f"{layer} MLP")
     return (*names, READ_OUT_BIAS)
 

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number, checks_types, shown
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from interp.core.consistency import check_known, check_that, grid
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.interchange import Interchange, Place, Rows, Site, SiteKind, sites_of
 from interp.core.intervals import Interval
@@ -59,9 +60,9 @@ class PatchResult(Result):
     or the MLP of a layer adds to it (`attn_out`, `mlp_out`)."""
     sites: Annotated[tuple[str, ...], Axes("site")]
     """The heads as `layer.head`, or the layers; for `resid` the last one is the input of the read-out."""
-    places: Annotated[tuple[str, ...], Axes("place")]
+    places: Annotated[tuple[str, ...], Axes("place"), DISTINCT]
     """Positions, roles of the task, or `all`."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     effect: Annotated[Interval, Axes("site place target"), MAY_BE_MISSING]
     """Mean rise of the logit difference, the logit of the source's answer minus that of the base's, over pairs whose
@@ -77,6 +78,15 @@ class PatchResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Pairs sampled."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_known("kind", [self.kind], WORDS, "a patch")
+        names = [f"{layer}.{head}" for layer, head in grid(self.shape)]
+        if self.kind != "z":
+            names = [str(layer) for layer in range(self.shape[0] + (self.kind == "resid"))]
+        text = f"sites is {shown(self.sites)}; of this kind and shape it must be {shown(tuple(names))}."
+        check_that(self.sites == tuple(names), text)
 
     @property
     def share(self) -> Float[np.ndarray, "site place target"]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import CHUNK, chunks, residual_names
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, sum_by_input
 from interp.core.intervals import Interval
@@ -36,7 +36,7 @@ MOST_CURVES = 12
 class LogitLensResult(Result):
     """Answers of the read-out after every layer. Layer 0 is the embedding's output."""
 
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     accuracy: Annotated[Interval, Axes("layer target"), SHARE, MAY_BE_MISSING]
     """Per layer and target: fraction of examples answered correctly, 0 to 1, with its 95 % interval (Clopper-Pearson),

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.checks import checks_types, shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
+from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
@@ -59,7 +60,7 @@ class ProbeResult(Result):
     """The label that was probed."""
     solver: str
     """`ridge` or `logistic`."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     accuracy: Annotated[Interval, Axes("layer target"), SHARE, MAY_BE_MISSING]
     """Per layer and target: fraction of held-out examples classified correctly, 0 to 1, with its 95 % interval
@@ -109,6 +110,16 @@ class ProbeResult(Result):
         missing = {"follows", "low", "high", "placebo", "n"} - set(self.causal) if self.causal is not None else ()
         if missing:
             raise ValueError(f"causal lacks {', '.join(sorted(missing))}.")
+        n_fitted, n_scored = self.n_fitted.max(initial=0), self.n_scored.max(initial=0)
+        check_that(n_fitted <= self.n_train, f"n_fitted is {n_fitted}; n_train is {self.n_train}.")
+        check_that(n_scored <= self.n_test, f"n_scored is {n_scored}; n_test is {self.n_test}.")
+        check_known("tied", self.tied, self.targets, "targets")
+        omitted_too = set(self.omitted) & set(self.targets)
+        check_that(not omitted_too, f"omitted has {shown(sorted(omitted_too))}, which targets has too.")
+
+    @property
+    def _sample_size(self) -> int:
+        return self.n_test
 
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:

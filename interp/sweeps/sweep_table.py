@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.consistency import check_known
 from interp.core.statistics import t_half_width
 from interp.sweeps.grid import SEED
 from interp.sweeps.tables import VerbTable
@@ -22,6 +23,10 @@ class SweepTable(VerbTable):
     """Columns that name models; `seed` is last."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Models that the verb refused, and why."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_known("varies", self.varies, self.columns, "columns")
 
     def over_seeds(self, value: str, by: Sequence[str] = ()) -> "pd.DataFrame":
         """Mean of a column over seeds with its interval (t), for each combination of what varies.

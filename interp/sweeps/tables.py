@@ -15,6 +15,7 @@ import interp
 from hooks import load_checkpoint
 from hooks.checks import shown
 from interp.core.cached_file import CachedFile
+from interp.core.consistency import check_that
 from interp.core.content_key import content_key, digest_of_files
 from interp.core.environment import environment
 from interp.core.processes import in_processes
@@ -64,6 +65,8 @@ class VerbTable(Result):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        n_rows = {name: len(values) for name, values in self.columns.items()}
+        check_that(len(set(n_rows.values())) < 2, f"columns has {shown(n_rows)} rows; all must have the same number.")
         for name, values in self.columns.items():
             kinds = {_kind_of(value) for value in values} - {"nothing"}
             if len(kinds) > 1:

@@ -11,7 +11,8 @@ from torch import Tensor
 from hooks.checks import check_number, checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from interp.core.consistency import check_known, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
@@ -48,9 +49,9 @@ class SignCountingResult(Result):
 
     former_fields: ClassVar = {"share": ("share", "low", "high", "n")}
 
-    measures: Annotated[tuple[str, ...], Axes("measure")]
+    measures: Annotated[tuple[str, ...], Axes("measure"), DISTINCT]
     """Names of what is measured: the keys of `MEASURES`."""
-    targets: Annotated[tuple[str, ...], Axes("target")]
+    targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the variables, in chain order."""
     share: Annotated[Interval, Axes("measure target"), SHARE, MAY_BE_MISSING]
     """Per measure and target: fraction of answers of which the measure is true, 0 to 1, with its 95 % interval
@@ -61,6 +62,12 @@ class SignCountingResult(Result):
     """Accuracy of random guesses, and the `broken` share of a model that follows chains."""
     n: Annotated[int, COUNT]
     """Number of held-out sentences; each is flipped in two ways and broken once."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_known("measures", self.measures, MEASURES, "sign_counting")
+        has_none = np.isnan(self.share.value) != (self.total == 0)
+        check_that(not has_none.any(), "share is missing where total is not 0, or the other way round.")
 
     def of(self, measure: str) -> Float[np.ndarray, " target"]:
         """The share of every variable for one measure.

@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks.checks import check_number, checks_types
 from hooks.state import restores_state
 from hooks.typed import COUNT, SHARE, SIZE, Axes
+from interp.core.consistency import check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -60,6 +61,11 @@ class KernelResult(Result):
     n_validation: Annotated[int, COUNT]
     n: Annotated[int, COUNT]
     """Number of test strings."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        best = int(self.validation_mse.argmin())
+        check_that(self.chosen == best, f"chosen is {self.chosen}; validation_mse is least at {best}.")
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per setting."""

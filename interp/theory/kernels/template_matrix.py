@@ -12,6 +12,7 @@ from torch import Tensor
 from hooks.checks import check_class, check_number, checks_types
 from hooks.state import restores_state
 from hooks.typed import COUNT, SIZE, Axes
+from interp.core.consistency import check_known, check_same_numbers, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
@@ -60,6 +61,20 @@ class TemplateMatrix(Result):
     """Number of sets of draws, the independent units."""
     n: Annotated[int, COUNT]
     """Total number of draws; 0 for a kernel without random draws."""
+
+    @property
+    def _sample_size(self) -> int:
+        return self.repeats
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_same_numbers("eigenvalues", self.eigenvalues, np.linalg.eigvalsh(self.matrix), "that of matrix")
+        check_known("verdict", [self.verdict], ("nonsingular", "singular", "undecided"), "a matrix")
+        is_positive = self.smallest.low > ROUNDING * self.eigenvalues[-1]
+        text = f"verdict is {self.verdict}, but smallest is {self.smallest.text()}."
+        check_that((self.verdict == "nonsingular") == is_positive, text)
+        text = f"verdict is singular, which no draws show; n is {self.n}."
+        check_that(self.verdict != "singular" or self.n == 0, text)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per pair of templates."""

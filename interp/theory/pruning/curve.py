@@ -11,12 +11,13 @@ import torch
 from jaxtyping import Float, Int
 
 from hooks import TransformerStack
-from hooks.checks import check_choice, check_number, checks_types
+from hooks.checks import check_choice, check_number, checks_types, shown
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.consistency import check_that
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -66,7 +67,7 @@ class PruningCurve(Result):
 
     former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n")}
 
-    by: Annotated[tuple[str, ...], Axes("by")]
+    by: Annotated[tuple[str, ...], Axes("by"), DISTINCT]
     """Name of the criterion, one per row."""
     size: Annotated[Int[np.ndarray, " by"], COUNT]
     """Number of weights (hidden units for `structured`; heads) to choose from. A tied block counts once, its heads once
@@ -87,6 +88,12 @@ class PruningCurve(Result):
     """(layer, head) in the order in which `heads` ablates them; empty without that curve."""
     n: Annotated[int, COUNT]
     """Number of test examples."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_descending = np.all(np.nan_to_num(np.diff(self.kept, axis=1)) <= 0)
+        check_that(is_descending, "kept has a row that grows; points are sorted from the largest fraction on.")
+        check_that(len(set(self.order)) == len(self.order), f"order has a head twice: {shown(self.order)}.")
 
     def least_kept(self, by: str, *, lost: float = 0.01) -> float:
         """The least fraction kept such that there, and at all larger ones, accuracy is at least clean minus `lost`.

@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.typed import COUNT, MAY_BE_INFINITE, POSITIVE_COUNT, SHARE, SIZE, Axes
+from hooks.checks import shown
+from hooks.typed import COUNT, MAY_BE_INFINITE, POSITIVE_COUNT, ROUNDING, SHARE, SIZE, Axes
+from interp.core.consistency import check_that
 from interp.core.results import NOT_SAVED, Result
 from interp.theory.pruning.search import LargestError, worst_on_unit_ball
 
@@ -57,6 +59,16 @@ class PruningResult(Result):
     network: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The pruned network, with `weight_orig` and `weight_mask` of `torch.nn.utils.prune` in each random matrix. Errors
     are those of `network.double()`: sums in a pruned network cancel, and float32 rounds them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        larger = f"sampled_error is {self.sampled_error:g}, above error, {self.error:g}, which is the largest found."
+        check_that(self.sampled_error <= self.error * (1 + ROUNDING), larger)
+        check_that(set(self.weights) == set(self.kept), f"weights is of {shown(sorted(self.weights))}, kept is not.")
+        for name, (n_kept, size) in self.weights.items():
+            n_places, n_different = len(self.kept[name]), len(np.unique(self.kept[name], axis=0))
+            text = f"weights has {n_kept} of {size} weights of {shown(name)}; kept has {n_places} places"
+            check_that(n_different == n_places == n_kept <= size, f"{text}, {n_different} of them different.")
 
     @property
     def fraction_kept(self) -> float:

@@ -14,7 +14,8 @@ from hooks import Transformer
 from hooks.checks import checks_types, shown
 from hooks.model.layers import Linear
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, SIZE, Axes
+from interp.core.consistency import check_that
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network
@@ -50,7 +51,7 @@ class IndistinguishableResult(Result):
     Axes: `shared` the shared matrices; `network` the two networks, a and b.
     """
 
-    shared: Annotated[tuple[str, ...], Axes("shared")]
+    shared: Annotated[tuple[str, ...], Axes("shared"), DISTINCT]
     """Names of the matrices."""
     candidates: Annotated[int, POSITIVE_COUNT]
     """Random numbers to choose from, for each weight of a target."""
@@ -93,6 +94,15 @@ class IndistinguishableResult(Result):
             names = set(getattr(self, name))
             if not names <= set(self.shared) or (name == "singular_values" and names != set(self.shared)):
                 raise ValueError(f"{name} is of {shown(sorted(names))}; shared has {shown(sorted(self.shared))}.")
+        for name, same in zip(self.shared, self.same_matrices, strict=True):
+            text = f"same_matrices of {shown(name)} is {shown(same)}, of {self.n_matrices} matrices."
+            check_that(len(set(same)) == len(same) <= self.n_matrices, text)
+            values = self.singular_values[name]
+            is_descending = (np.diff(values, axis=1) <= ROUNDING).all()
+            check_that(is_descending, f"singular_values of {shown(name)} are not descending.")
+            squares = np.square(values).sum(1)
+            too_large = squares > np.square(self.norm[self.shared.index(name)]) * (1 + ROUNDING) + ROUNDING
+            check_that(not too_large.any(), f"singular_values of {shown(name)} are larger than its norm.")
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per shared matrix."""

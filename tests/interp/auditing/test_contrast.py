@@ -41,9 +41,9 @@ def test_the_faithful_and_the_misleading_head_of_a_label(audited):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"label": "current"},  # looks like something else
+        {"label": "current", "kind": "current"},  # looks like something else
         {"verdict": "redundant", "reason": "partner"},  # shares its work
-        {"reason": "not through its pattern"},  # is needed
+        {"reason": "cancelled"},  # is needed, and another head cancels it
     ],
     ids=str,
 )
@@ -57,7 +57,7 @@ def test_no_contrast(audited, changes):
 def test_the_largest_difference_is_shown(audited):
     """Of two faithful heads, the one that costs more."""
     cost = audited.heads[2].costs["mean"]
-    costs = {**audited.heads[2].costs, "mean": replace(cost, drop=(0.3,))}
+    costs = {**audited.heads[2].costs, "mean": replace(cost, drop=(0.3,), low=(0.2,), high=(0.4,))}
     weaker = replace(audited.heads[2], head=0, costs=costs)
     changed = replace(audited, heads=(weaker, *audited.heads[1:]))
     assert changed.contrast().faithful.place == (0, 2)

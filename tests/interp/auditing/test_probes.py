@@ -166,7 +166,9 @@ def test_readable_from_depends_on_all_later_layers(values):
 
     def made(*rows):
         readable = np.array(rows)
-        return replace(values, p=np.stack([np.where(readable, 0.0, 1.0)] + [np.ones(readable.shape)] * 3))
+        p = np.stack([np.where(readable, 0.0, 1.0)] + [np.ones(readable.shape)] * 3)
+        verdict = np.where(readable & np.isnan(values.interchange.value), "cannot be told apart", "undecided")
+        return replace(values, p=p, verdict=tuple(map(tuple, verdict.tolist())))
 
     found = made((True, False), (False, True), (True, False), (True, False))
     assert found.readable_from("#0") == 2

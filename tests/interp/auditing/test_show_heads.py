@@ -44,10 +44,12 @@ def test_without_probes_there_are_none(found, trained, tiny):
 
 def test_results_of_another_model_are_refused(found, trained, tiny):
     audited, _probes, _ = found
+    no_sets = {"sets": (), "largest_harmless": (), "smallest_costly": (), "largest_harmless_cost": None, "strata": ()}
+    fewer = replace(audited, heads=audited.heads[:-1], **no_sets)
     with pytest.raises(
         ValueError, match=r"audit has 3 heads, the last of these 1\.0; the model has 2 layers of 2 heads"
     ):
-        interp.auditing.show_heads(trained.model, tiny, replace(audited, heads=audited.heads[:-1]))
+        interp.auditing.show_heads(trained.model, tiny, fewer)
     small = Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2))
     shallow = interp.probe(small, tiny, n_train=200, n_test=100)
     with pytest.raises(ValueError, match="probes has 2 layers with the embedding; the model has 3"):
@@ -116,14 +118,17 @@ def test_many_heads_stay_one_short_sentence():
 
 def test_idle_heads_are_one_row_of_the_table(found):
     audited, _, _ = found
-    not_needed = dict.fromkeys(("zero", "mean", "resample"), False)
+    needed, not_needed = (dict.fromkeys(("zero", "mean", "resample"), value) for value in (True, False))
     idle = {"verdict": "idle", "reason": "not needed", "label": "unclassified", "needed": not_needed, "outcome": ""}
+
+    def untested(head):
+        return {name: replace(cost, p_matters=None, p_harmless=None) for name, cost in head.costs.items()}
 
     def idle_head(head, drops, **changes):
         mean = replace(
             head.costs["mean"], drop=drops, low=(-0.02,) * len(drops), high=(0.08,) * len(drops), exact=False
         )
-        return replace(head, **{**idle, **changes}, costs={**head.costs, "mean": mean})
+        return replace(head, **{**idle, **changes}, costs=untested(replace(head, costs={**head.costs, "mean": mean})))
 
     n = len(audited.outcomes)
     first, second, third, fourth = audited.heads[:4]
@@ -132,7 +137,7 @@ def test_idle_heads_are_one_row_of_the_table(found):
         idle_head(second, (0.01,) * (n - 1) + (0.04,), label="uniform"),
         # needed under another replacement: a row of its own
         idle_head(third, (0.05,) * n, needed={**not_needed, "zero": True}),
-        replace(fourth, verdict="hidden"),
+        replace(fourth, verdict="hidden", reason="needed", needed=needed, costs=untested(fourth)),
     )
     result = replace(audited, heads=heads, threshold=np.full(n, 0.1))
     rows = audit_section(result).table[1:]

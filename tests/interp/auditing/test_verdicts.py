@@ -20,7 +20,7 @@ from interp.auditing.interventions import (
 )
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.records import HeadVerdict, InterventionCost
-from interp.auditing.result import AuditResult
+from interp.auditing.result import REASONS_OF_NEEDED_HEADS, REASONS_OF_VERDICTS, AuditResult
 from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words, reason_in_words
 from interp.auditing.sets import HeadSets
 from interp.auditing.significance import LITTLE, MUCH, PValues, corrections, sequences_needed, uncorrected_p_values
@@ -881,6 +881,15 @@ def test_sequences_needed_at_a_very_strict_level():
 OTHERS = ((1, 2), (3, 0))
 
 
+def verdicts_of(reason):
+    return sorted(verdict for verdict, reason_of_verdict in REASONS_OF_VERDICTS if reason_of_verdict == reason)
+
+
+def fits(verdict, label):
+    """Whether a head of this label can have a verdict that is about its label."""
+    return {"misleading": label == "association", "idle": label != "association", "hidden": True}.get(verdict, True)
+
+
 def made_up(reason, *, label="association", drops=(), drop=(0.25, 0.4), threshold=(0.1, 0.08), **given):
     """An audit of one head that got its verdict for this reason.
 
@@ -895,20 +904,21 @@ def made_up(reason, *, label="association", drops=(), drop=(0.25, 0.4), threshol
 
     def cost(drop):
         low, high = tuple(value - 0.125 for value in drop), tuple(value + 0.125 for value in drop)
-        return InterventionCost(drop=drop, low=low, high=high, p_matters=1.0, p_harmless=1.0, n=100)
+        return InterventionCost(drop=drop, low=low, high=high, n=100)
 
     shares = reason.startswith(("together", "partner"))
+    is_needed = True if reason in REASONS_OF_NEEDED_HEADS else None
     values = {
         "layer": 0,
         "head": 3,
-        "verdict": "misleading",
+        "verdict": next(verdict for verdict in verdicts_of(reason) if fits(verdict, label)),
         "partners": OTHERS if shares or "cancel" in reason else (),
         "other_heads": OTHERS[:1] if shares else (),
         "beyond_others": cost((0.5, 0.75)) if shares else None,
         "label": label,
         "kind": "association",
         **dict.fromkeys(("score", "score_low", "score_high", "p_label", "value_weighted", "moved"), 0.5),
-        "needed": {"zero": None, "mean": None, "resample": None},
+        "needed": {"zero": None, "mean": is_needed, "resample": None},
         "costs": dict.fromkeys(INTERVENTIONS, cost(drop)) | {name: cost(value) for name, value in dict(drops).items()},
     }
     return AuditResult(
@@ -937,8 +947,15 @@ def sentence_about(reason, **given):
 EVERY_REASON = sorted({*REASONS, *(reason for _, _, reason in RULES)})
 
 
-@pytest.mark.parametrize("label", ["association", "uniform", "unclassified"])
-@pytest.mark.parametrize("reason", EVERY_REASON)
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        (reason, label)
+        for reason in EVERY_REASON
+        for label in ("association", "uniform", "unclassified")
+        if any(fits(verdict, label) for verdict in verdicts_of(reason))
+    ],
+)
 def test_every_reason_makes_a_sentence(reason, label):
     text = sentence_about(reason, label=label)
     assert re.fullmatch(r"0\.3 looks [^{}]*[^{} .]\.", text)
@@ -1039,8 +1056,10 @@ def test_a_sentence_says_where_another_ablation_gives_another_answer():
     needed = {"zero": True, "mean": True, "resample": False}
     text = sentence_about("needed", needed=needed, label="uniform")
     assert "; it is not needed with its output in another sequence in its place (0.40" in text
-    for same in ({"zero": None, "mean": True, "resample": True}, {"zero": True, "mean": None, "resample": False}):
-        assert "in its place" not in sentence_about("needed", needed=same)
+    open_or_same = {"zero": None, "mean": True, "resample": True}
+    assert "in its place" not in sentence_about("needed", needed=open_or_same)
+    not_known = {"zero": True, "mean": None, "resample": False}
+    assert "in its place" not in sentence_about("too close", needed=not_known)
 
 
 def test_an_undecided_head_says_how_many_sequences_would_decide_it():

@@ -67,8 +67,15 @@ def test_several_edges_in_words(linked):
     places = {head.verdict: index for index, head in enumerate(linked.heads)}
 
     def sentence(verdict, edges_in, edges_out):
-        head = replace(linked.heads[places[verdict]], edges_in=edges_in, edges_out=edges_out)
-        return replace(linked, heads=(head,)).sentences()[0]
+        head = replace(linked.heads[places[verdict]], layer=1, head=2, edges_in=edges_in, edges_out=edges_out)
+        no_sets = {
+            "sets": (),
+            "largest_harmless": (),
+            "largest_harmless_cost": None,
+            "smallest_costly": (),
+            "strata": (),
+        }
+        return replace(linked, heads=(head,), **no_sets).sentences()[0]
 
     edges_in = ("0 MLP > 1.2 k", "embedding > 1.2 q", "0.1 > 1.2 k")
     text = sentence("faithful", edges_in, ("1.2 > 1 MLP", "1.2 > 2.0 v"))

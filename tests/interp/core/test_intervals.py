@@ -96,7 +96,7 @@ def test_results_saved_with_parallel_fields_still_load(tmp_path):
 
 def test_a_sample_size_that_is_still_a_field_stays(tmp_path):
     values = {"targets": ["a"], "perplexity": array([3.0]), "low": array([2.0]), "high": array([4.0])}
-    values |= {"loss": array([1.1]), "chance": 5, "n": 9, "split": "test"}
+    values |= {"loss": array([1.0986123]), "chance": 5, "n": 9, "split": "test"}
     result = PerplexityResult.load(saved(tmp_path, "PerplexityResult", values))
     assert (result.n, result.perplexity.n) == (9, 9)
 

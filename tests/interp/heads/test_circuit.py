@@ -124,24 +124,45 @@ def test_a_model_that_lost_its_task_since():
         edges.circuit(n=16)
 
 
+def shifted(interval, difference):
+    ends = {end: getattr(interval, end) - difference for end in ("value", "low", "high")}
+    return replace(interval, **ends)
+
+
+def with_estimates(circuit, **changes):
+    """The circuit with other intervals of differences, and the accuracies that have these differences."""
+    estimates = {
+        name: replace(value, exact=False) for name, value in vars(circuit).items() if isinstance(value, Interval)
+    }
+    estimates |= changes
+    accuracy = estimates["performs"].value.copy()
+    accuracy[1] = accuracy[0] - estimates["lost"].value
+    accuracy[4] = accuracy[2] - estimates["left_over"].value
+    estimates["performs"] = Interval(value=accuracy, low=accuracy, high=accuracy, n=1)
+    halves = estimates["without_halves"]
+    of_circuit = shifted(halves[0], estimates["gaps"].value)
+    ends = {end: np.stack([getattr(halves[0], end), getattr(of_circuit, end)]) for end in ("value", "low", "high")}
+    return replace(circuit, **estimates | {"without_halves": Interval(**ends, n=1)})
+
+
 def test_answers_follow_the_intervals(circuit):
     def interval(low, high, shape=(2,)):
         ends = {"value": np.full(shape, low), "low": np.full(shape, low), "high": np.full(shape, high)}
-        return Interval(**ends, n=100)
+        return Interval(**ends, n=1)
 
-    assert replace(circuit, lost=interval(0.0, 0.02)).is_faithful == "yes"
-    assert replace(circuit, lost=interval(0.0, 0.03)).is_faithful == "undecided"
-    assert replace(circuit, lost=interval(0.03, 0.04)).is_faithful == "no"
+    assert with_estimates(circuit, lost=interval(0.0, 0.02)).is_faithful == "yes"
+    assert with_estimates(circuit, lost=interval(0.0, 0.03)).is_faithful == "undecided"
+    assert with_estimates(circuit, lost=interval(0.03, 0.04)).is_faithful == "no"
     # A gap between model and circuit counts if the better of the two is above chance
     halves = (2, 1, 2)
     gap = {"gaps": interval(0.1, 0.2, (1, 2)), "left_over": interval(0.0, 0.01)}
-    assert replace(circuit, **gap, without_halves=interval(0.6, 0.7, halves)).is_complete == "no"
-    assert replace(circuit, **gap, without_halves=interval(0.4, 0.5, halves)).is_complete == "yes"
-    assert replace(circuit, **gap, without_halves=interval(0.4, 0.7, halves)).is_complete == "undecided"
+    assert with_estimates(circuit, **gap, without_halves=interval(0.6, 0.7, halves)).is_complete == "no"
+    assert with_estimates(circuit, **gap, without_halves=interval(0.4, 0.5, halves)).is_complete == "yes"
+    assert with_estimates(circuit, **gap, without_halves=interval(0.4, 0.7, halves)).is_complete == "undecided"
     close = gap | {"gaps": interval(-0.01, 0.01, (1, 2)), "without_halves": interval(0.6, 0.7, halves)}
-    assert replace(circuit, **close).is_complete == "yes"
-    assert replace(circuit, **close | {"left_over": interval(0.1, 0.2)}).is_complete == "no"
-    assert replace(circuit, **close | {"gaps": interval(-0.2, -0.1, (1, 2))}).is_complete == "no"
+    assert with_estimates(circuit, **close).is_complete == "yes"
+    assert with_estimates(circuit, **close | {"left_over": interval(0.1, 0.2)}).is_complete == "no"
+    assert with_estimates(circuit, **close | {"gaps": interval(-0.2, -0.1, (1, 2))}).is_complete == "no"
 
 
 def test_written_for_other_tools_and_read(edges, circuit, tmp_path):
@@ -164,14 +185,34 @@ def test_written_for_other_tools_and_read(edges, circuit, tmp_path):
     ("edge", "words"),
     [
         ({"a0.h1": {"score": 1.0, "in_graph": True}}, "has the edge 'a0.h1'; it must be sender->receiver"),
-        ({"x0->m1": {"score": 1.0, "in_graph": True}}, "has the node 'x0' in 'x0->m1'; input, m0 and a0.h1 are nodes"),
-        ({"logits->m1": {"score": 1.0, "in_graph": True}}, "'logits' in 'logits->m1'; input, m0 and a0.h1 are nodes"),
-        ({"a0.h1<q>->m1": {"score": 1.0, "in_graph": True}}, "'a0.h1<q>' in .*; input, m0 and a0.h1 are nodes that wr"),
+        (
+            {"x0->m1": {"score": 1.0, "in_graph": True}},
+            "the edge 'x0->m1': 'x0' is no node; nodes are input, m0",
+        ),
+        (
+            {"logits->m1": {"score": 1.0, "in_graph": True}},
+            "senders has 'read-out', which does not write",
+        ),
+        (
+            {"a0.h1<q>->m1": {"score": 1.0, "in_graph": True}},
+            "senders has '0.1 q', which does not write",
+        ),
         (
             {"m0->input": {"score": 1.0, "in_graph": True}},
-            "'input' in 'm0->input'; m0, logits and a0.h1<q>, <k> or <v>",
+            "has the edge 'm0->input': receivers has 'embedding', which does not read",
         ),
-        ({"m0->a1.h1": {"score": 1.0, "in_graph": True}}, "'a1.h1' in 'm0->a1.h1'; m0, logits and a0.h1<q>, <k> or"),
+        (
+            {"m0->a1.h1": {"score": 1.0, "in_graph": True}},
+            "receivers has '1.1', which does not read",
+        ),
+        ({"m1->a0.h0<q>": {"score": 1.0, "in_graph": True}}, "has the edge 'm1->a0.h0<q>': .*leads to no later input"),
+        ({"a0.h0->a0.h0<q>": {"score": 1.0, "in_graph": True}}, "leads to no later input"),
+        ({"m0->m0": {"score": 1.0, "in_graph": True}}, "leads to no later input"),
+        ({"a00.h0->m1": {"score": 1.0, "in_graph": True}}, "has the edge 'a00.h0->m1': .*'00.0' is no part"),
+        ({"a0.h01->m1": {"score": 1.0, "in_graph": True}}, "'0.01' is no part"),
+        ({"a٠.h0->m1": {"score": 1.0, "in_graph": True}}, "is no part of a model"),
+        ({"a²h0->m1": {"score": 1.0, "in_graph": True}}, "is no node"),
+        ({" a0.h0->m1": {"score": 1.0, "in_graph": True}}, "is no node"),
         ({"m0->m1": {"score": 1.0, "in_graph": 1}}, "in_graph of 'm0->m1' is a int; it must be a bool"),
         ({"m0->m1": {"in_graph": True}}, "has the edge 'm0->m1' without score"),
         ({"m0->m1": {"score": 1.0}}, "has the edge 'm0->m1' without in_graph"),
@@ -182,6 +223,27 @@ def test_written_for_other_tools_and_read(edges, circuit, tmp_path):
 def test_a_circuit_of_another_tool_that_cannot_be_read(edge, words, tmp_path):
     (tmp_path / "circuit.json").write_text(json.dumps({"edges": edge}))
     with pytest.raises(ValueError, match=words):
+        read_circuit(tmp_path / "circuit.json")
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        ({"cfg": {"n_layers": 1, "n_heads": 1}}, "has the edge 'm0->m1': receivers has '1 MLP'.* 1 layers of 1 heads"),
+        ({"cfg": {"n_layers": 0, "n_heads": 1}}, "cfg.n_layers is 0; it must be at least 1"),
+        ({"cfg": {"n_heads": 1}}, "cfg.n_layers is None; it must be an integer"),
+        ({"nodes": {"m0": {"in_graph": False}}}, "the edge 0 MLP > 1 MLP is in the circuit, but the node 0 MLP is not"),
+        ({"nodes": {"banana": {"in_graph": True}}}, "nodes has 'banana': 'banana' is no node"),
+        (
+            {"cfg": {"n_layers": 2, "n_heads": 1}, "nodes": {"a9.h0": {"in_graph": False}}},
+            "nodes has 'a9.h0': '9.0' is in",
+        ),
+    ],
+)
+def test_a_circuit_whose_parts_contradict_each_other(graph, words, tmp_path):
+    edges = {"m0->m1": {"score": 1.0, "in_graph": True}}
+    (tmp_path / "circuit.json").write_text(json.dumps(graph | {"edges": edges}))
+    with pytest.raises(ValueError, match=rf"circuit\.json.*{words}"):
         read_circuit(tmp_path / "circuit.json")
 
 

@@ -282,7 +282,15 @@ def test_sentences_say_what_opposes_the_scores():
     assert second.startswith("It attends against what tokens wrote into the keys and tokens into the queries: -0.2")
     assert third.startswith("Then by what tokens")
     assert last.startswith("The 3 largest of 36 pairs together explain 1.00 [1.00, 1.00] of the variance; 0.00 is left")
-    opposed = replace(result, pairs=result.pairs[1:2], explained=result.explained[1:2])
+    removed = [1, -2, -1]
+    opposed = replace(
+        result,
+        pairs=result.pairs[1:2],
+        explained=result.explained[1:2],
+        removals=tuple(result.removals[index] for index in removed),
+        pattern_change=result.pattern_change[removed],
+        drop=result.drop[removed],
+    )
     assert opposed.sentences()[0].startswith("Head 1.0 attends against what tokens")
     assert opposed.sentences()[-1].startswith("The largest of 36 pairs explains 0.8")
 
