@@ -224,7 +224,7 @@ def classify_heads(
     visible keys) and 1 if all of it is on related keys, averaged over the queries that are read and have related and
     unrelated keys, then over the sequences in which these are at least half of the read queries with related keys. A
     query is read if it is a scored position, or if a head of the next layer attends to it from a read query with at
-    least its share under uniform attention.
+    least its share under uniform attention; heads that write nothing do not count.
 
     A head gets the label of its best kind under four conditions: its p value (permuted keys; Holm over all heads and
     kinds) is at most `alpha`; the lower end of its 95 % interval over sequences is at least 0.3, or 0.5 in a layer of
@@ -256,7 +256,8 @@ def classify_heads(
         seed: Determines the sequences and the fresh weights.
 
     Raises:
-        ValueError: fewer than 8 sequences, a level outside (0, 1), no untrained models, or an error of `relations_of`.
+        ValueError: fewer than 8 sequences, a level outside (0, 1), an error of `relations_of`; no untrained models, or
+            ones of another architecture or with the model's weights.
 
     Example:
         >>> import interp
@@ -274,6 +275,7 @@ def classify_heads(
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
     check_names("kinds", kinds)
+    n_models, models = untrained_models(untrained, model, task, alpha=alpha)
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "classify"))
     names = kinds_of(task, batch, kinds)
     if not names:
@@ -298,7 +300,7 @@ def classify_heads(
         uniformity = measures.uniformity.mean(0)
         candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
         comparison = _compare(
-            model, task, batch, measures, candidates, names, untrained=untrained, alpha=alpha, seed=seed
+            model, task, batch, measures, candidates, names, models=models, n_models=n_models, alpha=alpha, seed=seed
         )
         count.advance()
     # Label the heads; each is then described at the queries where its label fits.
@@ -368,12 +370,12 @@ def _compare(
     candidates: Bool[np.ndarray, "layer head column"],
     names: Sequence[str],
     *,
-    untrained: Untrained,
+    models: Sequence[Net],
+    n_models: int,
     alpha: float,
     seed: int,
 ) -> UntrainedComparison:
     """Comparison of the candidates for a label, in every column and then `uniform`, with untrained models."""
-    n_models, models = untrained_models(untrained, model, alpha=alpha)
     # Scores on the sequences of the comparison, which do not depend on the model: of every kind, then the uniformity.
     rows = sequences_to_compare(measures.comparable)
     compared = batch.select(torch.from_numpy(rows))
@@ -386,7 +388,7 @@ def _compare(
         mean_over_sequences(scores),
         candidates,
         least,
-        highest=highest_scores(model, models, task, compared, related, queries=queries, seed=seed),
+        highest=highest_scores(model, models, compared, related, queries=queries, seed=seed),
         n_models=n_models,
         alpha=alpha,
     )

@@ -18,6 +18,7 @@ from hooks.model.initialise import initialise
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.core.weight_sums import same_weights, weight_sums
 from interp.heads.kinds import PackedRelations
 from interp.heads.measures import pattern_scores
 from interp.heads.queries import Queries, scored_positions
@@ -135,11 +136,12 @@ def sequences_to_compare(scored: Bool[np.ndarray, "sample kind"]) -> Int[np.ndar
     return np.unique(np.concatenate([*rows_by_kind, [0]])).astype(int)  # the first one if no kind is scored
 
 
-def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple[int, Sequence[AnyModel]]:
+def untrained_models(untrained: Untrained, model: Net, task: Task, *, alpha: float) -> tuple[int, Sequence[Net]]:
     """Number of untrained models to compare with, and those that the caller gave.
 
     Raises:
-        ValueError: a number below 1, or an empty sequence.
+        ValueError: a number below 1, or an empty sequence; a model of another architecture, or with the weights of the
+            model itself or of one before.
     """
     if isinstance(untrained, int):
         if untrained < 1:
@@ -157,13 +159,47 @@ def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple
     models = untrained if isinstance(untrained, Sequence) else (untrained,)
     if not models:
         raise ValueError("untrained is an empty sequence; give at least one untrained model, their number, or None.")
-    return len(models), models
+    return len(models), _prepared(models, model, task)
+
+
+def _prepared(models: Sequence[AnyModel], model: Net, task: Task) -> list[Net]:
+    """The caller's untrained models, each of the architecture of the model and with weights of its own."""
+    nets = []
+    architecture = _architecture(model)
+    owner_by_weights = {weight_sums(_module(model)): "the model that is classified"}
+    for index, untrained in enumerate(models):
+        name = f"untrained[{index}]" if len(models) > 1 else "untrained"
+        net = prepare_model(untrained, "classify_heads", task).eval()
+        for field, value in _architecture(net).items():
+            if value != (expected := architecture.get(field)):
+                raise ValueError(
+                    f"{name} has {field} {value}, the model {expected}; give models of the same architecture."
+                )
+        weights = weight_sums(_module(net))
+        for known, owner in owner_by_weights.items():
+            if same_weights(weights, known):
+                raise ValueError(f"{name} has the weights of {owner}; give models with weights of their own.")
+        owner_by_weights[weights] = name
+        nets.append(net)
+    return nets
+
+
+def _architecture(net: Net) -> dict[str, Any]:
+    """What a model is besides its weights: its config, without what only sets weights, and hard-coded heads,
+    which untrained models may have learned."""
+    fields = vars(net.cfg).items()
+    settings = {name: value for name, value in fields if name not in ("init", "embedding_std", "head_patterns")}
+    return {"a config of class": type(net.cfg).__name__, **settings}
+
+
+def _module(net: Net) -> Any:
+    """The module that has the weights."""
+    return net.bridge if isinstance(net, BridgeModel) else net
 
 
 def highest_scores(
     model: Net,
-    models: Sequence[AnyModel],
-    task: Task,
+    models: Sequence[Net],
     batch: Batch,
     related: PackedRelations,
     *,
@@ -175,7 +211,6 @@ def highest_scores(
     Args:
         model: The model whose config the untrained models have.
         models: Untrained models of the caller; if empty, models with fresh weights, without end.
-        task: Task of the batch.
         batch: Sequences on which models are compared.
         related: The relation of each kind.
         queries: Queries at which kinds are scored; those that are read are those of each untrained model itself.
@@ -183,7 +218,7 @@ def highest_scores(
     """
     if models:
         for untrained in models:
-            yield _highest(prepare_model(untrained, "classify_heads", task).eval(), batch, related, queries)
+            yield _highest(untrained, batch, related, queries)
         return
     # Scores of models with fresh weights are stored, but for bridges, whose config does not determine the weights.
     scores: list[Float[np.ndarray, " column"]] = []

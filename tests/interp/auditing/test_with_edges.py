@@ -68,13 +68,8 @@ def test_several_edges_in_words(linked):
 
     def sentence(verdict, edges_in, edges_out):
         head = replace(linked.heads[places[verdict]], layer=1, head=2, edges_in=edges_in, edges_out=edges_out)
-        no_sets = {
-            "sets": (),
-            "largest_harmless": (),
-            "largest_harmless_cost": None,
-            "smallest_costly": (),
-            "strata": (),
-        }
+        no_sets = {"sets": (), "strata": (), "largest_harmless": (), "largest_harmless_cost": None}
+        no_sets |= {"smallest_costly": ()}
         return replace(linked, heads=(head,), **no_sets).sentences()[0]
 
     edges_in = ("0 MLP > 1.2 k", "embedding > 1.2 q", "0.1 > 1.2 k")

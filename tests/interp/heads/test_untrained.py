@@ -1,5 +1,7 @@
 """Labels against untrained models: the level of the Monte Carlo test, its power, early stopping, and what is kept."""
 
+import copy
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -96,7 +98,7 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
         {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
     untrained._stored_scores.cache_clear()
     batch = task.sample(2, generator=torch.Generator().manual_seed(0))
-    found = highest_scores(model, (), task, batch, PackedRelations.of(task, batch, ["current"]), seed=3)
+    found = highest_scores(model, (), batch, PackedRelations.of(task, batch, ["current"]), seed=3)
     for _ in zip(range(3), found, strict=False):
         pass
     for index, weights in enumerate(seen[:3]):
@@ -160,7 +162,7 @@ def test_a_single_special_row_decides_no_label(length, attention):
     task = Letters(n_vars=4, causal=attention == "causal")
     object.__setattr__(task, "length", length)
     cfg = interp.config_for(task, n_layers=1, n_heads=2, d_model=24)
-    plain = Planted(cfg, {(0, head): lambda batch, allowed: ideal_map(allowed, allowed) for head in range(2)})
+    plain = Planted(cfg, {(0, head): lambda batch, allowed: ideal_map(allowed, allowed) for head in range(2)}, seed=1)
     found = classify_heads(Planted(cfg, {(0, 0): real_keys}), task, n=64, untrained=plain)
     assert found.label[0][0] not in found.kinds, str(found)
 
@@ -235,9 +237,46 @@ def test_no_untrained_models(given, message):
         classify_heads(model, task, n=8, untrained=given)
 
 
+SMALL = interp.config_for(Lego(n_vars=2), n_layers=1, n_heads=2, d_model=16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_heads": 4}, "untrained has n_heads 4, the model 2; give models of the same architecture"),
+        ({"d_model": 32, "d_head": 8}, "untrained has d_model 32, the model 16"),
+        ({"n_layers": 2}, "untrained has n_layers 2, the model 1"),
+        ({"d_mlp": 8}, "untrained has d_mlp 8, the model 64"),
+        ({"attention": "causal"}, "untrained has attention causal, the model bidirectional"),
+        ({"block": "post_ln"}, "untrained has block post_ln, the model"),
+        ({"d_vocab": 50}, "the task has d_vocab .*, the model 50: its vocabulary is another one"),
+    ],
+)
+@pytest.mark.usefixtures("as_a_user")
+def test_untrained_models_of_another_architecture_are_refused(changes, words):
+    model, start = Transformer(SMALL, seed=0), Transformer(replace(SMALL, **changes), seed=1)
+    with pytest.raises(ValueError, match=words):
+        classify_heads(model, Lego(n_vars=2), n=8, untrained=start)
+
+
+def test_untrained_models_have_weights_of_their_own():
+    task, model, start = Lego(n_vars=2), Transformer(SMALL, seed=0), Transformer(SMALL, seed=1)
+    own = "has the weights of the model that is classified"
+    for untrained_model in (model, copy.deepcopy(model), Transformer(replace(SMALL, init="normal"), seed=0)):
+        untrained_model.load_state_dict(model.state_dict())
+        with pytest.raises(ValueError, match=f"untrained {own}"):
+            classify_heads(model, task, n=8, untrained=untrained_model)
+    with pytest.raises(ValueError, match=rf"untrained\[1\] {own}"):
+        classify_heads(model, task, n=8, untrained=[start, model])
+    with pytest.raises(ValueError, match=r"untrained\[1\] has the weights of untrained\[0\]"):
+        classify_heads(model, task, n=8, untrained=[start, copy.deepcopy(start)])
+    other_start = Transformer(replace(SMALL, init="normal", embedding_std=0.3), seed=2)
+    assert classify_heads(model, task, n=8, untrained=[start, other_start]).n_untrained <= 2
+
+
 def test_the_number_of_untrained_models_follows_level_and_size(monkeypatch):
     model = Transformer(interp.config_for(Lego(n_vars=2), n_layers=1, n_heads=2, d_model=16))
-    number = lambda **options: untrained.untrained_models(None, model, **{"alpha": 0.01, **options})[0]  # noqa: E731
+    number = lambda **options: untrained.untrained_models(None, model, Lego(n_vars=2), **{"alpha": 0.01, **options})[0]  # noqa: E731
     assert (number(), number(alpha=0.05), number(alpha=0.03), number(alpha=1e-9)) == (99, 19, 33, 999)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     monkeypatch.setattr(untrained, "PARAMETERS", 5 * parameters)
