@@ -14,7 +14,7 @@ from hooks.interventions.ablation_engine import Net, projected_values
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.heads.kinds import PackedRelations, related_keys, sequences_at_once
-from interp.heads.queries import Queries, attended_keys, read_positions, real_positions, scored_positions
+from interp.heads.queries import Queries, attended_keys, read_positions, real_positions, scored_positions, writing_heads
 from interp.tasks.base import Batch, Task
 
 MOST_SEQUENCES = 64
@@ -118,14 +118,14 @@ def pattern_scores(
 def _pattern_scores(
     model: Net, batch: Batch, related: Bool[Tensor, "batch kind query key"], queries: Queries
 ) -> Float[Tensor, "sample layer head column"]:
-    rows = _rows(model, batch, related)
+    rows, writing = _rows(model, batch, related), writing_heads(model)
     layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
     def measure_pattern(pattern: Tensor, hook) -> None:
         layers[hook.layer()] = {
             "mass": rows.mass(pattern),
             "excess": rows.excess(pattern),
-            "attended": attended_keys(pattern, rows.n_keys),
+            "attended": attended_keys(pattern, rows.n_keys, writing[hook.layer()]),
         }
 
     hooks = [(f"blocks.{layer}.attn.hook_pattern", measure_pattern) for layer in range(model.cfg.n_layers)]
@@ -165,6 +165,7 @@ def _measure_chunk(
     queries are read is known after the last layer.
     """
     layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
+    writing = writing_heads(model)
 
     def record_resid(resid: Tensor, hook) -> None:
         layers[hook.layer()]["resid"] = resid
@@ -175,8 +176,10 @@ def _measure_chunk(
         weigh_values(layers[layer])
 
     def measure_pattern(pattern: Tensor, hook) -> None:
-        layers[hook.layer()].update(rows.measure(pattern), pattern=pattern)
-        weigh_values(layers[hook.layer()])
+        layer = layers[hook.layer()]
+        layer.update(rows.measure(pattern), pattern=pattern)
+        layer["attended"] = attended_keys(pattern, rows.n_keys, writing[hook.layer()])
+        weigh_values(layer)
 
     def weigh_values(layer: dict[str, Tensor]) -> None:
         if "pattern" in layer and "norm" in layer:
@@ -321,7 +324,6 @@ class RelationRows:
             "excess": self.excess(pattern),
             "entropy": self.entropy(pattern),
             "on_first": self.on_first(pattern),
-            "attended": attended_keys(pattern, self.n_keys),
         }
 
     def mass(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query kind"]:

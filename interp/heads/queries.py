@@ -1,12 +1,13 @@
 """Queries of a head that are read: those at which its output can reach a scored position."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
 from interp.tasks.base import Batch
@@ -15,6 +16,8 @@ Queries = Literal["read", "all"]
 """Queries at which kinds are scored."""
 ROUNDING = 1e-3
 """Relative rounding error of attention: a uniform row attends to each of its keys with its share."""
+NOTHING = 1e-6
+"""A head whose output is smaller than this share of the largest one writes rounding errors."""
 
 
 def real_positions(batch: Batch) -> Bool[Tensor, "batch pos"]:
@@ -31,16 +34,47 @@ def scored_positions(batch: Batch) -> Bool[Tensor, "batch pos"]:
     return (n_targets > 0) & real_positions(batch)
 
 
+@torch.no_grad()
+def writing_heads(model: Net) -> Bool[Tensor, "layer head"]:
+    """Heads that write something of what they attend to: W_V W_O, with b I on it, is not zero.
+
+    A head that writes a millionth of what the largest one of the model does, or less, writes nothing. Of a wrapped
+    model, W_O alone counts.
+    """
+    size = torch.stack([_size_of_output(model, layer) for layer in range(model.cfg.n_layers)])
+    return size > NOTHING * size.max()
+
+
 def attended_keys(
-    pattern: Float[Tensor, "batch head query key"], n_keys: Float[Tensor, "batch query"]
+    pattern: Float[Tensor, "batch head query key"],
+    n_keys: Float[Tensor, "batch query"],
+    writing: Bool[Tensor, " head"],
 ) -> Bool[Tensor, "batch query key"]:
-    """Keys to which some head of a layer attends with at least their share under uniform attention.
+    """Keys to which some head of a layer that writes attends with at least their share under uniform attention.
 
     Args:
         pattern: Patterns of the heads of a layer.
         n_keys: Number of visible keys of each query.
+        writing: `writing_heads` of the layer.
     """
-    return pattern.amax(1) * n_keys[..., None] >= 1 - ROUNDING
+    if not writing.any():
+        return torch.zeros_like(pattern[:, 0], dtype=torch.bool)
+    of_writing_heads = pattern if writing.all() else pattern[:, writing.to(pattern.device)]
+    return of_writing_heads.amax(1) * n_keys[..., None] >= 1 - ROUNDING
+
+
+def _size_of_output(model: Net, layer: int) -> Float[Tensor, " head"]:
+    """Norm of W_V W_O + b I for each head of a layer, of a wrapped model that of W_O."""
+    attention: Any = model.blocks[layer].attn
+    w_o = attention.W_O.detach().double().cpu()
+    if isinstance(model, BridgeModel):
+        return w_o.flatten(1).norm(dim=1)
+    w_v = attention.W_V.detach().double().cpu()
+    square = ((w_v.mT @ w_v) * (w_o @ w_o.mT)).sum((1, 2))
+    if model.cfg.vo_identity:
+        b = cast(TransformerStack, model).block(layer).attention.b.detach().double().cpu()
+        square = square + 2 * b * (w_v * w_o.mT).sum((1, 2)) + b.square() * w_o.shape[2]
+    return square.clamp_min(0).sqrt()
 
 
 def read_positions(
@@ -82,10 +116,11 @@ def read_queries(model: Net, batch: Batch) -> Bool[Tensor, "batch layer query"]:
     [False, False, False, True]
     """
     n_keys = visible_keys(model.cfg, batch.tokens, batch.attention_mask).sum(-1).float()
+    writing = writing_heads(model)
     attended: dict[int, Tensor] = {}
 
     def record(pattern: Tensor, hook) -> None:
-        attended[hook.layer()] = attended_keys(pattern, n_keys)
+        attended[hook.layer()] = attended_keys(pattern, n_keys, writing[hook.layer()])
 
     layers = range(1, model.cfg.n_layers)
     with model.hooks([(f"blocks.{layer}.attn.hook_pattern", record) for layer in layers]):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from planted import Planted, ideal_map, only_tokens
@@ -12,7 +13,7 @@ from hooks import Transformer
 from interp.heads.classify import MIN_SCORE, MIN_SCORE_OF_FEW, classify_heads
 from interp.heads.kinds import relations_of
 from interp.heads.measures import RelationRows
-from interp.heads.queries import attended_keys, read_positions, read_queries, scored_positions
+from interp.heads.queries import attended_keys, read_positions, read_queries, scored_positions, writing_heads
 from interp.tasks.base import Task
 from interp.tasks.vocab import Vocab
 
@@ -165,8 +166,59 @@ def test_positions_that_are_read_by_hand():
 
 def test_a_key_is_attended_from_its_share_of_uniform_attention():
     pattern = torch.tensor([[[[1.0, 0, 0], [0.5, 0.5, 0], [0.34, 0.3, 0.36]]]])
-    keys = attended_keys(pattern, torch.tensor([[1.0, 2, 3]]))
+    keys = attended_keys(pattern, torch.tensor([[1.0, 2, 3]]), torch.tensor([True]))
     assert keys[0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
+    assert not attended_keys(pattern, torch.tensor([[1.0, 2, 3]]), torch.tensor([False])).any()
+
+
+def no_output(attention, heads):
+    attention.W_O[heads] = 0
+
+
+def no_values(attention, heads):
+    attention.W_V[heads] = 0
+
+
+def rounding_only(attention, heads):
+    attention.W_O[heads] *= 1e-9
+
+
+def unread_values(attention, heads):
+    """Values in half of the coordinates, an output from the other half."""
+    half = attention.W_V.shape[2] // 2
+    attention.W_V[heads, :, half:] = 0
+    attention.W_O[heads, :half] = 0
+
+
+@pytest.mark.parametrize("silence", [no_output, no_values, rounding_only, unread_values])
+@pytest.mark.parametrize("heads", [[2], [1, 3], [0, 1, 2, 3]], ids=str)
+def test_a_head_that_writes_nothing_reads_nothing(silence, heads):
+    """Whatever such heads of a later layer attend to, the same queries of earlier layers are read."""
+    model = Transformer(config(3, attn_scale=0.3), seed=2).eval()
+    batch = TASK.sample(16, generator=torch.Generator().manual_seed(0))
+    last = model.blocks[2].attn
+    with torch.no_grad():
+        silence(last, heads)
+    reads, scores = [], []
+    for scale in (0.0, 1.0, 5.0):  # from uniform rows to a single key
+        with torch.no_grad():
+            last.W_Q[heads] = scale * torch.randn(last.W_Q[heads].shape, generator=torch.Generator().manual_seed(1))
+        reads.append(read_queries(model, batch))
+        scores.append(classify_heads(model, TASK, n=16, untrained=1).score.value[:2])
+    assert writing_heads(model)[2].tolist() == [head not in heads for head in range(4)]
+    assert writing_heads(model)[:2].all()
+    assert torch.equal(reads[0], reads[1])
+    assert torch.equal(reads[0], reads[2])
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
+def test_b_i_writes_without_values():
+    model = Transformer(config(1, vo_identity=True), seed=0)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[:] = 0
+        model.block(0).attention.b[:] = torch.tensor([0.0, 1.0, -1.0, 0.0])
+    assert writing_heads(model).tolist() == [[False, True, True, False]]
 
 
 def test_the_queries_that_are_read_equal_a_search_by_hand():
