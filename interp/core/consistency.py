@@ -42,9 +42,9 @@ def check_heads_of_shape(name: str, heads: Sequence[tuple[int, int]], shape: Seq
     Raises:
         ValueError: a head that is there twice, or that the model does not have.
     """
-    for layer, head in heads:
-        is_there = layer < shape[0] and head < shape[1]
-        check_that(is_there, f"{name} has head {(layer, head)}; the model has {shape[0]} layers of {shape[1]} heads.")
+    unknown = [(layer, head) for layer, head in heads if layer >= shape[0] or head >= shape[1]]
+    text = f"{name} has head {shown(unknown[:1])[1:-1]}; the model has {shape[0]} layers of {shape[1]} heads."
+    check_that(not unknown, text)
     check_that(len(set(heads)) == len(heads), f"{name} has a head twice: {shown(heads)}.")
 
 

@@ -51,8 +51,9 @@ def check_read_out(error: float, size: float) -> None:
 
 
 def chunk_size(batch: Batch, d_vocab_out: int, most: int) -> int:
-    """Examples to read out at a time."""
-    return max(1, min(most, MOST_LOGITS // max(1, batch.labels.shape[1] * d_vocab_out)))
+    """Examples to read out at a time, of which a pass has the logits of every position; two are compared at least."""
+    n_places = max(batch.tokens.shape[1], batch.labels.shape[1])
+    return max(2, min(most, MOST_LOGITS // max(1, n_places * d_vocab_out)))
 
 
 @torch.no_grad()
@@ -86,6 +87,20 @@ def contrasts_of(labels: Int[Tensor, " row"], n_answers: int, d_vocab_out: int) 
     contrasts = torch.zeros(len(labels), d_vocab_out, device=labels.device)
     contrasts[:, :n_answers] = -1 / (n_answers - 1)
     return contrasts.scatter(1, labels[:, None], 1.0)
+
+
+def mean_contrasts(
+    frequencies: Float[Tensor, "target answer"], d_vocab_out: int
+) -> Float[Tensor, "target d_vocab_out"]:
+    """Mean of `contrasts_of` over answers, weighted by how frequent each is at a target.
+
+    An answer has the weight 1 in its own contrast and -1 / (n_answers - 1) in all others, so that the mean weight is
+    f - (sum of f - f) / (n_answers - 1).
+    """
+    n_targets, n_answers = frequencies.shape
+    contrasts = torch.zeros(n_targets, d_vocab_out)
+    contrasts[:, :n_answers] = frequencies - (frequencies.sum(1, keepdim=True) - frequencies) / (n_answers - 1)
+    return contrasts
 
 
 def read_directions(

@@ -1,8 +1,10 @@
 """Which heads suffice? Accuracy, and agreement with the whole model, of a model with only k of its heads."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 Order = Literal["ablation", "greedy", "exact"]
 MOST_EXACT = 10
 """Largest number of heads of which all sets are tried."""
+MANY_SETS = 10_000
+"""Number of sets of heads beyond which a warning says how long they take."""
 TOLERATED_LOSS = 0.05
 """Share of the accuracy above chance that sufficient heads may lose."""
 HeadSet = tuple[Head, ...]
@@ -209,6 +213,9 @@ def keep_heads(
         n_random: Number of random orders, the baseline.
         seed: Determines sequences, references and random orders.
 
+    Warns:
+        UserWarning: more than 10,000 sets of heads, with how long they take.
+
     Raises:
         ValueError: an unknown order or method, `exact` with more than 10 heads, or fewer than 16 sequences.
 
@@ -246,6 +253,7 @@ def keep_heads(
         choosing = batch.select(slice(0, half))
         replacement = replacements(method, net, task, choosing, seed=seed)
         chooser = _HeadSets(net, task, choosing, [replacement], patterns=patterns)
+    _warn_of_many(chooser, orders, len(heads))
     sets: dict[str, list[HeadSet]] = {}
     for order in orders:
         if order == "exact":
@@ -326,6 +334,23 @@ class _HeadSets:
         """Accuracy with only these heads on each audited outcome."""
         right, _, total = self.scores[members][0].sum(0)[:, self.audited]
         return right / np.maximum(total, 1)
+
+
+def _warn_of_many(chooser: _HeadSets, orders: Sequence[str], n_heads: int) -> None:
+    """Say how long many sets of heads take, from the time of one of them, the model without any head."""
+    sets_by_order = {"ablation": n_heads, "greedy": n_heads * (n_heads + 1) // 2, "exact": 2**n_heads}
+    n_sets = sum(sets_by_order[order] for order in orders)
+    if n_sets <= MANY_SETS:
+        return
+    start = perf_counter()
+    chooser.measure([()])
+    minutes = n_sets * (perf_counter() - start) / 60
+    advice = "Give orders=['ablation'], which takes one set a head." if "greedy" in orders else "Give a smaller n."
+    warnings.warn(
+        f"{n_heads} heads in the orders {', '.join(orders)} are {n_sets:,} sets of heads, at most "
+        f"{minutes:,.0f} minutes here. {advice}",
+        stacklevel=5,
+    )
 
 
 def _nested(heads: Sequence[Head], order: Sequence[Head]) -> list[HeadSet]:

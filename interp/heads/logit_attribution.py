@@ -18,7 +18,7 @@ from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.core.read_out import chunk_size, contrasts_of, read_directions, rows_at_targets
+from interp.core.read_out import chunk_size, contrasts_of, mean_contrasts, read_directions, rows_at_targets
 from interp.core.results import Result, count_range
 from interp.core.statistics import mean_interval
 from interp.core.verbs import AnyModel, prepare_model
@@ -258,9 +258,8 @@ def _contributions(
     # The contrast of each row, and its mean over the answers of all sequences at this target
     present = chunk.present
     contrasts = contrasts_of(chunk.labels[present].to(logits.device), task.d_vocab_out, logits.shape[1])
-    each_answer = contrasts_of(torch.arange(task.d_vocab_out), task.d_vocab_out, logits.shape[1])
     target_of_row = torch.arange(present.shape[1]).expand(len(chunk), -1)[present]
-    frequent = (frequencies @ each_answer)[target_of_row].to(logits.device)
+    frequent = mean_contrasts(frequencies, logits.shape[1])[target_of_row].to(logits.device)
     # What each part writes, projected on the direction that each contrast is read from
     added = []
     for direction, constant in read_directions(net, rows[last], logits, [contrasts, frequent]):

@@ -10,6 +10,7 @@ import torch
 import interp
 from hooks import Transformer
 from interp.core import activations
+from interp.core.read_out import contrasts_of, mean_contrasts
 from interp.heads import kinds, measures
 from interp.probing import directions, scoring
 from interp.tasks import Dyck, Lego
@@ -126,3 +127,51 @@ def test_packed_relations_are_the_relations():
     for index, (name, relation) in enumerate(kinds.relations_of(task, batch).items()):
         assert names[index] == name
         assert torch.equal(packed.on(slice(2, 6))[:, index], relation[2:6])
+
+
+LARGE = """
+import resource
+from dataclasses import dataclass
+from typing import ClassVar
+import torch, interp
+from hooks import Transformer
+from interp.tasks.base import Batch, Task
+from interp.tasks.vocab import Vocab
+
+torch.set_num_threads(1)
+
+@dataclass(frozen=True)
+class Words(Task):
+    vocab: ClassVar = Vocab(tuple(f"w{index}" for index in range(WORDS)))
+    targets: ClassVar = ("answer",)
+    n_ctx: ClassVar = LENGTH
+
+    def sample(self, n, *, generator, split="train"):
+        tokens = torch.randint(WORDS, (n, LENGTH), generator=generator)
+        places = torch.full((n, 1), LENGTH - 1)
+        return Batch(tokens=tokens, labels=tokens[:, :1], target_positions=places, supervised=torch.tensor([True]))
+
+task = Words()
+model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=8), seed=0)
+interp.VERB(model, task, n=40)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["logit_attribution", "logit_lens"])
+@pytest.mark.parametrize(("words", "length"), [(20_000, 4), (50_000, 4), (50_000, 64)])
+def test_a_large_vocabulary_takes_memory_in_proportion(verb, words, length):
+    """Within a gigabyte, of which the libraries take a third; a matrix of words x words takes 1.6 or 10 GB."""
+    program = LARGE.replace("WORDS", str(words)).replace("LENGTH", str(length)).replace("VERB", verb)
+    peak = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert float(peak) < 1000
+
+
+def test_mean_contrasts_are_those_of_every_answer():
+    frequencies = torch.rand(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64).float()
+    frequencies[:2] /= frequencies[:2].sum(1, keepdim=True)
+    frequencies[2] = 0  # a target that no example has
+    for d_vocab_out in (7, 9):
+        expected = frequencies @ contrasts_of(torch.arange(7), 7, d_vocab_out)
+        torch.testing.assert_close(mean_contrasts(frequencies, d_vocab_out), expected, atol=1e-6, rtol=1e-6)

@@ -10,6 +10,7 @@ import torch
 import interp
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
+from interp.heads import keep
 from interp.heads.keep import KeepResult
 from interp.known_answers import known_answer
 from interp.tasks.base import logits_at_targets
@@ -143,3 +144,21 @@ def test_exact_is_for_few_heads():
     known = known_answer("loop Z2 0", 0)
     with pytest.raises(ValueError, match="orders has 'exact', but the model has 20 heads"):
         interp.keep_heads(known.model, known.task, orders=["exact"])
+
+
+@pytest.mark.parametrize(
+    ("orders", "words"),
+    [
+        (("ablation", "greedy"), r"2 heads in the orders ablation, greedy are 5 sets of heads, at most .* minutes"),
+        (("greedy",), r"greedy are 3 sets .*orders=\['ablation'\], which takes one set a head"),
+        (("exact",), r"exact are 4 sets .* Give a smaller n"),
+    ],
+)
+def test_many_sets_of_heads_say_how_long_they_take(orders, words, monkeypatch):
+    known = known_answer("template copy", 0)
+    before = interp.keep_heads(known.model, known.task, orders=orders, n=32, n_random=1)
+    monkeypatch.setattr(keep, "MANY_SETS", 2)
+    with pytest.warns(UserWarning, match=words) as caught:
+        result = interp.keep_heads(known.model, known.task, orders=orders, n=32, n_random=1)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert result == before
