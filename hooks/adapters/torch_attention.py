@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hooks.adapters.torch_names import attention_part, n_heads_of, named_maps
+from hooks.adapters.torch_names import attention_part, n_heads_of, named_maps, weight_of
 from hooks.model.layers import HookPoint
 
 SOFTMAX = (F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax)
@@ -209,20 +209,21 @@ class LinearAttention(HookedAttention):
         modules = named_maps(layer, names, layer_name)
         n_heads = n_heads_of(layer, modules, n_heads, layer_name)
         # The output map gives the width of the heads, which the other maps must have
-        width = modules["o"].in_features
+        d_model, width = weight_of(modules["o"]).shape
         if width % n_heads:
             raise ValueError(
                 f"o of attention, in {layer_name}, reads {width} values, no multiple of n_heads {n_heads}."
             )
         name, out_width = ("qkv", 3 * width) if "qkv" in modules else ("q", width)
-        if modules[name].out_features != out_width:
+        n_given = len(weight_of(modules[name]))
+        if n_given != out_width:
             raise ValueError(
-                f"{name} of attention, in {layer_name}, gives {modules[name].out_features} values; with {n_heads} "
-                f"heads that o reads, it must be {out_width}."
+                f"{name} of attention, in {layer_name}, gives {n_given} values; with {n_heads} heads that "
+                f"o reads, it must be {out_width}."
             )
         self.n_heads = n_heads
         self.d_head = width // n_heads
-        self.d_model = modules["o"].out_features
+        self.d_model = d_model
         self._layer_name = layer_name
         self._modules_by_name = (modules,)  # in a tuple, so that their parameters are not registered twice
         self.follows_calls = "pattern" not in modules
@@ -238,10 +239,8 @@ class LinearAttention(HookedAttention):
 
     def _maps(self) -> dict[str, Any]:
         modules = self._modules_by_name[0]
-        if "qkv" not in modules:
-            return {name: (modules[name].weight, modules[name].bias) for name in "qkvo"}
-        maps = _split_qkv(modules["qkv"].weight, modules["qkv"].bias)
-        return maps | {"o": (modules["o"].weight, modules["o"].bias)}
+        maps = {name: (weight_of(modules[name]), modules[name].bias) for name in modules if name != "pattern"}
+        return maps if "qkv" not in maps else _split_qkv(*maps.pop("qkv")) | maps
 
     @contextmanager
     def attached(self, hook_attn_out: HookPoint, calls: "AttentionCalls") -> Iterator[None]:

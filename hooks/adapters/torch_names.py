@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 KEYS = ({"q", "k", "v", "o"}, {"qkv", "o"})
 """The maps that attention is described by; `pattern` is optional."""
@@ -51,6 +52,19 @@ def layers_of(module: nn.Module, name: str) -> list[nn.Module]:
     return layers
 
 
+def is_linear_map(module: nn.Module) -> bool:
+    """Whether a module is a `Linear`, or a `Conv1D` as in GPT-2 of `transformers`, whose weight is (in, out)."""
+    if "Conv1D" not in {cls.__name__ for cls in type(module).__mro__}:
+        return isinstance(module, nn.Linear)
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[1] == getattr(module, "nf", None)
+
+
+def weight_of(linear_map: Any) -> Float[Tensor, "d_out d_in"]:
+    """The weight of a linear map, with the axes of a `Linear`."""
+    return linear_map.weight if isinstance(linear_map, nn.Linear) else linear_map.weight.T
+
+
 def attention_part(layer: nn.Module, name: str, layer_name: str) -> nn.Module:
     """A part of a layer.
 
@@ -91,7 +105,7 @@ def named_maps(layer: nn.Module, names: str | Mapping[str, str], layer_name: str
         )
     modules = {name: attention_part(layer, path, layer_name) for name, path in names.items()}
     for name, module in modules.items():
-        if name != "pattern" and not isinstance(module, nn.Linear):
+        if name != "pattern" and not is_linear_map(module):
             kind = f"{type(module).__module__}.{type(module).__name__}"
             raise ValueError(
                 f"{name} of attention is {names[name]!r}, in {layer_name} a {kind}, not a torch.nn.Linear. "
@@ -106,7 +120,7 @@ def _maps_with_usual_names(attention: nn.Module, name: str, layer_name: str) -> 
     Raises:
         ValueError: maps with other names.
     """
-    paths = [path for path, module in attention.named_modules() if isinstance(module, nn.Linear)]
+    paths = [path for path, module in attention.named_modules() if is_linear_map(module)]
     maps: dict[str, Any] = {}
     for key, usual_names in USUAL_NAMES.items():
         matches = [path for path in paths if _last_word(path) in usual_names.split()]
@@ -130,9 +144,10 @@ def _last_word(path: str) -> str:
 def _linear_maps_text(module: nn.Module, module_name: str, prefix: str = "") -> str:
     """The `Linear` maps of a module with their widths, in a sentence."""
     maps = []
-    for path, linear in module.named_modules():
-        if isinstance(linear, nn.Linear):
-            maps.append(f"{prefix}{path} ({linear.in_features} to {linear.out_features})")
+    for path, child in module.named_modules():
+        if is_linear_map(child):
+            d_out, d_in = weight_of(child).shape
+            maps.append(f"{prefix}{path} ({d_in} to {d_out})")
     return f"Linear maps of {module_name}, relative to the layer: {', '.join(maps) or 'none'}."
 
 
