@@ -230,8 +230,9 @@ class LinearAttention(HookedAttention):
         self.hook_pattern = PatternPoint() if self.follows_calls else HookPoint()
         if self.follows_calls:
             self.hook_attn_scores = HookPoint()  # (batch, head, query, key)
-        # Of the forward pass that runs: its number of sequences, and whether the pattern was computed
-        self._batch, self._has_pattern = 1, False
+        # Of the forward pass that runs: its number of sequences, the dtype of its values, and whether the pattern was
+        # computed
+        self._batch, self._dtype, self._has_pattern = 1, torch.float32, False
 
     @property
     def output_map(self) -> nn.Module:
@@ -252,6 +253,7 @@ class LinearAttention(HookedAttention):
             """A hook that passes equal shares of a map's output through these points, head by head."""
 
             def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+                self._dtype = output.dtype
                 shares = output.chunk(len(points), -1)
                 hooked = [point(self._split(share)) for point, share in zip(points, shares, strict=True)]
                 return torch.cat([heads.flatten(-2) for heads in hooked], -1)
@@ -352,7 +354,14 @@ class LinearAttention(HookedAttention):
                 f"n_heads is {self.n_heads}, but the attention of {self._layer_name} has a pattern for each of "
                 f"{n_heads} heads: it must be {n_heads}, not {self.n_heads}."
             )
-        return point(per_head).reshape(values.shape)
+        if point is not self.hook_pattern or values.dtype == self._dtype:
+            return point(per_head).reshape(values.shape)
+        # A softmax in float32 between half-precision maps: hooks see the pattern in the dtype of the values that it
+        # mixes. What they leave as it is passes on unrounded, for a model that mixes in float32
+        rounded = per_head.to(self._dtype)
+        hooked = point(rounded)
+        rounding = torch.where(hooked == rounded, per_head - rounded, 0.0).detach()
+        return (hooked + rounding).reshape(values.shape)
 
 
 class AttentionCalls(TorchFunctionMode):

@@ -375,8 +375,8 @@ class LayerReadTests:
     def mix_values(
         self, pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch pos some_heads d_head"]
     ) -> Float[Tensor, "batch query head d_head"]:
-        """pattern @ v."""
-        return (pattern @ self._per_head(v).transpose(1, 2)).transpose(1, 2)
+        """pattern @ v, in the dtype of v."""
+        return (pattern.to(v.dtype) @ self._per_head(v).transpose(1, 2)).transpose(1, 2)
 
     def _per_head(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.n_heads // x.shape[2], 2)

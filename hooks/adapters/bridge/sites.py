@@ -44,6 +44,10 @@ ALSO_RECORDED = (
 )
 """Hook points that the tests of the others need."""
 
+MOST_ROUNDING = 0.02
+"""Share of the largest value that rounding changes at most: several units in bfloat16, whose square root is 9 %, which
+an output of attention that is halved before it is added would pass."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -149,16 +153,16 @@ class Tolerance:
         self.eps = torch.finfo(dtype).eps
 
     def equal(self, value: Tensor | None, expected: Tensor | None) -> bool:
-        """Equal up to sqrt(eps) of the largest value; False if either is None."""
+        """Equal up to sqrt(eps), or 2 %, of the largest value; False if either is None."""
         if value is None or expected is None or value.shape != expected.shape:
             return False
         scale = float(expected.abs().max())
-        return bool((value - expected).abs().max() <= self.eps**0.5 * scale + 1e-12)
+        return bool((value - expected).abs().max() <= min(self.eps**0.5, MOST_ROUNDING) * scale + 1e-12)
 
     def same_change(self, value: Tensor, expected: Tensor, clean: Tensor) -> bool:
         """Both differ from `clean` by the same change, up to 2 % of it or rounding."""
         change = float((expected - clean).abs().max())
-        rounding = 64 * self.eps * float(clean.abs().max())
+        rounding = min(64 * self.eps, MOST_ROUNDING) * float(clean.abs().max())
         return bool((value - expected).abs().max() <= max(change / 50, rounding))
 
     def visible(self, expected: Tensor, clean: Tensor) -> bool:
