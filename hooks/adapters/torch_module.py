@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from copy import copy
+from dataclasses import fields, is_dataclass, replace
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +16,13 @@ from transformer_lens.HookedRootModule import HookedRootModule
 from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import REFUSALS
-from hooks.adapters.bridge.sites import Tolerance
 from hooks.adapters.torch_attention import AttentionCalls, HookedAttention, LinearAttention, MultiheadAttention
 from hooks.adapters.torch_names import attention_part, layers_of
+from hooks.adapters.torch_parts import RecordedPass, added_parts
 from hooks.checks import check_number, checks_types
 from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable
 from hooks.randomness import usable_seed
-from hooks.state import evaluation_mode, restores_state
+from hooks.state import restores_state
 
 
 @checks_types
@@ -38,10 +40,10 @@ def from_module(
 ) -> BridgeModel:
     """Wrap a torch module under canonical hook names, after testing what can be read and edited in it.
 
-    Hook points are `hook_resid_pre` and `hook_resid_post` (input and output of each layer), `hook_attn_out`,
-    `hook_mlp_out` (of the part of a layer whose output, with these, adds up to the output of the layer; it is found by
-    trying), and `hook_q`, `hook_k`, `hook_v`, `hook_z`, `hook_pattern` of attention. They are attached to the module's
-    parts only during a forward pass of the wrapped model.
+    Hook points are `hook_resid_pre` and `hook_resid_post` (input and output of each layer), `hook_attn_out` and
+    `hook_mlp_out` (what attention and MLP add: outputs of parts of a layer that, with its input, add up to its output;
+    they are found by trying), and `hook_q`, `hook_k`, `hook_v`, `hook_z`, `hook_pattern` of attention. They are
+    attached to the module's parts only during a forward pass of the wrapped model.
 
     >>> import hooks
     >>> from torch import nn
@@ -55,7 +57,8 @@ def from_module(
             For padded tasks it must accept `attention_mask` (batch, pos), True for real tokens, as well. It is not
             changed.
         layers: Name of the `ModuleList` of layers, such as `encoder.layers`. Each gets the residual stream (batch, pos,
-            d_model) as its first argument, and returns it, or a tuple that starts with it.
+            d_model) as its first argument, runs once, and returns it: a tensor, or the first one of this shape in a
+            tuple, list, dict or dataclass.
         attention: Name of the attention in each layer, relative to the layer, such as `attn`: a
             `torch.nn.MultiheadAttention` with `batch_first=True`, or one whose `Linear` maps have usual names
             (`c_attn`, `q_proj`, `to_out`). Or the name of each map, relative to the layer as well: `q`, `k`, `v` (or
@@ -70,11 +73,11 @@ def from_module(
             position: `lambda gpt, tokens: gpt(tokens, tokens)[0]` passes targets as well. Further arguments as above.
 
     Raises:
-        ValueError: another object, names or widths that do not fit the module, another number of heads, or a module
-            whose output has no logits, or several tensors that may be logits.
+        ValueError: another object, names or widths that do not fit the module, another number of heads, a layer that
+            does not run once, or a module whose output has no logits, or several tensors that may be logits.
     """
     wrapped = TorchModule(module, layers, attention, d_vocab, n_ctx, n_heads, untrained, forward)
-    wrapped.find_mlps()
+    wrapped.find_parts()
     return from_bridge(wrapped)
 
 
@@ -87,6 +90,20 @@ class HookedLayer(nn.Module):
         self.hook_resid_pre = HookPoint()  # (batch, pos, d_model)
         self.hook_attn_out = HookPoint()
         self.hook_resid_post = HookPoint()
+
+    @property
+    def output_point(self) -> HookPoint:
+        """The hook point of the output of W_O: `hook_attn_out`, unless a later part gives what is added."""
+        attn: Any = self.attn
+        return attn.o.hook_out if hasattr(attn, "o") else self.hook_attn_out
+
+
+class OutputMap(nn.Module):
+    """The hook point of the output of W_O, where a norm or a scale comes after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.hook_out = HookPoint()  # (batch, pos, d_model)
 
 
 class TorchModule(HookedRootModule):
@@ -129,7 +146,8 @@ class TorchModule(HookedRootModule):
                 f"runs. Use a copy for each layer, or hooks.Transformer with tied=True."
             )
         self.blocks = nn.ModuleList(map(HookedLayer, attns))
-        self._mlps: dict[int, str] = {}
+        self._parts: dict[int, dict[str, str]] = {}
+        """Modules of each layer by the hook point that their output passes: what attention and MLP add."""
         first = attns[0]
         self.cfg = SimpleNamespace(
             architecture=type(module).__name__,
@@ -143,49 +161,45 @@ class TorchModule(HookedRootModule):
         )
         self.setup()
 
-    def _add_mlps(self, mlps: Mapping[int, str]) -> None:
-        """Give layers a hook point of the MLP of these names."""
-        self._mlps = dict(mlps)
-        for layer in mlps:
-            sites: Any = self.blocks[layer]
-            sites.hook_mlp_out = HookPoint()
+    def _add_parts(self, parts: Mapping[int, Mapping[str, str]]) -> None:
+        """Give layers hook points of what attention and MLP add, at the outputs of these modules."""
+        self._parts = {layer: dict(names) for layer, names in parts.items()}
+        blocks: Any = self.blocks
+        for layer, names in self._parts.items():
+            if "hook_mlp_out" in names:
+                blocks[layer].hook_mlp_out = HookPoint()
+            if "hook_attn_out" in names:
+                blocks[layer].attn.o = OutputMap()
         self.setup()
 
-    def find_mlps(self) -> None:
-        """Find the MLP of each layer: the part whose output, added to input and attention, gives the layer's output.
+    def find_parts(self) -> None:
+        """Find the parts of each layer whose outputs attention and MLP add to the stream.
 
-        Of several such parts, as an MLP and the Dropout at its end, it is the last that runs. A layer whose attention
-        alone gives its output, or that is no such sum, has none. A module that cannot run is left to the tests.
+        A layer that is no such sum has the output of W_O, and no MLP. A module that cannot run is left to the tests.
+
+        Raises:
+            ValueError: a layer that does not run, or runs several times.
         """
-        outputs: dict[int, dict[str, Tensor]] = {layer: {} for layer in range(len(self._layers[0]))}
-
-        def storing_hook(layer: int, name: str) -> Callable[..., None]:
-            def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-                if isinstance(output, Tensor):
-                    outputs[layer].pop(name, None)  # the last call counts, and comes last
-                    outputs[layer][name] = output
-
-            return hook
-
         pos = min(4, self.cfg.n_ctx)
         device = next(iter(self.module.parameters())).device
         tokens = torch.arange(2 * pos, device=device).view(2, pos) % self.cfg.d_vocab
-        with ExitStack() as stack, torch.no_grad():
-            stack.enter_context(evaluation_mode(self.module))
-            for layer, module in enumerate(self._layers[0]):
-                for name, submodule in module.named_modules():
-                    if name:
-                        stack.callback(submodule.register_forward_hook(storing_hook(layer, name)).remove)
-            try:
-                _, cache = self.run_with_cache(tokens)
-            except REFUSALS:
-                return
-        mlps = {}
-        for layer, by_name in outputs.items():
-            partial_sum = cache[f"blocks.{layer}.hook_resid_pre"] + cache[f"blocks.{layer}.hook_attn_out"]
-            if name := _completing(by_name, partial_sum, cache[f"blocks.{layer}.hook_resid_post"]):
-                mlps[layer] = name
-        self._add_mlps(mlps)
+        try:
+            clean = RecordedPass(self, self._layers[0], tokens)
+        except REFUSALS:
+            return
+        for layer, n_runs in enumerate(clean.n_runs):
+            if n_runs != 1:
+                often = f"runs {n_runs} times" if n_runs else "does not run"
+                raise ValueError(
+                    f"layers is {self._names[0]!r}, whose layer {layer} {often} in a forward pass of the "
+                    f"{type(self.module).__name__}; each must run once. Pass a module without unused layers, and with "
+                    f"a copy for each run."
+                )
+        # Another z in every layer, and the input of every layer as it was
+        edits = {name: value for name, value in clean.points.items() if name.endswith("hook_resid_pre")}
+        edits |= {name: 1 - 2 * value for name, value in clean.points.items() if name.endswith("hook_z")}
+        edited = RecordedPass(self, self._layers[0], tokens, edits)
+        self._add_parts({layer: added_parts(clean, edited, layer) for layer in range(self.cfg.n_layers)})
 
     def setup(self) -> None:
         """Name the hook points; the module's own parts are not renamed."""
@@ -216,13 +230,15 @@ class TorchModule(HookedRootModule):
                 calls = AttentionCalls()
                 for layer, sites in zip(self._layers[0], blocks, strict=True):
                     stack.callback(layer.register_forward_pre_hook(_input_hook(sites.hook_resid_pre)).remove)
-                    stack.callback(layer.register_forward_hook(_output_hook(sites.hook_resid_post)).remove)
-                    stack.enter_context(sites.attn.attached(sites.hook_attn_out, calls))
+                    stack.callback(layer.register_forward_hook(_stream_hook(sites.hook_resid_post)).remove)
+                    stack.enter_context(sites.attn.attached(sites.output_point, calls))
                 if any(sites.attn.follows_calls for sites in blocks):
                     stack.enter_context(calls)
-                for index, name in self._mlps.items():
-                    mlp = self._layers[0][index].get_submodule(name)
-                    stack.callback(mlp.register_forward_hook(_output_hook(blocks[index].hook_mlp_out)).remove)
+                for index, names in self._parts.items():
+                    for site, name in names.items():
+                        module = self._layers[0][index].get_submodule(name)
+                        hook = _output_hook(getattr(blocks[index], site))
+                        stack.callback(module.register_forward_hook(hook).remove)
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fused_before)
@@ -250,11 +266,11 @@ class TorchModule(HookedRootModule):
         with redirect_stdout(StringIO()):
             fresh = self._untrained()
         layers, attention, d_vocab, n_ctx, n_heads = self._names
-        copy = TorchModule(
+        wrapped = TorchModule(
             fresh, layers, attention, d_vocab, n_ctx, n_heads, untrained=self._untrained, forward=self._forward_of
         )
-        copy._add_mlps(self._mlps)
-        return copy
+        wrapped._add_parts(self._parts)
+        return wrapped
 
 
 def _input_hook(point: HookPoint) -> Callable[..., tuple]:
@@ -267,23 +283,42 @@ def _input_hook(point: HookPoint) -> Callable[..., tuple]:
 
 
 def _output_hook(point: HookPoint) -> Callable[..., Any]:
+    return lambda module, inputs, output: point(output)
+
+
+def _stream_hook(point: HookPoint) -> Callable[..., Any]:
     def hook(module: nn.Module, inputs: tuple, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (point(output[0]), *output[1:])
-        return point(output)
+        if isinstance(output, Tensor):
+            return point(output)
+        # The first tensor of the stream's shape in a container, which is copied with another one
+        if isinstance(output, Mapping):
+            entries: dict[Any, Any] = dict(output)
+        elif is_dataclass(output):
+            entries = {field.name: getattr(output, field.name) for field in fields(output)}
+        else:
+            entries = dict(enumerate(output)) if isinstance(output, tuple | list) else {}
+        for key, value in entries.items():
+            if isinstance(value, Tensor) and value.shape == inputs[0].shape:
+                return _with_entry(output, key, point(value))
+        held = ", ".join(f"{key}: {type(value).__name__}" for key, value in entries.items())
+        raise ValueError(
+            f"{point.name}: the layer returns a {type(output).__name__} ({held or 'nothing'}); needed is the residual "
+            f"stream {tuple(inputs[0].shape)}, as a tensor or in a tuple, list, dict or dataclass."
+        )
 
     return hook
 
 
-def _completing(outputs: Mapping[str, Tensor], partial: Tensor, total: Tensor) -> str:
-    """The name of the last of the outputs that, added to a partial sum, gives the total; empty if none is needed or
-    none does."""
-    tolerance = Tolerance(total.dtype)
-    if tolerance.equal(partial, total):
-        return ""
-    same_shape = {name: output for name, output in outputs.items() if output.shape == total.shape}
-    matching = [name for name, output in same_shape.items() if tolerance.equal(partial + output, total)]
-    return matching[-1] if matching else ""
+def _with_entry(output: Any, key: Any, value: Tensor) -> Any:
+    """A copy of a container with another value for one entry."""
+    if isinstance(output, tuple):
+        make = getattr(type(output), "_make", type(output))  # a named tuple takes its values one by one
+        return make([*output[:key], value, *output[key + 1 :]])
+    if is_dataclass(output) and not isinstance(output, Mapping):
+        return replace(output, **{key: value})  # pyright: ignore[reportArgumentType]
+    edited: Any = copy(output)
+    edited[key] = value
+    return edited
 
 
 def _hooked_attention(

@@ -2,7 +2,8 @@
 
 Replacing head h of layer l changes nothing before that layer's attention output. So one clean pass caches the input and
 z of each layer; every intervention starts there: it computes the attention output from the z of all heads, as the model
-does, then the rest of that layer and the layers after it. To add (z'_h - z_h) W_O,h to the clean attention output would
+does, then the rest of that layer and the layers after it. A wrapped model computes the attention output itself, from z:
+what it adds may be normed or scaled after W_O. To add (z'_h - z_h) W_O,h to the clean attention output would
 be cheaper, but leaves a rounding error where the terms cancel, which points at the clean answer where the logits
 without the head are equal.
 
@@ -68,18 +69,16 @@ def projected_values(
 
 
 def attention_output(
-    model: Net, layer: int, outputs: Float[Tensor, "*rows head width"]
+    model: TransformerStack, layer: int, outputs: Float[Tensor, "*rows head width"]
 ) -> Float[Tensor, "*rows d_model"]:
     """Attention output of a layer from the outputs of its heads, computed as in a forward pass.
 
     Args:
         model: Model with the heads.
         layer: Index of the layer.
-        outputs: The heads' outputs (`head_output_point`); of a wrapped model at all positions.
+        outputs: The heads' outputs (`head_output_point`).
     """
     sites: Any = model.blocks[layer]
-    if isinstance(model, BridgeModel):
-        return sites.attn.output(outputs.flatten(0, -4)).unflatten(0, outputs.shape[:-3])
     output_map = model.block(layer).attention.o
     if sites.attn.hook_result is None:
         return output_map(outputs.flatten(-2))
@@ -250,8 +249,9 @@ class AblationEngine:
     @torch.no_grad()
     def _attn_outs_under(
         self, layer: int, replace: Replacement, activations: Mapping[str, Tensor]
-    ) -> Callable[[Sequence[tuple[int, ...]]], Float[Tensor, "edit batch pos d_model"]]:
-        """A function from edits, the heads of each, to the attention outputs of a layer under them."""
+    ) -> Callable[[Sequence[tuple[int, ...]]], Float[Tensor, "edit batch pos *width"]]:
+        """A function from edits, the heads of each, to the attention outputs of a layer under them; of a wrapped model
+        to z."""
         clean = self._head_inputs(layer, activations)
         outputs, new_outputs = clean.z, replace(layer, clean)
         # Of the last layer, only the positions that are read are computed
@@ -269,11 +269,14 @@ class AblationEngine:
         new_outputs: Float[Tensor, "batch row head width"],
         positions: Int[Tensor, "batch row"] | None,
         edits: Sequence[tuple[int, ...]],
-    ) -> Float[Tensor, "edit batch pos d_model"]:
-        """Attention outputs of a layer with the outputs of the heads of each edit replaced, zero at other positions."""
+    ) -> Float[Tensor, "edit batch pos *width"]:
+        """Attention outputs of a layer, or z of a wrapped model, with the outputs of the heads of each edit replaced,
+        zero at other positions."""
         edited = outputs.repeat(len(edits), 1, 1, 1, 1)
         for index, heads in enumerate(edits):
             edited[index, :, :, heads] = new_outputs[:, :, heads]
+        if isinstance(self.model, BridgeModel):
+            return edited
         attn_outs = attention_output(self.model, layer, edited)
         if positions is None:
             return attn_outs
@@ -284,7 +287,7 @@ class AblationEngine:
     def _run_copies(
         self,
         layer: int,
-        attn_outs: Float[Tensor, "edit batch pos d_model"],
+        attn_outs: Float[Tensor, "edit batch pos *width"],
         activations: Mapping[str, Tensor],
         later_layers: Collection[int],
     ) -> tuple[Float[Tensor, "edit batch read d_vocab_out"], dict[str, Tensor]]:
@@ -309,7 +312,7 @@ class AblationEngine:
     def _edit_in_one_pass(
         self,
         layer: int,
-        attn_out: Float[Tensor, "batch pos d_model"],
+        attn_out: Float[Tensor, "batch pos *width"],
         activations: Mapping[str, Tensor],
         heads_by_layer: Mapping[int, tuple[int, ...]],
         replace: Replacement,
@@ -326,16 +329,19 @@ class AblationEngine:
         self,
         resid: Float[Tensor, "copies pos d_model"],
         layer: int,
-        attn_out: Float[Tensor, "copies pos d_model"] | None,
+        attn_out: Float[Tensor, "copies pos *width"] | None,
         read_at: Int[Tensor, "batch read"] | None,
     ) -> Float[Tensor, "copies read d_vocab_out"]:
-        """Logits from the input of a layer and its attention output, for one or several copies of the batch."""
+        """Logits from the input of a layer and its attention output, or z of a wrapped model, for one or several copies
+        of the batch."""
         n_copies = len(resid) // len(self.tokens)
         inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
         uses_positions = isinstance(self.model, BridgeModel) and self.model.capabilities.positions_in_layers
         if uses_positions and self.position_ids is not None:
             inputs["position_ids"] = self.position_ids.expand_as(self.tokens)
         copies = {name: tensor.repeat(n_copies, 1) for name, tensor in inputs.items() if tensor is not None}
+        if isinstance(self.model, BridgeModel):
+            return self.model.resume(resid, layer, z=attn_out, **copies)
         return self.model.resume(resid, layer, attn_out=attn_out, **copies)
 
     def _edit_hooks(

@@ -272,13 +272,14 @@ def _check_site(name: str, site: Any, net: Net) -> None:
 def _check_kind(kind: SiteKind, net: Net) -> None:
     """Raise ValueError unless a model has hook points of a kind; `prepare_model` has checked the others."""
     if not _has_kind(kind, net):
-        raise ValueError("sites has 'mlp_out', but this model has no hook_mlp_out; use resid, attn_out or z.")
+        usable = ", ".join(name for name in SITE_KINDS if _has_kind(name, net))
+        raise ValueError(f"sites has {kind!r}, but this model has no hook_{kind}; use {usable}.")
 
 
 def _has_kind(kind: SiteKind, net: Net) -> bool:
     """Whether a model has hook points of a kind."""
-    if kind != "mlp_out":
+    if kind in ("resid", "z"):
         return True
     if isinstance(net, BridgeModel):
-        return not net.capabilities.lacks({"hook_mlp_out": ("read", "edit")})
-    return "blocks.0.hook_mlp_out" in net.hook_dict
+        return not net.capabilities.lacks({f"hook_{kind}": ("read", "edit")})
+    return f"blocks.0.hook_{kind}" in net.hook_dict

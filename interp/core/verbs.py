@@ -57,7 +57,7 @@ class VerbNeeds:
 _STREAM = ("hook_resid_pre", "hook_resid_post")
 _EMBEDDED_STREAM = ("blocks.0.hook_resid_pre", "hook_resid_post")
 _HEAD_INPUTS = ("attn.hook_v", "attn.hook_pattern", "attn.W_O")
-_ABLATED = ("hook_resid_pre", "attn.hook_z", "hook_attn_out")
+_ABLATED = ("hook_resid_pre", "attn.hook_z")
 
 _OTHER_PATTERN = VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True)
 
@@ -161,9 +161,10 @@ VERBS = {
     "keep_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
     "keep_heads with another pattern": _OTHER_PATTERN,
     "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),
-    "patch": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True),
+    "patch": VerbNeeds(edits=[*_STREAM, "attn.hook_z"], answers=True),
+    "patch of attention outputs": VerbNeeds(edits=[*_STREAM, "hook_attn_out"], answers=True),
     "patch of MLPs": VerbNeeds(edits=[*_STREAM, "hook_mlp_out"], answers=True, lacks=lacks_mlps),
-    "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z", "hook_attn_out"], answers=True, untrained=True),
+    "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z"], answers=True, untrained=True),
     "logit_lens": VerbNeeds(reads=_EMBEDDED_STREAM, edits=["hook_resid_post"], answers=True),
     "logit_attribution": VerbNeeds(
         reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],

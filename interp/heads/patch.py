@@ -210,7 +210,8 @@ def patch(
         >>> patched.sites[site], patched.places[place]
         ('2.1', '#1 variable')
     """
-    net = prepare_model(model, "patch of MLPs" if site == "mlp_out" else "patch", task)
+    verb = {"attn_out": "patch of attention outputs", "mlp_out": "patch of MLPs"}.get(site, "patch")
+    net = prepare_model(model, verb, task)
     check_number("n", n, integer=True, low=8)
     if task.d_vocab_out < 2:
         raise ValueError(

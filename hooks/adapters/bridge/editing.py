@@ -20,6 +20,7 @@ LayerValues = dict[int, Tensor]
 Activations = Mapping[str, Tensor]
 """Recorded activations by hook point."""
 WRONG_EFFECT = "an edit has another effect than it must have"
+NOT_ADDED = "no test shows that it is added to the stream as it is"
 UNTESTED_PROJECTION = "it cannot be checked without queries, keys, values and z"
 
 
@@ -66,6 +67,8 @@ class EditTests:
         for name, edit_cell in self.cells.items():
             if cells[name].ok and edit_cell.ok:
                 cells[name] = replace(cells[name], state=edit_cell.state, point=edit_cell.point)
+            elif edit_cell.reason == NOT_ADDED:  # it is read as what is added, so it cannot be read either
+                cells[name] = edit_cell
         return cells
 
     # The residual stream, embeddings, and the input of the unembedding
@@ -150,12 +153,11 @@ class EditTests:
     # Attention
 
     def _test_attention(self) -> None:
-        """Attention output, z, pattern and scores; each is compared with an edit of the one before it."""
+        """Attention output, z, pattern and scores; pattern and scores are compared with an edit of z."""
         attn_out = self._new_values("hook_attn_out", self._random)
         self._test("hook_attn_out", attn_out, judge=self._attn_out_fault)
         z = self._new_values("attn.hook_z", self._random)
-        outputs = {layer: self.reads.weights[layer].output(value) for layer, value in z.items()}
-        self._test("attn.hook_z", z, ("hook_attn_out", outputs))
+        self._test("attn.hook_z", z, judge=self._z_fault)
         pattern = self._new_values("attn.hook_pattern", self._random_pattern)
         self._test("attn.hook_pattern", pattern, ("attn.hook_z", self._mix_values(pattern)))
         scores = self._new_values("attn.hook_attn_scores", self._random_scores)
@@ -192,7 +194,17 @@ class EditTests:
         # Nothing else of the layer reads it where the MLP is parallel: the output changes by as much
         if self.tolerance.same_change(output, clean_output + attn_out - clean, clean_output):
             return ""
-        return "no test shows that it is added to the stream as it is"
+        return NOT_ADDED
+
+    def _z_fault(self, layer: int, point: str, z: Tensor, activations: Activations) -> str:
+        """The fault of setting z, which must give z W_O + b_O where that is, and change the output of the layer."""
+        target = self.reads.layers[layer].output_point
+        edit, clean_output = {point: z}, self._clean_output(layer)
+        expected = self.reads.weights[layer].output(z)
+        if fault := self._fault(activations[target], expected, self.reads.activations[target], edit, target):
+            return fault
+        is_unread = self._is_unread(self._output(activations, layer), clean_output, edit, self._output_point(layer))
+        return "ignored" if is_unread else ""
 
     def _test_queries_keys_values(self) -> None:
         """With all three of another sequence, z is that sequence's. Each is also edited alone: is it ignored?"""

@@ -165,6 +165,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         resid: Float[Tensor, "batch pos d_model"],
         layer: int,
         *,
+        z: Float[Tensor, "batch pos head d_head"] | None = None,
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
         tokens: Int[Tensor, "batch pos"] | None = None,
         attention_mask: Mask | None = None,
@@ -177,6 +178,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         Args:
             resid: Input of `layer`; with `layer == n_layers`, input of the final norm and unembedding.
             layer: First layer to apply.
+            z: Outputs of the heads of `layer`; if None, they are computed.
             attn_out: Attention output of `layer`; if None, it is computed.
             tokens: Input of the earlier layers, without effect; default: zeros.
             attention_mask: As in `forward`.
@@ -184,22 +186,22 @@ class BridgeModel(ReadsText, CheckedHooks):
             read_at: Positions to return logits for; if None, all.
 
         Raises:
-            ValueError: a layer outside 0 to n_layers, or a residual stream or attention output that cannot be set in
-                this bridge.
+            ValueError: a layer outside 0 to n_layers, or a residual stream, z or attention output that cannot be set
+                in this bridge.
         """
-        check_resumed_layer(layer, self.cfg.n_layers, with_attention=attn_out is not None)
+        of_attention = {"attn.hook_z": z, "hook_attn_out": attn_out}
+        set_in_layer = {f"blocks.{layer}.{site}": value for site, value in of_attention.items() if value is not None}
+        check_resumed_layer(layer, self.cfg.n_layers, with_attention=bool(set_in_layer))
         start = f"blocks.{layer}.hook_resid_pre"
         if layer == self.cfg.n_layers:
             start = f"blocks.{layer - 1}.hook_resid_post"
         # Run the whole model with these activations set; hooks that come before them are muted
-        values = {start: resid}
-        if attn_out is not None:
-            values[f"blocks.{layer}.hook_attn_out"] = attn_out
+        values = {start: resid, **set_in_layer}
         for name in values:
             if not self.capabilities.cell(name, "edit").ok:
                 raise ValueError(refusal(name, "edit", self.capabilities))
-        # With an output of attention, the attention of `layer` has no effect either
-        skipped = f"blocks.{layer}.attn." if attn_out is not None else None
+        # With z or an output of attention, the attention of `layer` has no effect either
+        skipped = f"blocks.{layer}.attn." if set_in_layer else None
 
         def muted(name: str) -> bool:
             if name == "ln_final.hook_normalized":

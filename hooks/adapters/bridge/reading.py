@@ -72,8 +72,13 @@ class ReadTests:
         return [candidates[0] for candidates in points if candidates]
 
     def sums(self) -> Cell:
-        """Whether the output of every layer is the sum of its input and of the outputs of its attention and its MLP."""
+        """Whether the output of every layer is the sum of its input and of the outputs of its heads and its MLP."""
         for layer in range(self.cfg.n_layers):
+            z, attn_out = (self.values.get(f"blocks.{layer}.{site}") for site in ("attn.hook_z", "hook_attn_out"))
+            of_heads = attn_out if z is None else self.weights[layer].output(z)
+            if attn_out is not None and not self.tolerance.equal(attn_out, of_heads):
+                reason = f"in layer {layer} a norm or a scale is between the heads' z W_O and what is added"
+                return Cell("missing", reason=f"{reason}, which is no sum over heads")
             values = [self.values.get(f"blocks.{layer}.{site}") for site in ("hook_resid_pre", "hook_attn_out")]
             mlp_out = self.values.get(f"blocks.{layer}.hook_mlp_out")
             written = [value for value in (*values, mlp_out) if value is not None]
@@ -165,6 +170,8 @@ class LayerReadTests:
         self.batch, self.pos = model.tokens.shape
         self.n_heads, self.d_head = model.cfg.n_heads, head_width(model.cfg)
         self.tested_weights: set[str] = set()
+        self.output_point = ""
+        """The hook point of z W_O + b_O, before a norm or scale of what attention adds; empty if there is none."""
         # The order matters: each test uses the results of those before it
         for site, test in {
             "hook_resid_pre": self._resid_pre,
@@ -210,9 +217,10 @@ class LayerReadTests:
         if expected is None:
             return "it cannot be checked without blocks[layer].attn.W_O (head, d_head, d_model)"
         self.tested_weights.add("W_O")
-        candidates = [self.activation(point) for point in CANDIDATES["hook_attn_out"]]
-        if any(self.tolerance.equal(attn_out, expected) for attn_out in candidates):
-            return ""
+        for point in CANDIDATES["hook_attn_out"]:
+            if self.tolerance.equal(self.activation(point), expected):
+                self.output_point = self.prefix + point
+                return ""
         return "z W_O + b_O is not the attention output"
 
     def _attn_out(self, x: Tensor) -> str:
@@ -220,6 +228,15 @@ class LayerReadTests:
             return fault
         z = self.value("attn.hook_z")
         if z is not None and self.tolerance.equal(x, self.weights.output(z)):
+            return ""
+        # What is added is the attention output, also after a norm or scale of its own
+        resid_pre, resid_post = self.value("hook_resid_pre"), self.value("hook_resid_post")
+        mlp_outs = [self.activation(point) for point in CANDIDATES["hook_mlp_out"]]
+        if resid_pre is not None and any(
+            self.tolerance.equal(resid_post, resid_pre + x + mlp_out)
+            for mlp_out in (torch.zeros_like(x), *mlp_outs)
+            if mlp_out is not None
+        ):
             return ""
         after_norm = self.tolerance.equal(x, self.activation("ln1.hook_out"))
         return "it is after the residual sum and LayerNorm" if after_norm else "it is not z W_O + b_O"

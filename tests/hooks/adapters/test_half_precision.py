@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from own_models import MAPS, PlainAttention, PlainModel, transformer
+from own_models import MAPS, PlainAttention, PlainLayer, PlainModel, transformer
+from torch import nn
 
 import hooks
 import interp
@@ -73,17 +74,18 @@ def test_gradients_pass_the_pattern():
     assert gradients[0].abs().max() > 0
 
 
-class Scaled(PlainAttention):
-    """Attention whose output is scaled before it is added, by a number that no module has."""
+class Halved(PlainLayer):
+    """A layer that adds half of what attention gives."""
 
     def forward(self, x, hidden):
-        return 0.5 * super().forward(x, hidden)
+        x = x + 0.5 * self.attn(self.norm_1(x), hidden)
+        return x + self.w_out(nn.functional.gelu(self.w_in(self.norm_2(x))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_edit_with_half_its_effect_is_found_in_every_dtype(dtype):
     module = upcast_model("softmax", dtype)
     for layer in module.layers:
-        layer.attn.__class__ = Scaled
+        layer.__class__ = Halved
     cell = hooks.from_module(module, attention=WITHOUT_PATTERN, **NAMES).capabilities.cell
     assert not cell("blocks.0.hook_attn_out", "edit").ok

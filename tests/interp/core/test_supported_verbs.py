@@ -120,6 +120,7 @@ CALLS = {
     "edges": lambda model: interp.edges(model, TASK, n=8),
     "explain_attention": lambda model: interp.explain_attention(model, TASK, (0, 0), n=8),
     "patch": lambda model: interp.patch(model, TASK, n=8),
+    "patch of attention outputs": lambda model: interp.patch(model, TASK, site="attn_out", n=8),
     "patch of MLPs": lambda model: interp.patch(model, TASK, site="mlp_out", n=8),
     "diagonals": lambda model: interp.diagonals(model, n_null=4),
     "train": lambda model: interp.train(

@@ -338,6 +338,7 @@ WORKING += (
     "keep_heads with another pattern",
     "audit",
     "patch",
+    "patch of attention outputs",
     "patch of MLPs",
     "implements",
     "logit_lens",

@@ -196,8 +196,10 @@ def test_an_attention_output_is_added_before_a_norm_or_refused(inside):
         block.__class__ = type("Layer", (PostNormLayer,), {"inside": inside})
         block.ln1.hook_normalized = nn.Identity()
     own.setup()
-    wanted = "wrong copy (no test shows that it is added to the stream as it is)" if inside else "works"
-    assert cells(hooks.from_bridge(own).capabilities, "hook_attn_out") == ["works", wanted]
+    state = "wrong copy (no test shows that it is added to the stream as it is)" if inside else "works"
+    capabilities = hooks.from_bridge(own).capabilities
+    assert cells(capabilities, "hook_attn_out") == [state, state]
+    assert cells(capabilities, "attn.hook_z") == ["works", "works"]
 
 
 def test_untrained_copies():
