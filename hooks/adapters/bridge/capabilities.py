@@ -194,6 +194,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
             f"the model's output is {output}; needed are logits (batch, pos, vocabulary), as of a language model or a "
             f"masked one. Build a bridge around such a head."
         )
+    _check_axes(bridge, tokens, logits)
     tolerance = Tolerance(logits.dtype)
     _check_deterministic(bridge, tokens, logits, tolerance)
     # With another last token, the earlier logits of a causal model stay the same
@@ -221,6 +222,31 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         d_vocab_out=logits.shape[-1],
         no_untrained=no_untrained(bridge),
     )
+
+
+def _check_axes(bridge: Any, tokens: Tensor, logits: Tensor) -> None:
+    """Check by a shorter pass which axis of the logits is the position, if the vocabulary is as long.
+
+    Raises:
+        ValueError: logits (batch, vocabulary, pos), or a model that does not run on another length.
+    """
+    pos, width = logits.shape[1:]
+    if pos != width:
+        return
+    shapes = f"logits are {tuple(logits.shape)} for tokens {tuple(tokens.shape)}"
+    try:
+        shorter = bridge(tokens[:, :-1])
+    except REFUSALS as error:
+        raise ValueError(
+            f"the model's {shapes}, and which axis is the position cannot be tested, as it does not give (batch, pos, "
+            f"vocabulary) for {pos - 1} positions: {_first_line(error)}. Let it accept shorter sequences; of logits "
+            f"(batch, vocabulary, pos) transpose the last two axes."
+        ) from error
+    if shorter.shape[1:] != (pos - 1, width):
+        raise ValueError(
+            f"the model's {shapes}, but {tuple(shorter.shape)} for {pos - 1} positions: the axes are not (batch, pos, "
+            f"vocabulary). Transpose the last two."
+        )
 
 
 def _check_deterministic(bridge: Any, tokens: Tensor, logits: Tensor, tolerance: Tolerance) -> None:
