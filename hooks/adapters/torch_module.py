@@ -1,7 +1,7 @@
 """Plain torch modules as models with canonical hook names: the names of their layers and attention suffice."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from io import StringIO
@@ -20,7 +20,7 @@ from hooks.adapters.torch_attention import AttentionCalls, HookedAttention, Line
 from hooks.adapters.torch_names import attention_part, layers_of
 from hooks.adapters.torch_parts import RecordedPass, added_parts
 from hooks.checks import check_number, checks_types
-from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable
+from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable, has_hooks
 from hooks.randomness import usable_seed
 from hooks.state import restores_state
 
@@ -211,7 +211,9 @@ class TorchModule(HookedRootModule):
     def forward(self, tokens: Int[Tensor, "batch pos"], **inputs: Any) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits of the module, with hook points on the way."""
         check_mask(inputs.get("attention_mask"))
-        with self._attached():
+        is_hooked = any(map(has_hooks, self.hook_dict.values()))
+        # Without hooks the pass is the module's own, whose parts may be computed again for gradients
+        with self._attached() if is_hooked else nullcontext():
             if self._forward_of is not None:
                 output = self._forward_of(self.module, tokens, **inputs)
             else:

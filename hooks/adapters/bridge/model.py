@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.capabilities import Capabilities, Use
+from hooks.adapters.bridge.recomputation import check_not_recomputed, no_saved_tensors_hooks
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
@@ -221,8 +222,14 @@ class BridgeModel(ReadsText, CheckedHooks):
         values: dict[str, Tensor],
         muted: Callable[[str], bool],
     ) -> Tensor:
-        with self.bridge.hooks(fwd_hooks=list(bridge_hooks(self, values, muted))):
+        hooks = list(bridge_hooks(self, values, muted))
+        if not hooks:
             return self.bridge(tokens, **inputs)
+        # Hooks of the bridge are gone when backward() computes a checkpointed part of the pass again
+        with self.bridge.hooks(fwd_hooks=hooks), no_saved_tensors_hooks():
+            logits = self.bridge(tokens, **inputs)
+        check_not_recomputed(logits)
+        return logits
 
     def _inputs(self, tokens: Tensor, mask: Tensor | None, positions: Tensor | None) -> dict[str, Tensor]:
         check_tokens(tokens, mask, n_ctx=self.cfg.n_ctx)

@@ -56,7 +56,7 @@ CONTAINERS = {
     "dataclass": (lambda x: Returned(None, x), lambda output: output.stream),
     "weights first": (lambda x: (x[..., :1], x), lambda output: output[1]),
     "object": (lambda x: SimpleNamespace(stream=x), lambda output: output.stream),
-    "nothing of its shape": (lambda x: {"stream": x[0]}, lambda output: output["stream"][None]),
+    "nothing of its shape": (lambda x: {"stream": x.mT}, lambda output: output["stream"].mT),
 }
 
 
