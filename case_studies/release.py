@@ -112,8 +112,8 @@ def release(plan: Release) -> dict[str, str]:
 def _is_of_this_commit(stored: StoredResults, claim: Claim) -> bool:
     """Whether a claim's stored number was measured by the code that runs."""
     entry = stored.entry(claim)
-    here = source_version()
-    return entry is not None and not here["changed"] and entry["made"].get("source") == here
+    today = source_version()
+    return entry is not None and not today["changed"] and entry["made"].get("source") == today
 
 
 def _has_models(run: Run, claim: Claim) -> bool:

@@ -121,7 +121,7 @@ def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str, *, 
     """What of the new number contradicts the stored one, in words; empty if nothing does.
 
     At another size there are other sequences and fewer models: then the verdicts may not be opposite, and the intervals
-    must overlap, if they have a width.
+    must overlap, where both have a width.
     """
     m = now.measurement
     assert m is not None
@@ -131,8 +131,8 @@ def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str, *, 
             return f"the verdict is {now.label}, was {verdict}"
         if entry["exact"] or m.exact or (m.low <= high and low <= m.high):
             return ""
-        here, stored = interval_text(m.value, m.low, m.high), interval_text(entry["measured"], low, high)
-        return f"{here} and the stored {stored} do not overlap"
+        new, stored = interval_text(m.value, m.low, m.high), interval_text(entry["measured"], low, high)
+        return f"{new} and the stored {stored} do not overlap"
     # A time near its bar may be inconclusive in one of two measurements
     is_noise = not now.claim.repeatable and "inconclusive" in (verdict, now.label)
     if verdict != now.label and not is_noise:

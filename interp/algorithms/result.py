@@ -267,15 +267,6 @@ class ImplementsResult(Result):
         )
         return f"{self.n} pairs{which}, half to select sites; 95 % intervals over the other half"
 
-    @classmethod
-    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Saved values with the names and intervals of this version in their records."""
-        values = super()._combine_former_fields(values)
-        for name in ("findings", "answers", "contradictions"):
-            if name in values:
-                values[name] = tuple(_with_intervals(record) for record in values[name])
-        return values
-
 
 def _row(finding: VariableFinding) -> dict[str, Any]:
     """A row of the table, with intervals as columns."""
@@ -318,26 +309,3 @@ def _line(finding: VariableFinding, width: int) -> str:
         f"{finding.variable:<{width}}  {finding.site:<10} {finding.place:<14} {accuracy:<22} {cells}  "
         f"{finding.status}{suffix}"
     )
-
-
-FORMER_NAMES = {"given": "is_input", "found": "status"}
-FORMER_INTERVALS = {
-    "accuracy": ("accuracy", "low", "high"),
-    "stability": ("kept", "kept_low", "kept_high"),
-    "rival_accuracy": ("rival_accuracy", "rival_low", "rival_high"),
-}
-"""Fields of the records as earlier versions saved them; all intervals of a record had one n."""
-
-
-def _with_intervals(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved record with the names and intervals of this version."""
-    values = {FORMER_NAMES.get(name, name): value for name, value in record.items()}
-    if "n" not in values:
-        return values
-    n = values.pop("n")
-    for name, fields in FORMER_INTERVALS.items():
-        if set(fields) <= set(values):
-            saved = [values.pop(field) for field in fields]
-            value, low, high = (np.array(np.nan if end is None else end) for end in saved)
-            values[name] = Interval(value=value, low=low, high=high, n=n)
-    return values

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import numpy as np
 import torch
@@ -47,12 +47,6 @@ PLACEBOS = {"interchange": "placebo", "erasure": "erasure placebo"}
 class ProbeAudit(Result):
     """Verdict and evidence for every layer and target. Layer 0 is the embedding's output."""
 
-    former_fields: ClassVar = {
-        "accuracy": ("accuracy", "low", "high", "n_distinct"),
-        "interchange": ("interchange", "interchange_low", "interchange_high", "n_scored"),
-        "erasure": ("erasure", "erasure_low", "erasure_high", "n_scored"),
-    }
-
     label: str
     """Label that the probes read."""
     targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
@@ -89,11 +83,6 @@ class ProbeAudit(Result):
     """By target, the other labels that are held fixed where this one is edited, since it is tied to them."""
     confounders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By target, the other labels that this one cannot be told apart from."""
-
-    @classmethod
-    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Earlier versions held no label fixed."""
-        return {"held": {}, "confounders": {}} | super()._combine_former_fields(values)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -84,7 +84,7 @@ class HeadVerdict:
     beyond_others: InterventionCost | None = None
     """Accuracy lost when it is removed too, once these are removed."""
     outcome: str = ""
-    """The outcome on which this is its verdict; empty in audits that earlier versions saved."""
+    """The outcome on which this is its verdict."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """The verdict on each outcome, by its name."""
     acts_like: str = ""

@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-FORMER_AUDIT_NAMES = {
-    "read_part": "label_only_pattern",
-    "other_read": "resampled_values",
-    "other_read too close": "resampled_values too close",
-    "only its range": "content unused",
-    "any key": "which key is irrelevant",
-    "nothing read": "values unused",
-    "harmful": "costly",
-}
-"""Interventions, reasons and kinds of sets in audits that earlier versions saved, with their names of today."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(Result):
@@ -89,20 +78,6 @@ class AuditResult(Result):
     """`weight_sums` of the model, by which other results of the same model are known."""
     subject: str = ""
     """`subject_key` of the model and the task."""
-
-    @classmethod
-    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Saved values, under the names of today."""
-        values = super()._combine_former_fields(values)
-        if "smallest_harmful" in values:
-            values["smallest_costly"] = values.pop("smallest_harmful")
-        values.setdefault("strata", ())
-        values.setdefault("every_input", False)
-        values.setdefault("n_heads", None)
-        for name in ("heads", "sets", "interventions"):
-            if name in values:
-                values[name] = _with_names_of_today(values[name])
-        return values
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -424,12 +399,3 @@ def _check_head(name: str, head: HeadVerdict, audit: AuditResult) -> None:
 def _shape_in_words(audit: AuditResult) -> str:
     layer, head = audit.heads[-1].place
     return f"{layer + 1} layers of {head + 1} heads"
-
-
-def _with_names_of_today(value: Any) -> Any:
-    """Saved records, with names of earlier versions replaced in keys and texts."""
-    if isinstance(value, dict):
-        return {FORMER_AUDIT_NAMES.get(key, key): _with_names_of_today(content) for key, content in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(_with_names_of_today, value))
-    return FORMER_AUDIT_NAMES.get(value, value) if isinstance(value, str) else value

@@ -247,8 +247,8 @@ def decide(outcomes: Sequence[HeadFacts]) -> Decision:
             decision = max(doubts, key=lambda doubt: outcomes[doubt.outcome].loss)
     if decision.verdict == "redundant":
         # It may be needed for itself on another outcome, which would come first: open
-        others = [other for other in decisions if other.verdict != "redundant"]
-        doubts = [doubt for doubt in others if outcomes[doubt.outcome].may_be_needed_alone]
+        not_shared = [on_outcome for on_outcome in decisions if on_outcome.verdict != "redundant"]
+        doubts = [doubt for doubt in not_shared if outcomes[doubt.outcome].may_be_needed_alone]
         if doubts:
             most_likely = max(doubts, key=lambda doubt: outcomes[doubt.outcome].loss)
             decision = Decision("undecided", "too close", outcome=most_likely.outcome)

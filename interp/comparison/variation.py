@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -45,12 +45,6 @@ class VariationResult(Result):
 
     Intervals of two models are NaN, as their single pair has none.
     """
-
-    former_fields: ClassVar = {
-        "variation": ("variation", "low", "high", "n"),
-        "entropy": ("entropy", "entropy_low", "entropy_high", "n"),
-        "relative_entropy": ("relative_entropy", "relative_low", "relative_high", "n"),
-    }
 
     prefixes: Annotated[tuple[str, ...], Axes("prefix")]
     """The texts that the models were run on."""

@@ -174,7 +174,7 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 INTERVAL_FIELDS = ("value", "low", "high", "n")
-"""Names of the fields by which a saved interval is recognised; earlier versions saved no others."""
+"""Names of the fields by which a saved interval is recognised."""
 
 
 def is_saved_interval(entries: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int
@@ -16,7 +16,7 @@ from hooks.files import Unreadable, read_json, reading, shortened, write_json
 from hooks.typed import COUNT, MAY_BE_INFINITE, check_record, restored
 from interp.core.consistency import check_that
 from interp.core.environment import Environment, environment
-from interp.core.intervals import INTERVAL_FIELDS, Interval, is_saved_interval
+from interp.core.intervals import Interval, is_saved_interval
 
 if TYPE_CHECKING:
     import altair as alt
@@ -52,9 +52,6 @@ class Result:
     Fields are checked by their annotations when a result is made and when it is loaded; `hooks.typed` says how an
     annotation states ranges, missing numbers and the axes of tuples and intervals.
     """
-
-    former_fields: ClassVar[Mapping[str, tuple[str, str, str, str]]] = {}
-    """For fields that are intervals: the four fields (value, low, high, n) that earlier versions saved instead."""
 
     def __post_init__(self) -> None:
         """Check types, ranges and shapes, by the annotations of the fields; and that intervals are all exact or none,
@@ -185,7 +182,7 @@ class Result:
             if made is not None:
                 restored(Environment, made)
             values = {name: _rich(value, name) for name, value in values.items()}
-            result = restored(cls, cls._combine_former_fields(values))
+            result = restored(cls, values)
         object.__setattr__(result, MADE, made)
         # What no annotation says: names in one field that another one must have
         with reading(path, f"a {kind} that can be shown: its fields do not fit together"):
@@ -193,22 +190,6 @@ class Result:
             with suppress(NotImplementedError):
                 result.to_dataframe()
         return result
-
-    @classmethod
-    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Saved values with intervals in place of the parallel fields that earlier versions saved."""
-        combined = dict(values)
-        # Fields that are not yet intervals are made of the four former ones, which may include their own name. Beside
-        # an interval a former field is one that is not known.
-        for name, former_names in cls.former_fields.items():
-            if isinstance(values.get(name), Interval):
-                continue
-            for former_name in {name, *former_names} - (set(cls._saved_names()) - {name}):
-                combined.pop(former_name, None)
-            if set(former_names) <= set(values):
-                saved = [values[former_name] for former_name in former_names]
-                combined[name] = Interval(**dict(zip(INTERVAL_FIELDS, saved, strict=True)))
-        return combined
 
 
 def count_range(counts: Int[np.ndarray, "*cells"]) -> str:

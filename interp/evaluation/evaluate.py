@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
@@ -35,8 +35,6 @@ MOST_LOGITS = 1 << 24
 @dataclass(frozen=True, kw_only=True)
 class EvaluationResult(Result):
     """Held-out accuracy of every outcome of a task."""
-
-    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
 
     targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the task's outcomes, in the order of the other fields."""

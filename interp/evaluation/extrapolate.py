@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -37,8 +37,6 @@ DEPTH_FACTOR = 3
 @dataclass(frozen=True, kw_only=True)
 class ExtrapolationResult(Result):
     """Accuracy of every target at every depth."""
-
-    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
 
     depths: Annotated[tuple[int, ...], Axes("depth"), COUNT, DISTINCT]
     """Numbers of applied layers, ascending."""

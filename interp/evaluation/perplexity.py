@@ -1,7 +1,7 @@
 """Perplexity of a language model on held-out text."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class PerplexityResult(Result):
     """Held-out perplexity of every outcome of a text task."""
-
-    former_fields: ClassVar = {"perplexity": ("perplexity", "low", "high", "n")}
 
     targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the task's outcomes, in the order of the other fields."""

@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -47,11 +47,6 @@ class AblationResult(Result):
     The independent units of every interval are distinct inputs, fewer than sequences in a finite task. With every
     input of the task (`n="all"`) the intervals are exact.
     """
-
-    former_fields: ClassVar = {
-        "drop": ("drop", "low", "high", "n_distinct"),
-        "loss_rise": ("loss_rise", "loss_low", "loss_high", "n_distinct"),
-    }
 
     method: str
     """The replacement of the heads' output."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import check_level, holm, t_half_width
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.kinds import FORMER_NAMES, PackedRelations, kinds_of, kinds_of_task, last_kinds, yielding_kinds
+from interp.heads.kinds import PackedRelations, kinds_of, kinds_of_task, last_kinds, yielding_kinds
 from interp.heads.measures import Measures, measure
 from interp.heads.queries import Queries
 from interp.heads.untrained import (
@@ -64,8 +64,6 @@ SAME_SCORE = 0.02
 class HeadPatterns(Result):
     """Score on every kind, and label, of every head."""
 
-    former_fields: ClassVar = {"score": ("score", "low", "high", "n")}
-
     kinds: Annotated[tuple[str, ...], Axes("kind"), DISTINCT]
     """Names of the kinds."""
     label: Annotated[tuple[tuple[str, ...], ...], Axes("layer head")]
@@ -107,20 +105,6 @@ class HeadPatterns(Result):
     """Sequences behind each score."""
     n_untrained: Annotated[int, COUNT]
     """Untrained models that were compared: fewer than planned if no head could get a label any more."""
-
-    @classmethod
-    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Also add the fields that earlier versions did not have, and rename kinds."""
-        combined = super()._combine_former_fields(values)
-        if "label" in combined and "queries" not in combined:
-            combined["why_not"] = tuple(("",) * len(row) for row in combined["label"])
-            combined["queries"] = tuple(("all",) * len(row) for row in combined["label"])
-            combined["read_share"] = np.ones(len(combined["label"]))
-            combined["kinds"] = tuple(FORMER_NAMES.get(name, name) for name in combined["kinds"])
-            combined["label"] = tuple(
-                tuple(FORMER_NAMES.get(label, label) for label in row) for row in combined["label"]
-            )
-        return combined
 
     def __post_init__(self) -> None:
         super().__post_init__()

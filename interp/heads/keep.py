@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -51,11 +51,6 @@ class KeepResult(Result):
     interval are its distinct inputs. With every input of the task (`n="all"`) heads are chosen and measured on all of
     them, and the intervals are exact.
     """
-
-    former_fields: ClassVar = {
-        "performs": ("performs", "low", "high", "n_distinct"),
-        "replicates": ("replicates", "replicates_low", "replicates_high", "n_distinct"),
-    }
 
     method: str
     """The replacement of the heads that are not kept."""

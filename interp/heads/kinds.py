@@ -31,8 +31,6 @@ Relation = Callable[[Task, Batch], Bool[Tensor, "batch query key"] | None]
 
 RESERVED = ("uniform", "unclassified")
 """Labels that are no kinds."""
-FORMER_NAMES = {"self": "current"}
-"""Kinds that were renamed: the name of today by the former one."""
 
 
 @dataclass(frozen=True)
@@ -275,10 +273,10 @@ def _own_kinds(relations: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _unknown(name: str, known: Sequence[str]) -> ValueError:
-    advice = "Use register_kind for another."
-    if name in FORMER_NAMES:
-        advice = f"It is called {FORMER_NAMES[name]!r} now."
-    return ValueError(f"kind {reprlib.repr(name)} is not registered; the kinds are {', '.join(known)}. {advice}")
+    kinds = ", ".join(known)
+    return ValueError(
+        f"kind {reprlib.repr(name)} is not registered; the kinds are {kinds}. Use register_kind for another."
+    )
 
 
 def _empty(name: str) -> ValueError:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -54,8 +54,6 @@ MOST_WITHOUT_PARTNER = 0.2
 class ProbeResult(Result):
     """Held-out probe accuracy for every layer and target. Layer 0 is the embedding's output."""
 
-    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
-
     label: str
     """The label that was probed."""
     solver: str
@@ -98,13 +96,6 @@ class ProbeResult(Result):
     tied: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """With `verify`: by target, other labels that the answer is tied to, which an interchange moves too."""
 
-    @classmethod
-    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Earlier versions did not look for ties, nor at what the position or a constant answer achieves."""
-        values = super()._combine_former_fields(values)
-        unknown = np.full(len(values.get("targets", ())), np.nan)
-        return {"tied": {}, "position": unknown, "majority": unknown} | values
-
     def __post_init__(self) -> None:
         super().__post_init__()
         missing = {"follows", "low", "high", "placebo", "n"} - set(self.causal) if self.causal is not None else ()
@@ -143,7 +134,7 @@ class ProbeResult(Result):
 
         panels = {
             "accuracy": self.accuracy.value,
-            f"{self._control_name()} task": self.control,
+            "control task": self.control,
             "shuffled labels": self.shuffled,
             "untrained model": self.untrained,
         }
@@ -169,12 +160,11 @@ class ProbeResult(Result):
         if self.accuracy.exact:
             examples = all_inputs_text(self.n_test)
         footer = (
-            f"{self.solver} probes for {self.label}, {examples}; {self._control_name()} at most "
+            f"{self.solver} probes for {self.label}, {examples}; control at most "
             f"{self.control.max():.3f}, shuffled at most {self.shuffled.max():.3f}, untrained at most "
             f"{self.untrained.max():.3f}"
         )
-        if np.isfinite(self.position).all():  # earlier versions did not save it
-            footer += f", position at most {self.position.max():.3f}"
+        footer += f", position at most {self.position.max():.3f}"
         footer += self._majority_text()
         # A second block of columns on the right: the causal check.
         if self.causal is not None:
@@ -187,14 +177,8 @@ class ProbeResult(Result):
             rows = [f"{row}{gap}  {_row(follows)}" for row, follows in zip(rows, self.causal["follows"], strict=True)]
         return "\n".join([header, *rows, footer + omitted_text(self.omitted)])
 
-    def _control_name(self) -> str:
-        """Earlier versions, which did not save `majority`, gave input types every class with the same probability."""
-        return "control" if np.isfinite(self.majority).all() else "uniform control"
-
     def _majority_text(self) -> str:
-        """The share of the most frequent class, or its range over targets; empty if it was not saved."""
-        if not np.isfinite(self.majority).all():
-            return ""
+        """The share of the most frequent class, or its range over targets."""
         low, high = (f"{share:.3f}" for share in (self.majority.min(), self.majority.max()))
         return f", majority class {low}" if low == high else f", majority class {low} to {high}"
 

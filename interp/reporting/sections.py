@@ -148,8 +148,7 @@ def probe_section(probes: ProbeResult) -> Section:
         f"an untrained model of the same config. The mean accuracy is {probes.control.mean():.3f} on the control task "
         f"and {probes.shuffled.mean():.3f} with shuffled labels ({probes.n_controls} draws)."
     )
-    if np.isfinite(probes.majority).all():  # earlier versions did not save it
-        text += f" The most frequent class has a share of {probes.majority.mean():.3f}, on average over targets."
+    text += f" The most frequent class has a share of {probes.majority.mean():.3f}, on average over targets."
     # with verify=True, whether the model uses what probes read
     if probes.causal is not None:
         causal = probes.causal

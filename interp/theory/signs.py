@@ -1,7 +1,7 @@
 """Sign counting: does a model follow the chain of a LEGO sentence, or count minus signs?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -46,8 +46,6 @@ class SignCountingResult(Result):
     For the last variable, chain and count agree on every flip: `chain` and `count` are NaN there, and `broken`
     separates the two. For the first variable `broken` is NaN, because a broken chain still leads to it.
     """
-
-    former_fields: ClassVar = {"share": ("share", "low", "high", "n")}
 
     measures: Annotated[tuple[str, ...], Axes("measure"), DISTINCT]
     """Names of what is measured: the keys of `MEASURES`."""

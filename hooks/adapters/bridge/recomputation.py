@@ -36,11 +36,11 @@ def check_not_recomputed(output: Any) -> None:
     Raises:
         ValueError: such a part.
     """
-    start = output.grad_fn if isinstance(output, Tensor) else None
-    nodes, visited = [start], {None}
+    nodes = [output.grad_fn if isinstance(output, Tensor) else None]
+    visited = set()
     while nodes:
         node = nodes.pop()
-        if node in visited:
+        if node is None or node in visited:
             continue
         visited.add(node)
         if node.name() == "CheckpointFunctionBackward":

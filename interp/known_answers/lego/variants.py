@@ -206,7 +206,8 @@ def _destinations(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]
     """Where to copy each position's answer: of `DRAWS` permutations, the one that resembles relations least.
 
     Counted are positions sent to their own clause, to a place in another clause that may have the same token (the same
-    place; variable and operand), to a neighbour, or to a mark.
+    place; variable and operand), to an operation, to a neighbour, or to a mark; first the variables, whose answers are
+    read.
     """
     positions = torch.arange(task.n_ctx)
     clause = (positions - 1).div(task.clause_length, rounding_mode="floor")
@@ -217,8 +218,10 @@ def _destinations(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]
     letter = (place == 0) | (place == ROLES[task.clause_length].index("operand"))
     same_token = (place[orders] == place) | (letter[orders] & letter)
     resembling = (clause[orders] == clause) | same_token | ((orders - positions).abs() <= 1)
-    resembling |= mark[orders] | mark
-    return orders[resembling.sum(1).argmin()]
+    operation = (place == ROLES[task.clause_length].index("operation")) & ~mark
+    resembling |= operation[orders] | mark[orders] | mark
+    of_variables = resembling[:, (place == 0) & ~mark].sum(1)
+    return orders[(of_variables * (task.n_ctx + 1) + resembling.sum(1)).argmin()]
 
 
 def loop_with_idle_heads(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
 import torch
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class KernelResult(Result):
     """Results of kernel ridge regression on unseen symbols, for every setting: a kernel and a lambda."""
-
-    former_fields: ClassVar = {
-        "mse": ("mse", "mse_low", "mse_high", "n"),
-        "accuracy": ("accuracy", "low", "high", "n"),
-    }
 
     kernels: Annotated[tuple[str, ...], Axes("setting")]
     """The kernel of each setting."""

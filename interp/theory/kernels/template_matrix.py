@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -32,8 +32,6 @@ ROUNDING = 1e-12
 @dataclass(frozen=True, kw_only=True)
 class TemplateMatrix(Result):
     """N: the kernel between strings of two templates that share no symbol. Errors are standard errors over repeats."""
-
-    former_fields: ClassVar = {"smallest": ("smallest", "low", "high", "repeats")}
 
     kernel: str
     templates: Annotated[tuple[str, ...], Axes("template")]

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -64,8 +64,6 @@ class PruningCurve(Result):
 
     Rows are sorted from the largest fraction to the smallest; shorter rows are padded with NaN.
     """
-
-    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n")}
 
     by: Annotated[tuple[str, ...], Axes("by"), DISTINCT]
     """Name of the criterion, one per row."""

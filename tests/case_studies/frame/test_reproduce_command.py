@@ -165,6 +165,21 @@ def test_check_compares_with_the_shipped_results(reproduce_command, points, tmp_
     assert other.code == 3
     assert json.loads(other.out)["result"]["tally"] == "2 same, 1 differs, 1 not shipped"
     assert reproduce_command("toy", "--check", "--page").err.startswith("error: --page and --check exclude each other")
+    # Some claims that are drawn
+    drawn = [reproduce_command("toy", "--again", 1, "--seed", seed, "--jobs", 1, "--json") for seed in range(4)]
+    assert {done.code for done in drawn} == {0, 3}  # that of the edited claim, if it is drawn
+    claims = [[one["id"] for one in json.loads(done.out)["result"]["claims"]] for done in drawn]
+    assert all(len(ids) == 1 for ids in claims)
+    assert all((done.code == 3) == (ids == ["figure-1.some"]) for done, ids in zip(drawn, claims, strict=True))
+    for arguments, words in (
+        (["--at-most", 3], "--at-most is about the claims that --again draws; add --again N."),
+        (["--again", 0], "again is 0; give the number of claims to measure again, at least 1."),
+        (["--again", 1, "--at-most", 0], "is expected to take at most 0 s."),
+        (["--again", 1, "--check"], "--check and --again exclude each other"),
+        (["--again", 1, "--fresh"], "--again uses models that are there; omit --fresh."),
+    ):
+        refused = reproduce_command("toy", *arguments)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
     points[:] = [entry("toy", "toys:STUDY", lambda: toys.STUDY)]
     nothing = reproduce_command("toy", "--check")
     assert (nothing.code, nothing.err) == (2, "error: the study toy has no shipped results to check against.\n")

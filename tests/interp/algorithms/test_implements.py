@@ -340,46 +340,6 @@ def test_output_formats(tmp_path):
     assert "own" in json.dumps(result_of("stack").plot().to_dict())
 
 
-def test_results_of_earlier_versions_load(tmp_path):
-    """Their intervals were parallel fields, and some fields had other names."""
-    result = result_of("loop")
-    saved = result.to_dict()
-    for finding in saved["values"]["findings"]:
-        accuracy, stability = finding.pop("accuracy"), finding.pop("stability")
-        finding |= {
-            name: ends["array"] for name, ends in zip(("accuracy", "low", "high"), accuracy.values(), strict=False)
-        }
-        finding |= {
-            name: ends["array"]
-            for name, ends in zip(("kept", "kept_low", "kept_high"), stability.values(), strict=False)
-        }
-        finding |= {"n": accuracy["n"], "given": finding.pop("is_input"), "found": finding.pop("status")}
-    for agreement in saved["values"]["answers"]:
-        accuracy = agreement.pop("accuracy")
-        agreement |= {
-            name: ends["array"] for name, ends in zip(("accuracy", "low", "high"), accuracy.values(), strict=False)
-        }
-        agreement["n"] = accuracy["n"]
-    for contradiction in saved["values"]["contradictions"]:
-        names = ("rival_accuracy", "rival_low", "rival_high")
-        accuracy = contradiction.pop("rival_accuracy")
-        contradiction |= {name: ends["array"] for name, ends in zip(names, accuracy.values(), strict=False)}
-        contradiction["n"] = accuracy["n"]
-    # Fields that they did not have
-    for name in ("exact", "n_inputs"):
-        del saved["values"][name]
-    for agreement in saved["values"]["answers"]:
-        del agreement["on_inputs"]
-    for finding in saved["values"]["findings"]:
-        for name in ("invariance", "search", "why", "changes_answers"):
-            finding.pop(name)
-    (tmp_path / "earlier.json").write_text(json.dumps(saved))
-    loaded = ImplementsResult.load(tmp_path / "earlier.json")
-    assert str(loaded).splitlines()[0] == str(result).splitlines()[0]
-    columns = ["variable", "site", "accuracy", "low", "high", "stability", "status"]
-    assert loaded.to_dataframe()[columns].equals(result.to_dataframe()[columns])
-
-
 @pytest.mark.parametrize(
     ("more", "text"),
     [

@@ -1,12 +1,9 @@
 """Audit of heads: true verdicts on known answers, invariances, untrained models, other seeds, and the result."""
 
-import json
-import lzma
 import re
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,7 +44,6 @@ FURTHER = (
 )
 SMALL = "template copy, zero decoy"
 N = 128
-SAVED_BEFORE = Path(__file__).parents[2] / "data" / "audits_0_1_0.json.xz"
 
 
 @cache
@@ -371,29 +367,6 @@ def test_audits_are_drawn_and_reported(tmp_path):
     assert "Audit of heads" in page
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
         assert sentence.removeprefix(f"{head.layer}.{head.head} ").split(" (")[0] in page
-
-
-def test_audits_of_earlier_versions_load_with_the_names_of_today(tmp_path):
-    """They were saved when interventions, reasons and kinds of sets had other names."""
-    with lzma.open(SAVED_BEFORE) as file:
-        saved = json.load(file)
-    audits = {}
-    for name, content in saved.items():
-        assert "read_part" in json.dumps(content)
-        (tmp_path / "audit.json").write_text(json.dumps(content), encoding="utf-8")
-        audits[name] = AuditResult.load(tmp_path / "audit.json")
-        later = ("resampled_pattern",)
-        assert audits[name].interventions == tuple(name for name in INTERVENTIONS if name not in later)
-        assert len(audits[name].sentences()) == len(audits[name].heads)
-        labelled = [head for head in audits[name].heads if "ideal" in head.costs]
-        assert all({"label_only_pattern", "resampled_values"} <= set(head.costs) for head in labelled)
-    magnitude, redundant = audits["dyck stack, magnitude"], audits["dyck stack, redundant"]
-    assert magnitude.heads[0].reason == "content unused"
-    assert [heads.kind for heads in redundant.sets] == ["costly"]
-    assert redundant.smallest_costly == redundant.sets[0].heads
-    known = answer("dyck stack, redundant")
-    again = interp.audit(known.model, known.task, n=64, outcomes=["hard"], alpha=0.05)
-    assert verdicts_of(again) == verdicts_of(redundant)
 
 
 def test_an_audit_says_that_not_every_pair_was_tried():

@@ -138,18 +138,6 @@ def test_examples_without_a_partner_count_as_if_they_were_used():
         assert p_used[0, 0] > 0.99
 
 
-def test_results_of_earlier_versions_load(tmp_path):
-    task = Tied(tie=0.5)
-    audit = interp.audit_probe(linear(task, SIGNS, SIGNS), task, n_train=100, n_test=64)
-    saved = audit.to_dict()
-    for name in ("held", "confounders"):
-        del saved["values"][name]
-    (tmp_path / "earlier.json").write_text(json.dumps(saved))
-    loaded = ProbeAudit.load(tmp_path / "earlier.json")
-    assert loaded.verdict == audit.verdict
-    assert loaded.held == loaded.confounders == {}
-
-
 def verified(task, *, read="read 1"):
     """Probes of the answer of a model that reads it from the register of this label."""
     model = linear(task, SIGNS, SIGNS)

@@ -219,12 +219,3 @@ def test_what_is_refused_when_loaded_is_refused_when_made(tmp_path):
 def test_an_interval_that_contradicts_itself(ends, words):
     with pytest.raises(ValueError, match=words):
         Interval(**ends, n=3)
-
-
-@pytest.mark.parametrize("former", ["low", "high", "n_distinct"])
-def test_a_former_field_beside_an_interval_is_refused(former, tmp_path):
-    values = STORED["EvaluationResult"] | {former: STORED["EvaluationResult"]["n"]}
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps({"result": "EvaluationResult", "version": 1, "values": values}))
-    with pytest.raises(ValueError, match=f"result.json is not .*has unknown fields '{former}'"):
-        classes()["EvaluationResult"].load(path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from interp.core.intervals import Interval
-from interp.evaluation import EvaluationResult, PerplexityResult
+from interp.evaluation import EvaluationResult
 
 
 @pytest.fixture
@@ -76,36 +76,13 @@ def array(values, dtype="float64"):
     return {"array": values, "dtype": dtype}
 
 
-def test_results_saved_with_parallel_fields_still_load(tmp_path):
-    values = {
-        "targets": ["a", "b"],
-        "accuracy": array([0.5, None]),
-        "low": array([0.4, None]),
-        "high": array([0.6, None]),
-    }
-    path = saved(tmp_path, "EvaluationResult", values | {"chance": 0.5, "n": 100, "n_distinct": 80, "split": "test"})
-    result = EvaluationResult.load(path)
-    assert (result.n, result.accuracy.n) == (100, 80)
-    assert (result.accuracy[0].low, result.accuracy[0].high) == (0.4, 0.6)
-    assert np.isnan(result.accuracy.value[1])
-    result.save(path)
-    again = EvaluationResult.load(path)
-    assert again.accuracy.low.tolist()[0] == 0.4
-    assert again.accuracy.n == 80
-
-
-def test_a_sample_size_that_is_still_a_field_stays(tmp_path):
-    values = {"targets": ["a"], "perplexity": array([3.0]), "low": array([2.0]), "high": array([4.0])}
-    values |= {"loss": array([1.0986123]), "chance": 5, "n": 9, "split": "test"}
-    result = PerplexityResult.load(saved(tmp_path, "PerplexityResult", values))
-    assert (result.n, result.perplexity.n) == (9, 9)
-
-
-def test_a_result_without_its_interval_is_refused(tmp_path):
-    values = {"targets": ["a"], "perplexity": array([3.0]), "low": array([2.0])}
-    values |= {"loss": array([1.1]), "chance": 5, "n": 9, "split": "test"}
-    with pytest.raises(ValueError, match="the PerplexityResult lacks the fields 'perplexity'"):
-        PerplexityResult.load(saved(tmp_path, "PerplexityResult", values))
+def test_a_result_without_its_interval_is_refused(tmp_path, accuracy):
+    result = EvaluationResult(targets=("a", "b"), accuracy=replace(accuracy, n=96), chance=0.5, n=96, split="test")
+    content = result.to_dict()
+    del content["values"]["accuracy"]
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="the EvaluationResult lacks the fields 'accuracy'"):
+        EvaluationResult.load(tmp_path / "result.json")
 
 
 def test_an_exact_interval_has_no_width(accuracy):
@@ -125,15 +102,8 @@ def test_an_exact_interval_has_no_width(accuracy):
         Interval(value=np.zeros(2), low=np.zeros(2), high=np.ones(2), n=3, exact=True)
 
 
-def test_exact_intervals_are_saved_and_earlier_files_have_none(tmp_path, accuracy):
+def test_exact_intervals_are_saved(tmp_path, accuracy):
     exact = replace(accuracy.as_exact(), n=96)
     result = EvaluationResult(targets=("a", "b"), accuracy=exact, chance=0.5, n=96, split="test")
     result.save(tmp_path / "exact.json")
     assert EvaluationResult.load(tmp_path / "exact.json").accuracy.exact
-    # a file that was saved before intervals could be exact
-    content = json.loads((tmp_path / "exact.json").read_text())
-    del content["values"]["accuracy"]["exact"]
-    (tmp_path / "earlier.json").write_text(json.dumps(content))
-    loaded = EvaluationResult.load(tmp_path / "earlier.json").accuracy
-    assert isinstance(loaded, Interval)
-    assert not loaded.exact

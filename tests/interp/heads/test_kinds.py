@@ -94,10 +94,6 @@ def test_a_registered_kind_is_scored(tiny, model):
     ("settings", "words"),
     [
         (
-            {"kinds": ["self"]},
-            r"kind 'self' is not registered; the kinds are .*\. It is called 'current' now",
-        ),
-        (
             {"kinds": ["next"]},
             "kind 'next' is not registered; the kinds are association, manipulation, local",
         ),

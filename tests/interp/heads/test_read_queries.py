@@ -241,18 +241,3 @@ def test_padding_is_not_read():
     mask[:, 5:] = False
     batch = only_tokens(torch.zeros(2, POS, dtype=torch.long), mask)
     assert scored_positions(batch).equal(mask)
-
-
-def test_results_of_earlier_versions_load(tmp_path):
-    import json
-
-    result = classify_heads(Transformer(config()), TASK, n=16)
-    saved = result.to_dict()
-    for name in ("why_not", "queries", "read_share"):
-        saved["values"].pop(name)
-    saved = json.loads(json.dumps(saved).replace('"current"', '"self"'))
-    (tmp_path / "old.json").write_text(json.dumps(saved))
-    loaded = interp.heads.HeadPatterns.load(tmp_path / "old.json")
-    assert loaded.kinds == result.kinds
-    assert loaded.queries == (("all",) * 4,)
-    assert str(loaded)

@@ -163,8 +163,10 @@ def test_the_detour_avoids_relations():
     for seed in range(5):
         places = _destinations(OTHER, seeded(seed))
         assert sorted(places.tolist()) == list(range(OTHER.n_ctx))
-        positions = torch.arange(OTHER.n_ctx)
-        assert ((positions - 1) // 5 == (places - 1) // 5).sum() <= 3
+        variables = torch.arange(1, OTHER.n_ctx - 1, OTHER.clause_length)
+        roles = (places[variables] - 1) % OTHER.clause_length
+        assert not ((variables - 1) // 5 == (places[variables] - 1) // 5).any()
+        assert set(roles.tolist()) <= {1, 4}  # "=" and ",": no variable, operation or operand
 
 
 def test_the_truth_follows_permuted_heads():

@@ -383,29 +383,6 @@ def test_saving_and_loading(result, tmp_path):
     }
 
 
-def test_results_of_earlier_versions_load(result, tmp_path):
-    """They had `low`, `high` and `n_distinct` next to `accuracy`."""
-    saved = result.to_dict()
-    accuracy = saved["values"]["accuracy"]
-    names = {"accuracy": "value", "low": "low", "high": "high", "n_distinct": "n"}
-    saved["values"] |= {former: accuracy[name] for former, name in names.items()}
-    (tmp_path / "earlier.json").write_text(json.dumps(saved))
-    assert ProbeResult.load(tmp_path / "earlier.json").to_dict() == result.to_dict()
-
-
-def test_controls_of_earlier_versions_are_named(result, tmp_path):
-    """Their control task had equally frequent classes; they did not save the share of the largest one."""
-    saved = result.to_dict()
-    del saved["values"]["majority"]
-    (tmp_path / "earlier.json").write_text(json.dumps(saved))
-    earlier = ProbeResult.load(tmp_path / "earlier.json")
-    assert np.isnan(earlier.majority).all()
-    assert "; uniform control at most 0.156, shuffled at most 0.078, untrained" in str(earlier)
-    assert "majority" not in str(earlier)
-    assert "uniform control task" in json.dumps(earlier.plot().to_dict())
-    assert "uniform" not in str(result)
-
-
 def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):
     path = tmp_path / "result.json"
     interp.evaluate(trained.model, tiny, n=10).save(path)
