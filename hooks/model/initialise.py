@@ -53,7 +53,13 @@ def _draw(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torch
         # The projections into the residual stream
         if cfg.init == "gpt2" and name.endswith(("attention.o.weight", "mlp.w_out.weight")):
             std /= (2 * cfg.n_layers) ** 0.5
-    return draw_normal(parameter.shape, generator) * std
+    weights = draw_normal(parameter.shape, generator) * std
+    if not weights.isfinite().all():
+        raise ValueError(
+            f"embedding_std is {std:g}: {name} has a weight that is not finite in {weights.dtype}. Give a smaller one, "
+            f"such as {EMBEDDING_STD[cfg.init]}."
+        )
+    return weights
 
 
 def draw_normal(shape: Sequence[int], generator: torch.Generator) -> Float[Tensor, "..."]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import evaluation_mode, restores_state
 from interp.core.activations import patterns_on
@@ -22,6 +22,7 @@ from interp.tasks.splits import sample_split
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 
 Viewer = Literal["canvas", "circuitsvis"]
+EXAMPLES = "give a batch (`task.read` makes one of a text), a pair of batches, or a number."
 MOST_COLUMNS = 12
 """Largest number of columns of the grid of chosen heads."""
 
@@ -73,6 +74,8 @@ def show_attention(
     if isinstance(examples, tuple):
         examples, other_examples = _pair(examples, other_model)
     if not isinstance(examples, Batch):
+        if isinstance(examples, str | Sequence):
+            raise ValueError(f"examples is {shown(examples)}; {EXAMPLES}")
         check_number("examples", examples, integer=True, low=1)
         examples = sample_split(task, examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
@@ -123,7 +126,7 @@ def _pair(examples: tuple[Any, ...], other_model: AnyModel | None) -> tuple[Batc
     """Two batches of one shape, to compare on one model; raise ValueError for anything else."""
     if len(examples) != 2 or not all(isinstance(batch, Batch) for batch in examples):
         kinds = ", ".join(type(batch).__name__ for batch in examples)
-        raise ValueError(f"examples is a tuple of {kinds or 'nothing'}; give a batch, a pair of batches, or a number.")
+        raise ValueError(f"examples is a tuple of {kinds or 'nothing'}; {EXAMPLES}")
     if other_model is not None:
         raise ValueError("examples is a pair and other_model is given; compare two inputs or two models, not both.")
     first, second = examples

@@ -59,6 +59,21 @@ def test_embedding_std_is_that_of_the_config(init):
             assert parameter.equal(dict(untold.named_parameters())[name]), name
 
 
+@pytest.mark.parametrize(
+    ("std", "dtype"), [(1e39, torch.float32), (1e308, torch.float32), (3e38, torch.float32), (1e5, torch.float16)]
+)
+@pytest.mark.parametrize("init", ["fan_in", "uniform"])
+def test_embeddings_that_are_not_finite_are_refused(std, dtype, init):
+    cfg = TransformerConfig(d_vocab=200, d_model=64, n_heads=4, n_layers=1, init=init, embedding_std=std)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with pytest.raises(ValueError, match=r"embedding_std is .*: embed.weight has a weight that is not finite in"):
+            Transformer(cfg, seed=0)
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_mimetic_queries_and_keys_are_those_factors_and_the_rest_is_as_in_template():
     cfg = TransformerConfig(d_vocab=9, d_model=12, n_heads=3, d_head=2, n_layers=2, init="mimetic")
     mimetic, plain = Transformer(cfg, seed=5), Transformer(replace(cfg, init="template"), seed=5)

@@ -123,6 +123,9 @@ def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
         ({"heads": [(0, 9)]}, r"heads has head \(0, 9\); this model has layers 0 to 0 with heads 0 to 1"),
         ({"heads": []}, r"heads is \[\]"),
         ({"examples": 0}, "examples is 0; it must be at least 1"),
+        ({"examples": "a=+1;"}, "examples is 'a=.1;'; give a batch .`task.read` makes one of a text., a pair"),
+        ({"examples": ["a=+1;", "a=+1;b=-a;"]}, r"examples is \['a=.*'\]; give a batch"),
+        ({"examples": ("a=+1;", "a=+1;b=-a;")}, "examples is a tuple of str, str; give a batch .`task.read`"),
     ],
 )
 def test_errors(tiny, as_a_user, settings, words):
