@@ -222,7 +222,7 @@ class TorchModule(HookedRootModule):
 
     @contextmanager
     def _attached(self) -> Iterator[None]:
-        check_not_compiled(self.module, *self._layers[0])
+        check_not_compiled(*self.module.modules())
         # torch's fused layers would skip their attention module
         fused_before = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)

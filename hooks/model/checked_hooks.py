@@ -11,7 +11,7 @@ from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.model.hook_names import SETTERS
-from hooks.model.layers import HookPoint, check_not_compiled
+from hooks.model.layers import HookPoint, check_not_compiled, check_unhooked_if_compiled
 from hooks.model.locks import ModelLock, one_thread
 
 TRANSFORMS = {"device", "incl_bwd", "pos_slice", "reset_hooks_end", "clear_contexts"}
@@ -39,10 +39,16 @@ class CheckedHooks(HookedRootModule):
         """The lock that forward passes and verbs hold; re-entrant."""
         return self._lock
 
-    @one_thread
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the forward pass, when no other thread uses the model."""
-        return super().__call__(*args, **kwargs)
+        """Run the forward pass, when no other thread uses the model.
+
+        Raises:
+            ValueError: hooks are attached, and the pass is compiled.
+        """
+        # torch.compile does not trace a function with a lock: hooks are looked for in every pass
+        with self.lock:
+            check_unhooked_if_compiled(self)
+            return super().__call__(*args, **kwargs)
 
     @contextmanager
     def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):

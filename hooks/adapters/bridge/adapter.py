@@ -68,9 +68,9 @@ def _check_model(model: Any) -> None:
     """Refuse a model of this package or of Hugging Face, another object, and a module without sizes or hook points."""
     if isinstance(model, CheckedHooks):
         raise ValueError(f"model is a {type(model).__name__} of this package: it needs no adapter. Pass it as it is.")
+    if isinstance(model, nn.Module):
+        check_not_compiled(*model.modules())
     if not isinstance(model, Foreign):
-        if isinstance(model, nn.Module):
-            check_not_compiled(model)
         raise ValueError(_not_accepted(model))
     if isinstance(model, HookedRootModule):
         _check_sizes(model)

@@ -15,7 +15,7 @@ from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.checked_hooks import CheckedHooks
-from hooks.model.layers import HookPoint, check_ids, check_tokens, has_hooks, take
+from hooks.model.layers import HookPoint, check_ids, check_not_compiled, check_tokens, has_hooks, take
 from hooks.model.locks import ModelLock, lock_of, one_thread
 from hooks.model.transformer import Mask, check_resumed_layer
 from hooks.model.transformer_lens_names import ReadsText
@@ -225,6 +225,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         hooks = list(bridge_hooks(self, values, muted))
         if not hooks:
             return self.bridge(tokens, **inputs)
+        check_not_compiled(*self.bridge.modules())
         # Hooks of the bridge are gone when backward() computes a checkpointed part of the pass again
         with self.bridge.hooks(fwd_hooks=hooks), no_saved_tensors_hooks():
             logits = self.bridge(tokens, **inputs)
