@@ -39,6 +39,11 @@ class HookedAttention(nn.Module):
     d_model: int
     hook_pattern: HookPoint
     hook_attn_scores: HookPoint
+    is_fused = False
+    """Whether one map gives queries, keys and values in an order that has to be found."""
+    qkv_axis = -3
+    """Axis of queries, keys and values in the output of such a map: before that of heads, or -2 where each head has its
+    three next to each other (GPT-NeoX)."""
     follows_calls = False
     """Whether torch's functions in the forward pass are followed, to find the pattern."""
 
@@ -238,10 +243,26 @@ class LinearAttention(HookedAttention):
     def output_map(self) -> nn.Module:
         return self._modules_by_name[0]["o"]
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether one map gives queries, keys and values."""
+        return "qkv" in self._modules_by_name[0]
+
     def _maps(self) -> dict[str, Any]:
         modules = self._modules_by_name[0]
         maps = {name: (weight_of(modules[name]), modules[name].bias) for name in modules if name != "pattern"}
-        return maps if "qkv" not in maps else _split_qkv(*maps.pop("qkv")) | maps
+        if "qkv" not in maps:
+            return maps
+        weight, bias = maps.pop("qkv")
+        weights = [heads.flatten(-2).T for heads in self._split_qkv(weight.T)]
+        biases = [None] * 3 if bias is None else [heads.flatten(-2) for heads in self._split_qkv(bias)]
+        return maps | dict(zip("qkv", zip(weights, biases, strict=True), strict=True))
+
+    def _split_qkv(self, values: Float[Tensor, "*rows width"]) -> tuple[Float[Tensor, "*rows head d_head"], ...]:
+        """Queries, keys and values in the outputs of one map."""
+        sizes = [self.n_heads, self.d_head]
+        sizes.insert(self.qkv_axis + 3, 3)
+        return values.unflatten(-1, sizes).unbind(self.qkv_axis)
 
     @contextmanager
     def attached(self, hook_attn_out: HookPoint, calls: "AttentionCalls") -> Iterator[None]:
@@ -250,13 +271,14 @@ class LinearAttention(HookedAttention):
         points = {"q": self.hook_q, "k": self.hook_k, "v": self.hook_v}
 
         def heads_hook(*points: HookPoint) -> Any:
-            """A hook that passes equal shares of a map's output through these points, head by head."""
+            """A hook that passes the heads in a map's output through a point, or through three."""
 
             def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
                 self._dtype = output.dtype
-                shares = output.chunk(len(points), -1)
-                hooked = [point(self._split(share)) for point, share in zip(points, shares, strict=True)]
-                return torch.cat([heads.flatten(-2) for heads in hooked], -1)
+                if len(points) == 1:
+                    return points[0](self._split(output)).flatten(-2)
+                hooked = [point(heads) for point, heads in zip(points, self._split_qkv(output), strict=True)]
+                return torch.stack(hooked, self.qkv_axis).flatten(-3)
 
             return hook
 

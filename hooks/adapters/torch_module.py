@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from io import StringIO
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -195,6 +195,12 @@ class TorchModule(HookedRootModule):
                     f"{type(self.module).__name__}; each must run once. Pass a module without unused layers, and with "
                     f"a copy for each run."
                 )
+        # Where one map gives queries, keys and values, the order of heads in it is that with which pattern @ v is z
+        blocks: Any = self.blocks
+        for layer, sites in enumerate(blocks):
+            if sites.attn.is_fused and not clean.mixes_values(layer):
+                sites.attn.qkv_axis = -2
+        clean = RecordedPass(self, self._layers[0], tokens)
         # Another z in every layer, and the input of every layer as it was
         edits = {name: value for name, value in clean.points.items() if name.endswith("hook_resid_pre")}
         edits |= {name: 1 - 2 * value for name, value in clean.points.items() if name.endswith("hook_z")}
@@ -272,6 +278,9 @@ class TorchModule(HookedRootModule):
             fresh, layers, attention, d_vocab, n_ctx, n_heads, untrained=self._untrained, forward=self._forward_of
         )
         wrapped._add_parts(self._parts)
+        blocks, fresh_blocks = cast("Any", self.blocks), cast("Any", wrapped.blocks)
+        for sites, fresh_sites in zip(blocks, fresh_blocks, strict=True):
+            fresh_sites.attn.qkv_axis = sites.attn.qkv_axis
         return wrapped
 
 

@@ -14,7 +14,7 @@ from hooks.state import evaluation_mode
 
 OUTPUT_MAP = ""
 """In place of the name of a part: the output of W_O. The layer itself, whose name is empty too, is no part."""
-POINTS = ("hook_resid_pre", "attn.hook_z", "hook_resid_post")
+POINTS = ("hook_resid_pre", "attn.hook_v", "attn.hook_pattern", "attn.hook_z", "hook_resid_post")
 
 
 class RecordedPass:
@@ -58,6 +58,14 @@ class RecordedPass:
     def outputs(self, layer: int) -> dict[str, Tensor]:
         """Outputs of the parts of a layer that ran once, in the order they ran."""
         return {name: outputs[0] for name, outputs in self._outputs[layer].items() if len(outputs) == 1}
+
+    def mixes_values(self, layer: int) -> bool:
+        """Whether the pattern of a layer mixes its values to z; True if one of them was not computed."""
+        pattern, v, z = (self.points.get(f"blocks.{layer}.attn.hook_{name}") for name in ("pattern", "v", "z"))
+        if pattern is None or v is None or z is None:
+            return True
+        mixed = (pattern.to(v.dtype) @ v.transpose(1, 2)).transpose(1, 2)
+        return Tolerance(z.dtype).equal(mixed, z)
 
 
 def added_parts(clean: RecordedPass, edited: RecordedPass, layer: int) -> dict[str, str]:
