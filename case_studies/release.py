@@ -11,7 +11,6 @@ on where it was. A statement that it does not measure keeps its number, which sa
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,12 +22,11 @@ from case_studies.frame.running import Run
 from case_studies.frame.stored import StoredResults, costs_of, read_results, write_files
 from case_studies.study import Study
 from hooks.files import user_path
+from interp.cli.installed_studies import load_study, study_entry_points
 from interp.core.environment import environment, source_version
 from interp.core.progress import say
 from interp.sweeps.status import run_status
 from interp.training.folder import RunFolder
-
-STUDIES = ("template", "dyck", "lego", "language", "compiled", "approximations", "audit", "development")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +110,8 @@ def release(plan: Release) -> dict[str, str]:
 def _is_of_this_commit(stored: StoredResults, claim: Claim) -> bool:
     """Whether a claim's stored number was measured by the code that runs."""
     entry = stored.entry(claim)
-    today = source_version()
-    return entry is not None and not today["changed"] and entry["made"].get("source") == today
+    source = source_version()
+    return entry is not None and not source["changed"] and entry["made"].get("source") == source
 
 
 def _has_models(run: Run, claim: Claim) -> bool:
@@ -158,7 +156,7 @@ def _write(plan: Release, results: Sequence[ClaimResult], seconds: float) -> Non
 
 
 def main(
-    studies: Annotated[list[str] | None, typer.Argument(help="Studies; all by default.")] = None,
+    studies: Annotated[list[str] | None, typer.Argument(help="Studies; default: all that are installed.")] = None,
     folder: Annotated[Path, typer.Option(help="Folder of studies and models.")] = Path("runs/reproduce"),
     only: Annotated[list[str] | None, typer.Option(help="Claims, or beginnings of their names.")] = None,
     at_most: Annotated[float | None, typer.Option(help="Seconds that measuring a claim took before.")] = None,
@@ -166,9 +164,11 @@ def main(
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be measured, and measure nothing.")] = False,
 ) -> None:
     """Measure everything that an earlier commit measured, cheapest first, and write the shipped results."""
-    for name in studies or STUDIES:
-        study = import_module(f"case_studies.{name}.study").STUDY
-        todo = plan_release(study, folder=folder, only=only or (), at_most=at_most, n_jobs=jobs)
+    entry_points = study_entry_points()
+    for name in studies or entry_points:
+        todo = plan_release(
+            load_study(name, entry_points), folder=folder, only=only or (), at_most=at_most, n_jobs=jobs
+        )
         typer.echo(str(todo))
         if plan:
             continue

@@ -1,20 +1,18 @@
 """`interp reproduce`: the studies of installed packages."""
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from hooks.files import shortened
-from interp.cli.output import DIFFERS, DONE, Device, Json, Output, did_you_mean
+from interp.cli.installed_studies import check_study, load_study, study_entry_points
+from interp.cli.output import DIFFERS, DONE, Device, Json, Output
 from interp.cli.study_list import claims_text, claims_values
-from interp.tasks.registry import loaded
 
 Size = Literal["quick", "standard", "paper"]
-STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "again", "bundle", "plan")
-"""Attributes of a study that this command uses."""
 
 
 def reproduce(
@@ -94,7 +92,7 @@ def reproduce(
     if only and bundle is not None:
         raise ValueError("--only chooses claims, but a bundle has all of them; omit --only or --bundle.")
     # the study; without a name all are listed
-    entry_points = _study_entry_points()
+    entry_points = study_entry_points()
     if study is None:
         for mode, is_chosen in modes.items():
             if is_chosen and not list_claims:
@@ -106,11 +104,11 @@ def reproduce(
         listing = _listing(study, entry_points)
         return Output(text=claims_text(listing, only or ()), values=claims_values(listing, only or ()))
     # loading takes seconds, so a first line says what begins
-    _check_study(study, entry_points)
+    check_study(study, entry_points)
     if not (list_claims or as_json):
         mode = next((name.removeprefix("--") for name, is_chosen in modes.items() if is_chosen), "run")
         print(_first_line(study, size, out, mode=mode))
-    chosen_study = _load_study(study, entry_points)
+    chosen_study = load_study(study, entry_points)
     for option, folder in (("packs", packs), ("weights", weights)):
         if folder is not None:
             chosen_study = _with_files(chosen_study, study, option, folder)
@@ -159,43 +157,16 @@ def _check_modes(modes: dict[str, bool]) -> None:
         raise ValueError(f"{chosen_modes[0]} and {chosen_modes[1]} exclude each other; give one of them.")
 
 
-def _study_entry_points() -> dict[str, Any]:
-    """Entry points of the group `interp.studies`, from this package and others, by name."""
-    points = {}
-    for point in importlib.metadata.entry_points(group="interp.studies"):
-        if points.setdefault(point.name, point).value != point.value:
-            raise ValueError(f"two studies are called {point.name}: {points[point.name].value} and {point.value}.")
-    return dict(sorted(points.items()))
-
-
-def _listing(name: str, entry_points: dict[str, Any]) -> Mapping[str, Any]:
+def _listing(name: str, entry_points: dict[str, EntryPoint]) -> Mapping[str, Any]:
     """The claims of a study, with the verdicts of its shipped results."""
-    _check_study(name, entry_points)
+    check_study(name, entry_points)
     try:
-        return _load_study(name, entry_points).listing()
+        return load_study(name, entry_points).listing()
     except ValueError:
         raise
     except Exception as error:
         text = shortened(f"{type(error).__name__}: {error}")
         raise ValueError(f"the study {name} ({entry_points[name].value}) cannot be listed: {text}.") from error
-
-
-def _check_study(name: str, entry_points: dict[str, Any]) -> None:
-    """Check that there is an entry point of this name."""
-    if name not in entry_points:
-        hint = did_you_mean(name, list(entry_points))
-        raise ValueError(f"there is no study {name!r}; there is {', '.join(entry_points) or 'none'}.{hint}")
-
-
-def _load_study(name: str, entry_points: dict[str, Any]) -> Any:
-    """Load a study from its entry point; it must have the attributes of a `Study` that this command uses."""
-    _check_study(name, entry_points)
-    point = entry_points[name]
-    study = loaded(point, f"the study {name}")
-    missing = [attribute for attribute in STUDY_METHODS if not hasattr(study, attribute)]
-    if missing:
-        raise ValueError(f"the study {name} ({point.value}) lacks {', '.join(missing)}.")
-    return study
 
 
 def _with_files(study: Any, name: str, option: str, folder: Path) -> Any:
@@ -212,7 +183,7 @@ def _with_files(study: Any, name: str, option: str, folder: Path) -> Any:
     return study_with_files
 
 
-def _list_studies(entry_points: dict[str, Any]) -> Output:
+def _list_studies(entry_points: dict[str, EntryPoint]) -> Output:
     studies, lines = [], []
     width = max(map(len, entry_points), default=0)
     for name in entry_points:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import toys
 
+from case_studies import release
 from case_studies.frame.stored import with_environments
 from interp.cli.main import main
 
@@ -243,3 +244,11 @@ def test_two_studies_of_one_name_are_refused(reproduce_command, points):
 def test_this_package_registers_its_studies():
     found = importlib.metadata.entry_points(group="interp.studies")
     assert {point.name: point.value for point in found}["dyck"] == "case_studies.dyck.study:STUDY"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("toy", "the study toy ships no results"), ("dick", "there is no study 'dick'; there is gone")]
+)
+def test_a_release_finds_studies_by_their_entry_points(points, tmp_path, name, words):
+    with pytest.raises(ValueError, match=words):
+        release.main([name], folder=tmp_path, plan=True)

@@ -19,7 +19,7 @@ def test_commands_pass_the_device_on(tmp_path, monkeypatch):
     methods = dict.fromkeys(("choose", "listing", "draw", "check", "bundle", "plan"))
     study = SimpleNamespace(title="Toy", run=run, **methods)
     monkeypatch.setattr(
-        "interp.cli.reproduce._study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
+        "interp.cli.reproduce.study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
     )
     monkeypatch.setattr("interp.training.train.train", train)
     for place in (["--device", "cuda:1"], []):

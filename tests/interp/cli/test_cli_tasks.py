@@ -328,7 +328,7 @@ def plug_in(tmp_path, monkeypatch):
                 points.append(importlib.metadata.EntryPoint(name, value, group))
             lists[group] = points
         monkeypatch.setattr(registry, "entry_points", lambda group: lists[group])
-        monkeypatch.setattr("interp.cli.reproduce.importlib.metadata.entry_points", lambda group: lists[group])
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: lists[group])
         monkeypatch.setattr(registry, "_installed", registry._installed.__wrapped__)
 
     yield install

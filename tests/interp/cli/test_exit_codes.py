@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from interp.cli.installed_studies import STUDY_METHODS
 from interp.cli.output import DIFFERS, DONE, FAILED, INTERRUPTED, NOT_READ, UNUSABLE, USAGE
-from interp.cli.reproduce import STUDY_METHODS
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ["train", "lego", "--n-vars", 2, "--layers", 1, "--width", 16, "--association", "none", "--curriculum", "none"]
@@ -111,7 +111,7 @@ def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
 
     study = SimpleNamespace(**{**dict.fromkeys(STUDY_METHODS), "run": fail})
     monkeypatch.setattr(
-        "interp.cli.reproduce._study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
+        "interp.cli.reproduce.study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
     )
     for flags in ([], ["--json"]):
         process = interp("reproduce", "toy", *flags)

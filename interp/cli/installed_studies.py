@@ -1,0 +1,48 @@
+"""The studies of installed packages, by their entry points in the group `interp.studies`."""
+
+import importlib.metadata
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from interp.cli.output import did_you_mean
+from interp.tasks.registry import loaded
+
+ENTRY_POINTS = "interp.studies"
+"""Entry-point group of studies."""
+STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "again", "bundle", "plan")
+"""Attributes of a study that `interp reproduce` uses."""
+
+
+def study_entry_points() -> dict[str, EntryPoint]:
+    """The entry points of studies, from this package and others, by name.
+
+    Raises:
+        ValueError: two studies of one name.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        if points.setdefault(point.name, point).value != point.value:
+            raise ValueError(f"two studies are called {point.name}: {points[point.name].value} and {point.value}.")
+    return dict(sorted(points.items()))
+
+
+def check_study(name: str, entry_points: dict[str, EntryPoint]) -> None:
+    """Check that there is an entry point of this name."""
+    if name not in entry_points:
+        hint = did_you_mean(name, list(entry_points))
+        raise ValueError(f"there is no study {name!r}; there is {', '.join(entry_points) or 'none'}.{hint}")
+
+
+def load_study(name: str, entry_points: dict[str, EntryPoint]) -> Any:
+    """Load a study from its entry point; it must have the attributes of a `Study` that `interp reproduce` uses.
+
+    Raises:
+        ValueError: there is no such study, or it cannot be loaded.
+    """
+    check_study(name, entry_points)
+    point = entry_points[name]
+    study = loaded(point, f"the study {name}")
+    missing = [attribute for attribute in STUDY_METHODS if not hasattr(study, attribute)]
+    if missing:
+        raise ValueError(f"the study {name} ({point.value}) lacks {', '.join(missing)}.")
+    return study
