@@ -48,7 +48,7 @@ says = "A name."
 read = "code"
 nothing_to_test = "a definition."
 """
-KNOWN = {"lego:one": "Toy et al., Figure 1", "dyck:two": "ours: a control", "audit:three": "Others, Table 1"}
+KNOWN = {"lego:one": "Toy et al., Figure 1", "dyck:two": "ours: a control", "language:three": "Others, Table 1"}
 
 
 def toy_results(measurement, **changes):
@@ -232,4 +232,4 @@ def test_a_claim_in_no_row(toy):
 
 def test_a_source_of_no_paper():
     with pytest.raises(ValueError, match="the source of lego:more is 'Figure 9'; begin it with 'ours' or "):
-        pages(PAPERS, KNOWN | {"lego:one": "ours", "audit:three": "ours", "lego:more": "Figure 9"})
+        pages(PAPERS, KNOWN | {"lego:one": "ours", "language:three": "ours", "lego:more": "Figure 9"})
