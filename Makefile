@@ -50,10 +50,10 @@ bench: .venv/ready
 	$(BIN)/python -m benchmarks
 
 # torch first, so that no other requirement pulls in another build of it.
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt examples/unmyopic-studies/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" --editable examples/unmyopic-studies
 	touch .venv/ready
 
 clean:

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import stats
+from tool_studies.approximations.edge_methods import acdc, edge_attribution
+from tool_studies.approximations.edge_scores import STEPS, auroc, means
+from tool_studies.approximations.removal import ModelOnBatch
+from tool_studies.own_programs import OwnPrograms
 
 import interp
 from benchmarks.edge_truth import ProgramPass, planted_pairs
 from benchmarks.edge_wiring import ROUNDING, KnownAnswerPass, Name
 from benchmarks.timing import BenchmarkResult
-from case_studies.approximations.edge_methods import acdc, edge_attribution
-from case_studies.approximations.edge_scores import STEPS, auroc, means
-from case_studies.approximations.removal import ModelOnBatch
-from case_studies.recipes.own_programs import OwnPrograms
 from hooks import Transformer
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator

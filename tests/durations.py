@@ -15,7 +15,7 @@ DEFAULT_LONGEST = 0.2
 SLOW_LONGEST = 1.5
 """Seconds that a slow item may take; what takes longer is long."""
 NEVER_LONG = {
-    "tests/case_studies/compiled/test_compiled_programs.py::test_every_claim_holds_on_the_small_programs": (
+    "tests/examples/unmyopic_studies/test_compiled_programs.py::test_every_claim_holds_on_the_small_programs": (
         "that the study of compiled programs accepts the right graphs and refuses rewired ones"
     ),
     "tests/case_studies/frame/test_page.py::test_nothing_is_wrong_with_a_study_page": "a study's page in a browser",

@@ -1,25 +1,20 @@
-"""The results that are shipped with each study belong to its claims of today."""
+"""Every installed study: the results that it ships belong to its claims of today."""
+
+import re
 
 import pytest
 
-from case_studies.approximations.study import STUDY as APPROXIMATIONS
-from case_studies.audit.study import STUDY as AUDIT
-from case_studies.compiled.study import STUDY as COMPILED
-from case_studies.development.study import STUDY as DEVELOPMENT
-from case_studies.dyck.study import STUDY as DYCK
 from case_studies.frame.evidence import keys_digest
 from case_studies.frame.stored import read_results
-from case_studies.language.study import STUDY as LANGUAGE
-from case_studies.lego.study import STUDY as LEGO
-from case_studies.template.study import STUDY as TEMPLATE
+from interp.cli.installed_studies import load_study, study_entry_points
 
-STUDIES = (APPROXIMATIONS, AUDIT, COMPILED, DEVELOPMENT, DYCK, LANGUAGE, LEGO, TEMPLATE)
+ENTRY_POINTS = study_entry_points()
 
 
-@pytest.fixture(params=STUDIES, ids=lambda study: study.name)
+@pytest.fixture(params=ENTRY_POINTS)
 def shipped(request):
     """A study, its shipped results, and its models by group."""
-    study = request.param
+    study = load_study(request.param, ENTRY_POINTS)
     stored = read_results(study.shipped, study.name)
     return study, stored, study.groups(stored.size)
 
@@ -41,20 +36,8 @@ def test_every_number_belongs_to_its_rule(shipped):
         assert (entry["groups"], entry["quantity"]) == (keys, claim.quantity), name
 
 
-@pytest.mark.parametrize("study", [APPROXIMATIONS, COMPILED], ids=lambda study: study.name)
-def test_numbers_about_compiled_programs_are_shown_without_the_compiler(study, tmp_path):
-    """They are of our own programs; numbers of the suite of known answers are of the suite."""
-    stored, _ = study.stored(folder=tmp_path)
-    groups = study.groups(stored.size)
-    results = {claim.id: stored.claim(claim, groups) for claim in study.claims}
-    unmeasured = [result.note for result in results.values() if result.measurement is None]
-    assert all(note.startswith("Measured earlier") for note in unmeasured)
-    measured = {name: result.provenance for name, result in results.items() if result.measurement is not None}
-    programs = {name: provenance["packs"] for name, provenance in measured.items() if "packs" in provenance}
-    of_suite = {name for name, digest in programs.items() if digest.startswith("known-")}
-    own = {name for name, digest in programs.items() if digest.startswith("own-")}
-    if study is COMPILED:
-        assert (own, of_suite) == (set(measured), set())
-    else:
-        trained = {name for name in measured if name.endswith("trained")}
-        assert (own, of_suite) == ({"patching.compiled"}, set(measured) - own - trained)
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_statements_do_not_refer_to_other_claims(name):
+    claims = load_study(name, ENTRY_POINTS).claims
+    refers = re.compile(r"(It|This|These|They|That|The (failure|result|same))\b|.*\b(also holds|either\.|too\.)")
+    assert not [claim.id for claim in claims if refers.match(claim.statement)]

@@ -20,7 +20,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.picture import line_of
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import Above, AllOf, AtMost, Between, Equal, Number, Value
-from case_studies.papers.table import STUDIES
+from interp.cli.installed_studies import load_study, study_entry_points
 from interp.core.plain_words import plain_chart, plain_words
 from interp.view.page import Section, write_page
 
@@ -253,7 +253,8 @@ def test_nothing_is_wrong_with_a_study_page(browser, page, tmp_path):
 
 LONG_PAGES = ("lego", "dyck", "template")
 IN_A_PACKAGE = {"published": "published_readings", "verified": "verified_circuits"}
-PAGES = sorted({*STUDIES, *IN_A_PACKAGE, "compiled", "development"})
+INSTALLED = study_entry_points()
+PAGES = sorted([*INSTALLED, *IN_A_PACKAGE])
 
 
 @pytest.mark.browser
@@ -262,8 +263,10 @@ PAGES = sorted({*STUDIES, *IN_A_PACKAGE, "compiled", "development"})
 )
 def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(EXAMPLE)
-    package = IN_A_PACKAGE.get(name, f"case_studies.{name}")
-    study = importlib.import_module(f"{package}.study").STUDY
+    if name in INSTALLED:
+        study = load_study(name, INSTALLED)
+    else:
+        study = importlib.import_module(f"{IN_A_PACKAGE[name]}.study").STUDY
     pages = [study.draw(folder=tmp_path / folder).page for folder in ("one", "two")]
     assert pages[0].read_text() == pages[1].read_text()  # the same results give the same page
     assert faults(browser, pages[0]) == []

@@ -31,7 +31,6 @@ from case_studies.lego.models import ARMS, FURTHER, groups
 from case_studies.lego.percolation import straightness
 from case_studies.lego.study import STUDY, every_group
 from case_studies.recipes import learned
-from case_studies.recipes.audited_models import groups as audited
 from case_studies.recipes.seeds import more_seeds
 from interp.core.intervals import Interval
 from interp.evaluation.extrapolate import first_for_good
@@ -132,13 +131,6 @@ def test_tied_models_of_every_variable_are_trained_twice_as_long():
     steps = {name: {spec.settings.steps for spec in found[f"classical-{name}"]} for name in ("untied", "tied")}
     assert steps == {"untied": {1600}, "tied": {3200}}
     assert found["group-s3"][0].settings.steps == 4000
-
-
-def test_models_without_mimicking_begin_with_those_of_the_audit_study():
-    keys = [spec.key for spec in groups("standard")[more_seeds("untaught-untied")]]
-    of_audit = [spec.key for spec in audited("standard")["lego-untied-unseeded"]]
-    assert keys[: len(of_audit)] == of_audit
-    assert len(of_audit) == 6
 
 
 def test_pretrained_models_are_seeds_of_the_one_that_is_fine_tuned():

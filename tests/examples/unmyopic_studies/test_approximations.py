@@ -9,13 +9,10 @@ import pytest
 import torch
 from packs import write_pack
 from sklearn.metrics import roc_auc_score
-from transformer_lens.tools.analysis.attribution_patching import attribution_patch
-
-import interp
-from case_studies.approximations import agreement, claims, programs, scores, study, table
-from case_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN, TERMS, estimate_heads
-from case_studies.approximations.removal import ModelOnBatch, answers_of, fatal_pairs, remove_heads
-from case_studies.approximations.scores import (
+from tool_studies.approximations import agreement, claims, programs, scores, study, table
+from tool_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN, TERMS, estimate_heads
+from tool_studies.approximations.removal import ModelOnBatch, answers_of, fatal_pairs, remove_heads
+from tool_studies.approximations.scores import (
     CANCELLED,
     COMPILED,
     DECOY,
@@ -29,6 +26,9 @@ from case_studies.approximations.scores import (
     scores_of,
     with_truth,
 )
+from transformer_lens.tools.analysis.attribution_patching import attribution_patch
+
+import interp
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import Packs
 from hooks import Transformer, TransformerConfig

@@ -6,16 +6,18 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from tool_studies.audit import controls, trained
+from tool_studies.audit.study import STUDY
+from tool_studies.audited_models import AUDITED_GROUPS, groups
 from toys import measured
 
 import interp
-from case_studies.audit import controls, trained
-from case_studies.audit.study import STUDY
 from case_studies.frame.evidence import SIZES, Evidence
+from case_studies.lego import models as lego_models
 from case_studies.recipes import audits
-from case_studies.recipes.audited_models import AUDITED_GROUPS, groups
 from case_studies.recipes.audits import AuditedModel, head_share, needed_heads, readable_heads
 from case_studies.recipes.intervals import proportion
+from case_studies.recipes.seeds import more_seeds
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
 from interp.tasks import Dyck, Lego, Template, check_task
@@ -233,3 +235,10 @@ def test_alarms_must_be_rare():
     rule = rule_of("silent.untrained")
     for hits, verdict in ((0, "reproduced"), (1, "reproduced"), (2, "inconclusive"), (13, "not reproduced")):
         assert rule.verdict(measured(*proportion(hits, 56).floats())) == verdict
+
+
+def test_models_without_mimicking_are_the_first_of_those_of_the_lego_study():
+    keys = [spec.key for spec in lego_models.groups("standard")[more_seeds("untaught-untied")]]
+    of_audit = [spec.key for spec in groups("standard")["lego-untied-unseeded"]]
+    assert keys[: len(of_audit)] == of_audit
+    assert len(of_audit) == 6

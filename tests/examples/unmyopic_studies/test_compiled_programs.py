@@ -1,17 +1,19 @@
 """The study of compiled programs, on two small packs: claims that hold, and what they find where something is wrong."""
 
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from packs import write_pack
+from tool_studies.compiled import found as found_heads
+from tool_studies.compiled import graphs, heads, programs, values
+from tool_studies.compiled.study import STUDY, study
 
 import hooks.extras
-from case_studies.compiled import found as found_heads
-from case_studies.compiled import graphs, heads, programs, values
-from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measuring import measurement_file
 from case_studies.frame.packs import Packs
@@ -195,3 +197,12 @@ def test_without_packs_it_is_about_our_own_programs(monkeypatch, tmp_path):
         STUDY.run(folder=tmp_path, n_jobs=1)
     assert "unmyopic: pip install" in STUDY.claims[0].missing_input
     assert STUDY.draw(folder=tmp_path).page.is_file()
+
+
+@pytest.mark.slow
+def test_jax_is_not_imported_before_something_is_compiled():
+    code = """import sys, interp, tool_studies.compiled.study
+from interp.known_answers import shipped_program
+shipped_program("depth")
+assert not {"jax", "haiku", "tracr"} & set(sys.modules)"""
+    subprocess.run([sys.executable, "-c", code], check=True)

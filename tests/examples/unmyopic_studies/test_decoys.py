@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tool_studies.approximations import decoys
+from tool_studies.approximations.decoys import HeadScores, decoy_share, measure_decoys
+from tool_studies.approximations.estimates import MASS
+from tool_studies.approximations.scores import DECOY, ModelScores
 
-from case_studies.approximations import decoys
-from case_studies.approximations.decoys import HeadScores, decoy_share, measure_decoys
-from case_studies.approximations.estimates import MASS
-from case_studies.approximations.scores import DECOY, ModelScores
 from case_studies.frame.evidence import Evidence
 
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tool_studies.development import models, order, roles, shortcut
+from tool_studies.development.models import groups
+from tool_studies.development.study import STUDY
 from toys import check_measured
 
-from case_studies.development import models, order, roles, shortcut
-from case_studies.development.models import groups
-from case_studies.development.study import STUDY
 from case_studies.frame.evidence import SIZES
 from interp.comparison import OverTraining
 from interp.training.snapshots import snapshot_steps

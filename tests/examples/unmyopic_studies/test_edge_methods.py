@@ -9,13 +9,13 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.metrics import roc_auc_score
+from tool_studies.approximations import attention_pairs, edge_claims, edge_scores
+from tool_studies.approximations.edge_methods import acdc, all_edges, edge_attribution, with_separate_inputs
+from tool_studies.approximations.edge_scores import ACDC, EAP, EAP_IG, EXACT, METHODS, EdgeScores
+from tool_studies.approximations.removal import ModelOnBatch
 from transformer_lens.tools.analysis.attribution_patching import EdgeAttributionConfig, attribution_patch
 
 import interp
-from case_studies.approximations import attention_pairs, edge_claims, edge_scores
-from case_studies.approximations.edge_methods import acdc, all_edges, edge_attribution, with_separate_inputs
-from case_studies.approximations.edge_scores import ACDC, EAP, EAP_IG, EXACT, METHODS, EdgeScores
-from case_studies.approximations.removal import ModelOnBatch
 from case_studies.frame.evidence import Evidence
 from hooks import Transformer, TransformerConfig
 from interp.heads.ablation_methods import part_points

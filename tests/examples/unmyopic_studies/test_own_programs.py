@@ -4,15 +4,16 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from tool_studies import own_programs
+from tool_studies.approximations.study import STUDY as APPROXIMATIONS
+from tool_studies.compiled.study import STUDY as COMPILED
+from tool_studies.own_programs import OwnPrograms, cache_folder
 from toys import PASSING, STUDY
 
 import hooks.extras
-from case_studies.approximations.study import STUDY as APPROXIMATIONS
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.provenance import source_digest
-from case_studies.recipes import own_programs
-from case_studies.recipes.own_programs import OwnPrograms, cache_folder
 from interp.known_answers import PROGRAMS, read_compiled, shipped_program
 
 NAMES = ("histogram", "difference of fractions")
@@ -108,3 +109,22 @@ def test_numbers_of_other_packs_are_shown_with_a_note_and_those_of_other_program
     vars(changed)["digest"] = "own-another"
     note, measurement = shown(changed, of_own, tmp_path)
     assert (measurement, note.endswith(" on other packs.")) == (None, True)
+
+
+@pytest.mark.parametrize("study", [APPROXIMATIONS, COMPILED], ids=lambda study: study.name)
+def test_numbers_about_compiled_programs_are_shown_without_the_compiler(study, tmp_path):
+    """They are of our own programs; numbers of the suite of known answers are of the suite."""
+    stored, _ = study.stored(folder=tmp_path)
+    groups = study.groups(stored.size)
+    results = {claim.id: stored.claim(claim, groups) for claim in study.claims}
+    unmeasured = [result.note for result in results.values() if result.measurement is None]
+    assert all(note.startswith("Measured earlier") for note in unmeasured)
+    measured = {name: result.provenance for name, result in results.items() if result.measurement is not None}
+    programs = {name: provenance["packs"] for name, provenance in measured.items() if "packs" in provenance}
+    of_suite = {name for name, digest in programs.items() if digest.startswith("known-")}
+    own = {name for name, digest in programs.items() if digest.startswith("own-")}
+    if study is COMPILED:
+        assert (own, of_suite) == (set(measured), set())
+    else:
+        trained = {name for name in measured if name.endswith("trained")}
+        assert (own, of_suite) == ({"patching.compiled"}, set(measured) - own - trained)

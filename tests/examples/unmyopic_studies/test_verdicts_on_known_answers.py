@@ -1,8 +1,8 @@
 """The audit of every known answer, from seeds that the audit study does not use."""
 
 import pytest
+from tool_studies.audit.controls import audited, misjudged
 
-from case_studies.audit.controls import audited, misjudged
 from interp.known_answers import SUITE, known_answer
 
 pytestmark = pytest.mark.long

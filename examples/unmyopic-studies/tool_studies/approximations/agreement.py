@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from case_studies.approximations.scores import EXACT, FOUND_CAUSES, ModelScores
 from case_studies.recipes.intervals import as_interval, bootstrap_interval, clipped
 from interp.core.intervals import Interval
 from interp.core.statistics import bootstrap_mean, pooled_interval
+from tool_studies.approximations.scores import EXACT, FOUND_CAUSES, ModelScores
 
 FEWEST = 3
 """Smallest number of heads of a model whose order is judged."""

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.approximations.edge_scores import FAMILIES, over_models
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
@@ -12,6 +11,7 @@ from case_studies.frame.rules import AtLeast
 from case_studies.recipes.learned import has_learned
 from hooks.interventions.ablation_engine import every_head
 from interp.heads.explain_attention import EXPLAINED, MOST_PAIRS, AttentionExplanation, explain_attention
+from tool_studies.approximations.edge_scores import FAMILIES, over_models
 
 GROUP = FAMILIES["LEGO"]
 SEQUENCES = 256

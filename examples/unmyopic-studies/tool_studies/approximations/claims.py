@@ -3,8 +3,15 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from case_studies.approximations import table
-from case_studies.approximations.agreement import (
+from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import OutsideFiles, Packs
+from case_studies.frame.rules import Above, AtLeast, Below, Rule, Value
+from case_studies.recipes.known_suite import KnownAnswers
+from case_studies.recipes.learned import excluded_models
+from tool_studies.approximations import table
+from tool_studies.approximations.agreement import (
     auroc,
     auroc_difference,
     mean_rank_correlation,
@@ -12,10 +19,10 @@ from case_studies.approximations.agreement import (
     wrong_difference,
     wrong_share,
 )
-from case_studies.approximations.decoys import measure_decoys
-from case_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN
-from case_studies.approximations.programs import measure_auroc_of_programs
-from case_studies.approximations.scores import (
+from tool_studies.approximations.decoys import measure_decoys
+from tool_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN
+from tool_studies.approximations.programs import measure_auroc_of_programs
+from tool_studies.approximations.scores import (
     CANCELLED,
     COMPILED,
     DECOY,
@@ -28,14 +35,7 @@ from case_studies.approximations.scores import (
     known_scores,
     trained_scores,
 )
-from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Claim, Preregistration
-from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
-from case_studies.frame.packs import OutsideFiles, Packs
-from case_studies.frame.rules import Above, AtLeast, Below, Rule, Value
-from case_studies.recipes.audited_models import AUDITED_GROUPS
-from case_studies.recipes.known_suite import KnownAnswers
-from case_studies.recipes.learned import excluded_models
+from tool_studies.audited_models import AUDITED_GROUPS
 
 JAIN = "ours, after Jain & Wallace 2019 (arXiv:1902.10186); there of tokens, here of heads"
 KOBAYASHI = "ours, after Kobayashi et al. 2020 (arXiv:2004.10102)"

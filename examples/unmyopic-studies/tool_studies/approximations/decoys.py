@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from case_studies.approximations.estimates import MASS
-from case_studies.approximations.scores import DECOY, ModelScores, known_scores
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.recipes.intervals import as_interval
 from interp.core.intervals import Interval
+from tool_studies.approximations.estimates import MASS
+from tool_studies.approximations.scores import DECOY, ModelScores, known_scores
 
 RESAMPLES = 2000
 """Bootstrap resamples of the models."""

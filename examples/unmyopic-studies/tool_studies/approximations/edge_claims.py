@@ -6,7 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.approximations.edge_scores import (
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, AtMost, Rule
+from case_studies.recipes.dyck_models import two_layer_models
+from case_studies.recipes.learned import excluded_models
+from case_studies.recipes.template_models import SCALES, template_models
+from interp.core.intervals import Interval
+from interp.sweeps.spec import ModelSpec, seeded
+from interp.tasks import Lego
+from interp.tasks.lego.task import curriculum_to
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
+from tool_studies.approximations.edge_scores import (
     ACDC,
     EAP,
     EAP_IG,
@@ -24,19 +37,6 @@ from case_studies.approximations.edge_scores import (
     rank_correlation,
     shares_missed,
 )
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
-from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
-from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, AtMost, Rule
-from case_studies.recipes.dyck_models import two_layer_models
-from case_studies.recipes.learned import excluded_models
-from case_studies.recipes.template_models import SCALES, template_models
-from interp.core.intervals import Interval
-from interp.sweeps.spec import ModelSpec, seeded
-from interp.tasks import Lego
-from interp.tasks.lego.task import curriculum_to
-from interp.training.configs import config_for
-from interp.training.settings import TrainSettings
 
 CHAINS = Lego(n_vars=3, sentence_format="compact")
 LEGO_LAYERS = 3

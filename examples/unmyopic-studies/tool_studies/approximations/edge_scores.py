@@ -11,16 +11,6 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
-from case_studies.approximations.edge_methods import (
-    acdc,
-    all_edges,
-    changes_of_parts,
-    edge_attribution,
-    input_point,
-    with_separate_inputs,
-)
-from case_studies.approximations.removal import SHARE, ModelOnBatch
-from case_studies.approximations.scores import LEAST, zero_small
 from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.recipes.intervals import as_interval, clipped, t_interval
 from case_studies.recipes.learned import has_learned
@@ -33,6 +23,16 @@ from interp.heads.ablation_methods import outputs_instead, part_points
 from interp.heads.edges import EdgesResult, edges
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Batch, Task, logits_at_targets
+from tool_studies.approximations.edge_methods import (
+    acdc,
+    all_edges,
+    changes_of_parts,
+    edge_attribution,
+    input_point,
+    with_separate_inputs,
+)
+from tool_studies.approximations.removal import SHARE, ModelOnBatch
+from tool_studies.approximations.scores import LEAST, zero_small
 
 STEPS = 5
 """Steps of EAP-IG."""

@@ -10,11 +10,11 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from case_studies.approximations.removal import ModelOnBatch, ScoredSequences
 from hooks.interventions.ablation_engine import head_output_point, projected_values
 from hooks.interventions.replacements import HeadReplacement
 from hooks.model.checked_hooks import storing_hooks
 from interp.tasks.base import logits_at_targets
+from tool_studies.approximations.removal import ModelOnBatch, ScoredSequences
 
 MASS, NORM, DIRECT = "attention mass", "value-weighted attention", "direct logit attribution"
 PATTERN, LOSS, LOGIT = "gradient times pattern", "attribution patching (loss)", "attribution patching (logits)"

@@ -1,10 +1,10 @@
 """Measures over all compiled programs, which are no sample."""
 
-from case_studies.approximations.agreement import auroc
-from case_studies.approximations.scores import compiled_scores
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
+from tool_studies.approximations.agreement import auroc
+from tool_studies.approximations.scores import compiled_scores
 
 
 def measure_auroc_of_programs(evidence: Evidence, *, packs: Packs, method: str) -> Measurement:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from case_studies.approximations.estimates import APPROXIMATIONS, LOGIT, LOSS, TERMS, estimate_heads
-from case_studies.approximations.removal import RemovalEffects, answers_of, fatal_pairs, remove_heads
 from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.frame.packs import Packs
-from case_studies.recipes.audited_models import DYCK, LEGO, TEMPLATE
 from case_studies.recipes.learned import has_learned
 from interp.known_answers import HeadTruth, KnownAnswer, read_compiled
 from interp.known_answers.suite import SUITE, known_answer
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
+from tool_studies.approximations.estimates import APPROXIMATIONS, LOGIT, LOSS, TERMS, estimate_heads
+from tool_studies.approximations.removal import RemovalEffects, answers_of, fatal_pairs, remove_heads
+from tool_studies.audited_models import DYCK, LEGO, TEMPLATE
 
 KNOWN, COMPILED = "known answers", "compiled programs"
 TRAINED: Mapping[str, tuple[str, ...]] = {"LEGO": LEGO, "Dyck": DYCK, "template": TEMPLATE}

@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from case_studies.approximations import edge_claims
-from case_studies.approximations.attention_pairs import PAIRS
-from case_studies.approximations.claims import claims
-from case_studies.approximations.findings import FINDINGS, WORDS
 from case_studies.frame.evidence import Size
 from case_studies.frame.packs import Packs
-from case_studies.recipes.audited_models import AUDITED_GROUPS, DYCK, TEMPLATE
-from case_studies.recipes.audited_models import groups as audited
-from case_studies.recipes.own_programs import OwnPrograms
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
+from tool_studies.approximations import edge_claims
+from tool_studies.approximations.attention_pairs import PAIRS
+from tool_studies.approximations.claims import claims
+from tool_studies.approximations.findings import FINDINGS, WORDS
+from tool_studies.audited_models import AUDITED_GROUPS, DYCK, TEMPLATE
+from tool_studies.audited_models import groups as audited
+from tool_studies.own_programs import OwnPrograms
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:

@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.approximations.agreement import (
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.packs import Packs
+from interp.core.intervals import Interval
+from tool_studies.approximations.agreement import (
     PERCENTILE,
     auroc,
     bar,
@@ -14,7 +17,7 @@ from case_studies.approximations.agreement import (
     rank_correlations,
     wrong_share,
 )
-from case_studies.approximations.scores import (
+from tool_studies.approximations.scores import (
     CANCELLED,
     CERTAIN,
     COMPILED,
@@ -36,9 +39,6 @@ from case_studies.approximations.scores import (
     known_scores,
     trained_scores,
 )
-from case_studies.frame.evidence import Evidence
-from case_studies.frame.packs import Packs
-from interp.core.intervals import Interval
 
 ALL_TRAINED = "all trained models"
 CAUSES: Mapping[str, str] = {

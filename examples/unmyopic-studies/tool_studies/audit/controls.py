@@ -10,7 +10,6 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Equal, Value
-from case_studies.recipes.audited_models import AUDITED_GROUPS
 from case_studies.recipes.audits import MOST_SEQUENCES
 from case_studies.recipes.intervals import proportion
 from case_studies.recipes.known_suite import KnownAnswers
@@ -21,6 +20,7 @@ from interp.core.randomness import derived_seed
 from interp.known_answers import SUITE, KnownAnswer, known_answer
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Batch, Task
+from tool_studies.audited_models import AUDITED_GROUPS
 
 SUITE_SEEDS = {"quick": 1, "standard": 1, "paper": 10}
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from case_studies.audit import controls, trained
-from case_studies.audit.findings import FINDINGS, WORDS
-from case_studies.recipes.audited_models import groups
 from case_studies.study import Study
+from tool_studies.audit import controls, trained
+from tool_studies.audit.findings import FINDINGS, WORDS
+from tool_studies.audited_models import groups
 
 STUDY = Study(
     name="audit",

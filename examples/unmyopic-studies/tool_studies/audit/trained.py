@@ -9,7 +9,6 @@ from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.recipes.audited_models import AUDITED_GROUPS, DYCK, LEGO, NO_MIMICKING, TEMPLATE
 from case_studies.recipes.audits import (
     EXCLUDED,
     EXCLUDED_LATER,
@@ -30,6 +29,7 @@ from interp.auditing.audit import audit
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.view.charts import pattern_maps
+from tool_studies.audited_models import AUDITED_GROUPS, DYCK, LEGO, NO_MIMICKING, TEMPLATE
 
 ERRORS = 0.05
 """Significance level of an audit: the largest share of models with a wrong verdict."""

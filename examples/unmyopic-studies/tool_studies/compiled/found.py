@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Any
 
-from case_studies.compiled.heads import SOURCE, heads_of
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtLeast, Value
 from case_studies.recipes.intervals import proportion
+from tool_studies.compiled.heads import SOURCE, heads_of
 
 LEAST = 0.95
 """Share that must be found: the bar of this study's claims on the values that probes read and interchanges change."""

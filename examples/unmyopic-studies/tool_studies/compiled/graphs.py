@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-from case_studies.compiled.heads import OTHERS, SOURCE
-from case_studies.compiled.programs import programs
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -17,6 +15,8 @@ from case_studies.recipes.intervals import proportion
 from interp.algorithms import Algorithm, ImplementsResult, compiled_program, compiled_sites
 from interp.algorithms.implements import implements
 from interp.known_answers import KnownAnswer
+from tool_studies.compiled.heads import OTHERS, SOURCE
+from tool_studies.compiled.programs import programs
 
 N, MORE = 512, 2048
 """Pairs of inputs; more where they leave it undecided, as few of them change an answer."""

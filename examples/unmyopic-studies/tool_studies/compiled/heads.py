@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from case_studies.compiled.programs import audited_programs, programs, selector_kinds
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -19,6 +18,7 @@ from interp.heads.classify import classify_heads
 from interp.heads.kinds import with_kinds
 from interp.known_answers import HeadTruth, KnownAnswer
 from interp.tasks.base import logits_at_targets
+from tool_studies.compiled.programs import audited_programs, programs, selector_kinds
 
 SOURCE = "ours: programs in RASP (Weiss et al. 2021), compiled by tracr (Lindner et al. 2023)"
 OTHERS = "31 programs of InterpBench (Gupta et al. 2024)"

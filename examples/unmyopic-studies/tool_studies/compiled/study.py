@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from case_studies.compiled import found, graphs, heads, values
-from case_studies.compiled.findings import FINDINGS, WORDS
 from case_studies.frame.packs import Packs
-from case_studies.recipes.own_programs import OwnPrograms
 from case_studies.study import Study
 from interp.known_answers import PROGRAMS
+from tool_studies.compiled import found, graphs, heads, values
+from tool_studies.compiled.findings import FINDINGS, WORDS
+from tool_studies.own_programs import OwnPrograms
 
 
 def study(folder: Path | None = None) -> Study:

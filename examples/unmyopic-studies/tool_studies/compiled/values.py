@@ -11,8 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from case_studies.compiled.heads import OTHERS, SOURCE
-from case_studies.compiled.programs import programs
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -23,6 +21,8 @@ from interp.known_answers import KnownAnswer
 from interp.known_answers.compiled.network import written_at
 from interp.known_answers.compiled.task import TOLERANCE
 from interp.tasks.base import logits_at_targets
+from tool_studies.compiled.heads import OTHERS, SOURCE
+from tool_studies.compiled.programs import programs
 
 READ = 0.99
 """Balanced accuracy of a probe, or r2 where the value is a number, from which on it reads a value."""

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.development.models import FURTHER, looks
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.recipes.intervals import proportion
 from case_studies.recipes.learned import excluded_models, has_learned
+from tool_studies.development.models import FURTHER, looks
 
 PILOTS = "Two further models of three variables had been trained, and only their final accuracies seen."
 ASSOCIATION, MANIPULATION = "association", "manipulation"

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.development.models import CHAINS, SEQUENCES, looks
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -13,6 +12,7 @@ from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.comparison.onsets import first_lasting
 from interp.sweeps.spec import ModelSpec
+from tool_studies.development.models import CHAINS, SEQUENCES, looks
 
 LEARNED = 0.99
 """Validation accuracy of every outcome from which on a task counts as learned."""

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.development.models import SEQUENCES
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
@@ -13,6 +12,7 @@ from case_studies.recipes.intervals import proportion, t_interval
 from interp.comparison.over_training import OverTraining, over_training
 from interp.sweeps.spec import ModelSpec
 from interp.theory.signs import sign_counting
+from tool_studies.development.models import SEQUENCES
 
 GROUP = "shortcut"
 FACTOR = 4

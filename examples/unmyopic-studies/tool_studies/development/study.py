@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from case_studies.development import order, roles, shortcut
-from case_studies.development.findings import FINDINGS, WORDS
-from case_studies.development.models import groups
 from case_studies.study import Study
+from tool_studies.development import order, roles, shortcut
+from tool_studies.development.findings import FINDINGS, WORDS
+from tool_studies.development.models import groups
 
 STUDY = Study(
     name="development",
