@@ -1,7 +1,9 @@
 """The studies of installed packages, by their entry points in the group `interp.studies`."""
 
 import importlib.metadata
+import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 from interp.cli.output import did_you_mean
@@ -9,8 +11,11 @@ from interp.tasks.registry import loaded
 
 ENTRY_POINTS = "interp.studies"
 """Entry-point group of studies."""
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+"""Folder of packages with tasks and studies; only a checkout has it."""
 STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "again", "bundle", "plan")
 """Attributes of a study that `interp reproduce` uses."""
+MORE_STUDIES = " More studies are packages in examples/ of unmyopic's repository."
 
 
 def study_entry_points() -> dict[str, EntryPoint]:
@@ -29,8 +34,18 @@ def study_entry_points() -> dict[str, EntryPoint]:
 def check_study(name: str, entry_points: dict[str, EntryPoint]) -> None:
     """Check that there is an entry point of this name."""
     if name not in entry_points:
-        hint = did_you_mean(name, list(entry_points))
+        hint = _package_hint(name) or did_you_mean(name, list(entry_points)) or MORE_STUDIES
         raise ValueError(f"there is no study {name!r}; there is {', '.join(entry_points) or 'none'}.{hint}")
+
+
+def _package_hint(name: str) -> str:
+    """How the package of `examples/` with a study is installed; empty if there is none."""
+    for path in sorted(EXAMPLES.glob("*/pyproject.toml")):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        if name in project.get("entry-points", {}).get(ENTRY_POINTS, {}):
+            folder = f"examples/{path.parent.name}"
+            return f" It is in a package of its own. Next, in the folder of unmyopic: pip install {folder}"
+    return ""
 
 
 def load_study(name: str, entry_points: dict[str, EntryPoint]) -> Any:

@@ -11,6 +11,7 @@ import toys
 
 from case_studies import release
 from case_studies.frame.stored import with_environments
+from interp.cli import installed_studies
 from interp.cli.main import main
 
 
@@ -232,6 +233,19 @@ def test_errors_are_one_line(reproduce_command, tmp_path, arguments, words):
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_is_not_installed_is_in_a_package(reproduce_command, tmp_path, monkeypatch):
+    there = "there is no study 'audit'; there is gone, odd, toy. "
+    missing = reproduce_command("audit", "--page")
+    assert (missing.code, missing.err) == (
+        2,
+        f"error: {there}It is in a package of its own. Next, in the folder of unmyopic: "
+        "pip install examples/unmyopic-studies\n",
+    )
+    monkeypatch.setattr(installed_studies, "EXAMPLES", tmp_path)  # as without a checkout
+    missing = reproduce_command("audit", "--page")
+    assert missing.err == f"error: {there}More studies are packages in examples/ of unmyopic's repository.\n"
 
 
 def test_two_studies_of_one_name_are_refused(reproduce_command, points):
