@@ -34,6 +34,8 @@ class Environment:
 
 
 _PACKAGES = ("unmyopic", "torch", "transformer-lens", "numpy", "scipy", "scikit-learn")
+_SOURCES = ("hooks", "interp", "case_studies/**.py", "examples/**.py")
+"""What numbers depend on in a checkout: code, and not the results that studies ship."""
 
 
 def environment() -> dict[str, Any]:
@@ -67,7 +69,7 @@ def source_version() -> dict[str, Any]:
     """Version, git commit (None outside a checkout), and whether files differ from that commit."""
     root = Path(interp.__file__).resolve().parents[1]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
-    changed = bool(commit) and bool(_git(root, "status", "--porcelain", "--", "hooks", "interp", "case_studies/**.py"))
+    changed = bool(commit) and bool(_git(root, "status", "--porcelain", "--", *_SOURCES))
     return {"version": _version("unmyopic"), "commit": commit, "changed": changed}
 
 
