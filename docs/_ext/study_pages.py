@@ -3,13 +3,18 @@
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import warm_start
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
+from interp.cli.installed_studies import check_study, study_entry_points
+
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations", "development")
+"""Studies that pages link, of this package and of `examples/unmyopic-studies`."""
 LOG = logging.getLogger(__name__)
 
 
@@ -32,9 +37,11 @@ def draw_pages(app: Sphinx, config: object) -> None:
     out = Path(app.srcdir) / "_build/studies/studies"
     out.mkdir(parents=True, exist_ok=True)
     sources = [path for folder in ("interp/view", "case_studies/frame") for path in (root / folder).rglob("*.*")]
+    entry_points = study_entry_points()
     missing = []
     for study in STUDIES:
-        folder = root / "case_studies" / study
+        check_study(study, entry_points)
+        folder = folder_of(entry_points[study])
         made = [*sources, *folder.glob("*.py"), *(folder / "results").glob("*.*")]
         page = out / study / "report.html"
         if not page.exists() or page.stat().st_mtime < max(path.stat().st_mtime for path in made):
@@ -51,6 +58,14 @@ def draw_pages(app: Sphinx, config: object) -> None:
             (page,) = Path(folder, study).rglob("report.html")
             shutil.rmtree(out / study, ignore_errors=True)
             shutil.copytree(page.parent, out / study)
+
+
+def folder_of(point: EntryPoint) -> Path:
+    """The folder of a study's module, with its results; the module is not imported."""
+    spec = find_spec(point.module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
