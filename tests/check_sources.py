@@ -31,6 +31,9 @@ ORDER = (
 """The packages of interp; a package may import those of its row and of earlier rows."""
 MOST_ARROWS = {"hooks": 21, "interp": 60, "case_studies": 30}
 """Seven of those of hooks point at two files that import next to nothing: seeds, and names of packages."""
+EXAMPLE_PACKAGES = {path.parent.name for path in ROOT.glob("examples/*/*/__init__.py")}
+"""Packages of examples/, which none of ours imports."""
+ABOUT_THE_TOOL = "examples/unmyopic-studies/tool_studies"
 SHARED_BY_STUDIES = {"study", "frame", "recipes", "review"}
 MOST_PARAMETERS = 8
 MORE_PARAMETERS = {"audit": 11}
@@ -123,11 +126,12 @@ def read_sources(*folders: str) -> list[Source]:
 
 
 def wrong_directions(sources: Iterable[Source]) -> Iterator[str]:
-    """Imports against the direction case_studies -> interp -> hooks, and relative ones."""
+    """Imports against the direction examples -> case_studies -> interp -> hooks, and relative ones."""
+    packages = MAY_IMPORT.keys() | EXAMPLE_PACKAGES
     for source in sources:
         allowed = MAY_IMPORT[source.module.split(".")[0]]
         for module in sorted(source.imports):
-            if module.split(".")[0] in MAY_IMPORT and module.split(".")[0] not in allowed:
+            if module.split(".")[0] in packages - allowed:
                 yield f"{source.path} imports {module}"
         for node in ast.walk(source.tree):
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -185,6 +189,15 @@ def wrong_packages(sources: list[Source]) -> Iterator[str]:
             yield f"case_studies/{study} imports {', '.join(sorted(studies))}; a study imports no other"
 
 
+def entangled_studies(sources: Iterable[Source]) -> Iterator[str]:
+    """Studies about the tool that import another one."""
+    studies = {path.parent.name for path in ROOT.glob(f"{ABOUT_THE_TOOL}/*/study.py")}
+    for source in sources:
+        imported = {module.split(".")[1] for module in source.imports if module.startswith("tool_studies.")}
+        for study in sorted(imported & studies - {Path(source.path).parent.name}):
+            yield f"{source.path} imports {study}; a study imports no other"
+
+
 def against_order(edges: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Imports from a package of interp to one of a later row."""
     rows = {name: index for index, names in enumerate(ORDER) for name in names}
@@ -219,7 +232,7 @@ def many_parameters(sources: Iterable[Source]) -> Iterator[str]:
 def mutable_dataclasses(sources: Iterable[Source]) -> Iterator[str]:
     """Dataclasses that are not frozen."""
     for source in sources:
-        if not source.path.startswith(("hooks/interventions/", "interp/", "case_studies/")):
+        if not source.path.startswith(("hooks/interventions/", "interp/", "case_studies/", ABOUT_THE_TOOL)):
             continue
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.ClassDef) or node.name in MUTABLE.get(Path(source.path).parent.name, ()):
@@ -488,8 +501,11 @@ def faults() -> Iterator[str]:
     yield from many_parameters(sources)
     yield from mutable_dataclasses(sources)
     yield from draws_without_dtype(sources)
-    yield from pronouns([*sources, *read_sources("benchmarks")])
-    yield from unformatted_code(sources)
+    about_the_tool = read_sources(ABOUT_THE_TOOL)
+    yield from entangled_studies(about_the_tool)
+    yield from mutable_dataclasses(about_the_tool)
+    yield from pronouns([*sources, *about_the_tool, *read_sources("benchmarks")])
+    yield from unformatted_code([*sources, *about_the_tool])
     yield from task_questions(sources)
     yield from named_tasks(sources)
     yield from unknown_extras(sources, project()["optional-dependencies"])

@@ -19,12 +19,14 @@ def test_directions_circles_and_order():
         *source("import case_studies.frame", "interp/heads/new.py"),
         *source("from hooks import Transformer\nimport torch", "interp/probing/new.py"),
         *source("from . import near", "interp/view/new.py"),
+        *source("import tool_studies.audit", "case_studies/dyck/new.py"),
     ]
     assert list(check_sources.wrong_directions(files)) == [
         "hooks/new.py imports interp.tasks",
         "hooks/new.py imports interp.tasks.Lego",
         "interp/heads/new.py imports case_studies.frame",
         "interp/view/new.py:1: a relative import; write the whole name",
+        "case_studies/dyck/new.py imports tool_studies.audit",
     ]
     circular = [
         *source("from hooks.adapters import b", "hooks/model/a.py"),
@@ -62,6 +64,11 @@ def test_the_order_of_packages():
         "from case_studies.dyck import models\nfrom case_studies.frame import claims", "case_studies/lego/a.py"
     )
     assert "case_studies/lego imports dyck; a study imports no other" in list(check_sources.wrong_packages(study))
+    path = f"{check_sources.ABOUT_THE_TOOL}/audit/a.py"
+    study = source("from tool_studies import audited_models\nfrom tool_studies.audit import b", path)
+    assert list(check_sources.entangled_studies(study)) == []
+    study = source("from tool_studies.compiled import b", path)
+    assert list(check_sources.entangled_studies(study)) == [f"{path} imports compiled; a study imports no other"]
 
 
 def test_parameters_and_dataclasses():
