@@ -194,7 +194,7 @@ class Removals:
 def decided(lost, case):
     """Whether a loss in thresholds costs; it must not be close to 1."""
     worst = float(lost.max())
-    assert abs(worst - 1) > MARGIN, f"{what}: a loss of {worst:.2f} thresholds is too close to the threshold"
+    assert abs(worst - 1) > MARGIN, f"{case}: a loss of {worst:.2f} thresholds is too close to the threshold"
     return worst > 1
 
 
