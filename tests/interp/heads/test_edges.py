@@ -127,10 +127,10 @@ def test_tests_and_intervals_are_those_of_the_audit(of_loop):
 
 
 def test_verdicts_follow_their_p_values(of_loop):
-    changed = replace(of_loop, p_needed=np.full(100, 0.051), p_harmless=np.full(100, 0.049))
-    assert set(changed.verdicts) == {"harmless"}
-    changed = replace(changed, p_needed=np.full(100, 0.049))
-    assert set(changed.verdicts) == {"needed"}
+    costs = (of_loop.drop.value > of_loop.threshold).any(1)
+    p_values = {"p_needed": np.where(costs, 0.049, 1.0), "p_harmless": np.where(costs, 1.0, 0.049)}
+    changed = replace(of_loop, **p_values)
+    assert changed.verdicts == tuple(np.where(costs, "needed", "harmless").tolist())
     assert set(replace(changed, alpha=0.04).verdicts) == {"undecided"}
 
 
