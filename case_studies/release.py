@@ -137,6 +137,7 @@ def _write(plan: Release, results: Sequence[ClaimResult], seconds: float) -> Non
     manifest = {**environment(), "seed": before["seed"], "models": before["models"]}
     content = {
         "study": study.name,
+        "title": study.title,
         "size": stored.size,
         "manifest": {**manifest, "measured_now": len(new), "seconds": before["seconds"], "wall_seconds": seconds},
         "claims": ordered,

@@ -186,12 +186,13 @@ class StudyResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Every claim with its number and verdict as plain values, ready for JSON."""
-        return {**self.to_store(), "title": self.title, "claims": [result.to_dict() for result in self.claims]}
+        return {**self.to_store(), "claims": [result.to_dict() for result in self.claims]}
 
     def to_store(self) -> dict[str, Any]:
         """The content of `claims.json`: every number, and where it is from."""
         return {
             "study": self.study,
+            "title": self.title,
             "size": self.size,
             "manifest": dict(self.manifest),
             "claims": [result.to_store() for result in self.claims if result.measurement],

@@ -386,6 +386,7 @@ class StoredContent:
     """The content of `claims.json`, with each environment where it is used."""
 
     study: str
+    title: str
     size: Size
     manifest: StoredManifest
     claims: tuple[StoredClaim, ...]

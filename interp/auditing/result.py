@@ -250,7 +250,7 @@ class AuditResult(Result):
         for head in self.heads:
             n_agree = sum((head.layer, head.label, head.verdict) in heads_of_audit for heads_of_audit in similar_heads)
             heads.append(replace(head, seeds_agree=n_agree / len(audits)))
-        return replace(self, heads=tuple(heads), n_seeds=len(audits))
+        return self.replaced(heads=tuple(heads), n_seeds=len(audits))
 
     def with_edges(self, edges: EdgesResult) -> "AuditResult":
         """This result, with the needed edges into each head and out of it, which its sentence then names.
@@ -296,7 +296,7 @@ class AuditResult(Result):
         for head in self.heads:
             edges_in, edges_out = edges.needed_of(head.place)
             heads.append(replace(head, edges_in=edges_in, edges_out=edges_out))
-        return replace(self, heads=tuple(heads))
+        return self.replaced(heads=tuple(heads))
 
     def _cost_of_largest_harmless(self) -> str:
         """In words, on the outcome that suffers most."""

@@ -1,11 +1,13 @@
 """The studies of installed packages, by their entry points in the group `interp.studies`."""
 
 import importlib.metadata
+import importlib.util
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+from hooks.files import read_json
 from interp.cli.output import did_you_mean
 from interp.tasks.registry import loaded
 
@@ -61,3 +63,18 @@ def load_study(name: str, entry_points: dict[str, EntryPoint]) -> Any:
     if missing:
         raise ValueError(f"the study {name} ({point.value}) lacks {', '.join(missing)}.")
     return study
+
+
+def study_title(name: str, entry_points: dict[str, EntryPoint]) -> str:
+    """The title of a study: from its shipped results, which takes no import, else from the study.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    module, _, _ = entry_points[name].value.partition(":")
+    try:
+        spec = importlib.util.find_spec(module)
+        folder = Path(str(spec.origin if spec else "")).parent
+        return str(read_json(folder / "results/claims.json", "results of a study")["title"])
+    except (Exception, SystemExit):  # none are shipped, or the package of the module raises when it is imported
+        return str(load_study(name, entry_points).title)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from hooks.files import shortened
-from interp.cli.installed_studies import check_study, load_study, study_entry_points
+from interp.cli.installed_studies import check_study, load_study, study_entry_points, study_title
 from interp.cli.output import DIFFERS, DONE, Device, Json, Output
 from interp.cli.study_list import claims_text, claims_values
 
@@ -188,7 +188,7 @@ def _list_studies(entry_points: dict[str, EntryPoint]) -> Output:
     width = max(map(len, entry_points), default=0)
     for name in entry_points:
         try:
-            study = {"study": name, "title": _listing(name, entry_points)["title"]}
+            study = {"study": name, "title": study_title(name, entry_points)}
         except ValueError as error:
             study = {"study": name, "error": str(error)}
         studies.append(study)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -147,6 +147,12 @@ class Result:
         A loaded result keeps those that it was saved with.
         """
         write_json(path, self.to_dict() | {MADE: vars(self).get(MADE) or environment()})
+
+    def replaced(self: AnyResult, **changes: Any) -> AnyResult:
+        """A copy with other values of some fields, that says where this one was made."""
+        result = replace(self, **changes)  # type: ignore[type-var]
+        object.__setattr__(result, MADE, vars(self).get(MADE))
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values, as `save` writes them."""
