@@ -342,10 +342,8 @@ FURTHER_REASONS: tuple[tuple[Verdict, str], ...] = (
     ("undecided", "like a kind too close"),
     ("hidden", "needed"),
     ("redundant", "partner"),
-    ("redundant", "needed only together"),
 )
-"""Verdicts with reasons that no rule gives by itself: of heads for which a kind was tried, with partners, or of earlier
-versions."""
+"""Verdicts with reasons that no rule gives by itself: of heads for which a kind was tried, or with partners."""
 REASONS_OF_VERDICTS = {(verdict, reason) for _, verdict, reason in RULES} | set(FURTHER_REASONS)
 REASONS_OF_NEEDED_HEADS = {reason for _, _, reason in RULES_OF_READING} - {"partner"}
 

@@ -16,8 +16,6 @@ from interp.core.page_identity import quantity
 REASONS = {
     "together": ", {but} shares its work with {partners}: accuracy falls by {mean} if it is removed alone, and by "
     "{beyond} if {others} are removed before ({mean_bar} counts)",
-    "needed only together": ", {but} is needed only together with {partners}: without it alone accuracy falls by "
-    "{mean}, less than {mean_bar}",
     "partner": ", {but} {partners} shares work with it, and tests of its label do not show that it acts through this "
     "pattern: accuracy falls by {mean} if it is removed alone, and by {beyond} if {others} are removed before",
     "together too close": "; without it alone accuracy falls by {mean}; whether it shares its work with {partners} is "
@@ -166,15 +164,11 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
         readings = READINGS if head.readable else (ITS_OWN_READING,)
         name = min(readings, key=lambda name: head.costs[name].drop[outcome])
         harmless_pattern = HARMLESS_PATTERNS[name].format(**costs)
-    # Audits of earlier versions did not save what a head costs beyond others
-    reason = head.reason
-    if reason.startswith("together") and head.beyond_others is None:
-        reason = "needed only together"
     # Not every kind allows the pattern of another sequence
     other_pattern = ""
     if "resampled_pattern" in costs:
         other_pattern = f" by {costs['resampled_pattern']} with its pattern of another sequence,"
-    effect = reason_in_words(reason).format(
+    effect = reason_in_words(head.reason).format(
         partners=list_of_heads(head.partners),
         others=list_of_heads(head.other_heads),
         other_pattern=other_pattern,

@@ -156,6 +156,7 @@ def test_a_random_kernel_can_have_a_singular_matrix(beta, verdict):
     task = Template(templates="aba_abb", train=60)
     one = template_matrix(task, TransformerKernel(beta=beta, activation="relu"), repeats=32)
     if verdict == "undecided":  # an interval from below 0 to above the margin
-        smallest = replace(one.smallest, high=2 * kernel.NEGLIGIBLE * one.eigenvalues[-1])
+        margin = 2 * kernel.NEGLIGIBLE * one.eigenvalues[-1]
+        smallest = replace(one.smallest, low=-margin, high=margin)
         one = replace(one, verdict="undecided", smallest=smallest)
     assert kernel.singularity(one) == verdict

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,7 +164,11 @@ def test_misleading_head_is_found_and_confirmed(monkeypatch):
 def test_unconfirmed_head_is_not_counted(monkeypatch):
     found = of("dyck stack, zero decoy")
     monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found))
-    other = with_heads(found[0].result, verdict="idle", reason="not needed")
+    heads = [
+        SimpleNamespace(place=head.place, layer=head.layer, head=head.head, verdict="undecided")
+        for head in found[0].result.heads
+    ]
+    other = SimpleNamespace(heads=heads, sentences=lambda: [""] * len(heads))
     monkeypatch.setattr(trained, "_again", lambda evidence, one: other)
     result = trained.measure_misleading(EVIDENCE)
     assert (result.numbers["confirmed"], result.value, result.low) == (0, 0, 0)

@@ -353,8 +353,7 @@ def test_every_verdict_and_every_reason_has_a_rule():
     of_tried_kinds = {"like a kind", "like a kind too close"}
     reasons = {reason for _, _, reason in RULES}
     assert {rule[4] for rule in CASES} | elsewhere | of_sets == reasons
-    saved_earlier = {"needed only together"}
-    assert set(REASONS) - reasons == saved_earlier | of_tried_kinds
+    assert set(REASONS) - reasons == of_tried_kinds
     assert all(reason_in_words(reason) for reason in reasons)
 
 
@@ -1044,8 +1043,6 @@ def test_a_head_that_shares_its_work_says_what_it_costs_beyond_others_and_alone(
     text = sentence_about("together", verdict="redundant")
     assert "shares its work with 1.2 and 3.0: accuracy falls by 0.40 [0.28, 0.53] on second if it is removed" in text
     assert "and by 0.75 [0.62, 0.88] on second if 1.2 are removed before (0.08 counts)" in text
-    former = sentence_about("together", verdict="redundant", other_heads=(), beyond_others=None)
-    assert "is needed only together with 1.2 and 3.0" in former
 
 
 def test_a_sentence_says_where_another_ablation_gives_another_answer():
