@@ -36,7 +36,7 @@ def check_not_recomputed(output: Any) -> None:
     Raises:
         ValueError: such a part.
     """
-    nodes = [output.grad_fn if isinstance(output, Tensor) else None]
+    nodes: list[Any] = [output.grad_fn] if isinstance(output, Tensor) else []
     visited = set()
     while nodes:
         node = nodes.pop()

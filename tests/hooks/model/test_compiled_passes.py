@@ -76,7 +76,7 @@ def tokens_for(model):
 
 @pytest.mark.parametrize(("name", "way", "is_run_before"), CASES)
 @torch.no_grad()
-def test_a_compiled_pass_with_hooks_is_refused(name, way, is_run_before):
+def test_a_compiled_pass_with_hooks_is_refused(name, way, is_run_before, as_a_user):
     model = model_for(name)
     tokens, faster = tokens_for(model), compiled(model)
     inside = compiled(lambda tokens: model(tokens).sum())
@@ -99,7 +99,7 @@ def test_a_compiled_pass_with_hooks_is_refused(name, way, is_run_before):
 
 @pytest.mark.parametrize("name", ["transformer", "wrapped"])
 @torch.no_grad()
-def test_compiled_in_place(name):
+def test_compiled_in_place(name, as_a_user):
     model = model_for(name)
     tokens = tokens_for(model)
     plain = model(tokens)
@@ -150,7 +150,7 @@ def test_compiled_parts_of_a_hooked_root_module():
 
 
 @torch.no_grad()
-def test_a_module_that_holds_the_model_is_compiled():
+def test_a_module_that_holds_the_model_is_compiled(as_a_user):
     model = model_for("transformer")
     tokens, outer = tokens_for(model), nn.Sequential(model, nn.Identity())
     faster = compiled(outer)
