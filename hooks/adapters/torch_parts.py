@@ -36,7 +36,8 @@ class RecordedPass:
     ):
         self.n_runs = [0] * len(layers)
         """How often each layer ran."""
-        self._outputs: list[dict[str, list[Tensor]]] = [{} for _ in layers]
+        self.outputs: list[dict[str, Tensor]] = [{} for _ in layers]
+        """What the parts of each layer give, in the order they run; of a part that runs twice, the first time."""
         blocks: Any = model.blocks
         with ExitStack() as stack:
             stack.enter_context(evaluation_mode(model))
@@ -46,18 +47,14 @@ class RecordedPass:
                 for name, module in modules.items():
                     stack.callback(module.register_forward_hook(partial(self._store, index, name)).remove)
             names = [f"blocks.{index}.{site}" for index in range(len(layers)) for site in POINTS]
-            self._logits, self.points = run(model, tokens, edits, names)
+            _, self.points = run(model, tokens, edits, names)
 
     def _count(self, index: int, module: nn.Module, inputs: Any) -> None:
         self.n_runs[index] += 1
 
     def _store(self, index: int, name: str, module: nn.Module, inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            self._outputs[index].setdefault(name, []).append(output.clone())
-
-    def outputs(self, layer: int) -> dict[str, Tensor]:
-        """Outputs of the parts of a layer that ran once, in the order they ran."""
-        return {name: outputs[0] for name, outputs in self._outputs[layer].items() if len(outputs) == 1}
+            self.outputs[index].setdefault(name, output.clone())
 
     def mixes_values(self, layer: int) -> bool:
         """Whether the pattern of a layer mixes its values to z; True if one of them was not computed."""
@@ -83,7 +80,7 @@ def added_parts(clean: RecordedPass, edited: RecordedPass, layer: int) -> dict[s
         `hook_attn_out` if it is no output of W_O, `hook_mlp_out` if attention alone does not give the output; empty if
         no two parts do.
     """
-    clean_outputs, edited_outputs = clean.outputs(layer), edited.outputs(layer)
+    clean_outputs, edited_outputs = clean.outputs[layer], edited.outputs[layer]
     if OUTPUT_MAP not in clean_outputs or OUTPUT_MAP not in edited_outputs:
         return {}
     tolerance = Tolerance(clean_outputs[OUTPUT_MAP].dtype)

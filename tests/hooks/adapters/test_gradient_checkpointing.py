@@ -50,7 +50,7 @@ class CheckpointedAttention(PlainAttention):
 
 
 def of_transformers(reentrant):
-    config = transformers.GPT2Config(**SIZES, **SPECIAL, attn_implementation="eager")
+    config = transformers.GPT2Config(**SIZES, **SPECIAL, attn_implementation="sdpa")  # with hooks step by step
     gpt2 = transformers.GPT2LMHeadModel(config)
     gpt2.gradient_checkpointing_enable({"use_reentrant": reentrant})
     gpt2.enable_input_require_grads()

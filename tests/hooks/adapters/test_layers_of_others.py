@@ -254,6 +254,15 @@ def test_what_is_added_is_what_is_read(name):
     torch.testing.assert_close(total, cache["blocks.0.hook_resid_post"])
 
 
+def test_a_norm_that_several_layers_share_is_no_place_for_a_hook():
+    module = model_of(Sandwich)
+    module.layers[1].after_attn = module.layers[0].after_attn
+    cell = hooks.from_module(module, **NAMES).capabilities.cell
+    for layer in range(2):
+        assert not cell(f"blocks.{layer}.hook_attn_out", "read").ok
+        assert cell(f"blocks.{layer}.attn.hook_z", "edit").ok
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_heads_ablated_before_a_norm_equal_those_by_hooks_of_torch(name):
     module = model_of(LAYERS[name][0])
