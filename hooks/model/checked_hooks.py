@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor
+from torch._C._dynamo import eval_frame
 from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.model.hook_names import SETTERS
-from hooks.model.layers import HookPoint, check_not_compiled, check_unhooked_if_compiled
+from hooks.model.layers import HookPoint, check_not_compiled, check_unhooked
 from hooks.model.locks import ModelLock, one_thread
 
 TRANSFORMS = {"device", "incl_bwd", "pos_slice", "reset_hooks_end", "clear_contexts"}
@@ -45,9 +46,11 @@ class CheckedHooks(HookedRootModule):
         Raises:
             ValueError: hooks are attached, and the pass is compiled.
         """
-        # torch.compile does not trace a function with a lock: hooks are looked for in every pass
+        # torch.compile does not trace a function with a lock, so that this is asked in every pass. It calls back for
+        # every function below it; is_compiling() is False in those that it does not trace
         with self.lock:
-            check_unhooked_if_compiled(self)
+            if self._compiled_call_impl is not None or eval_frame.get_eval_frame_callback() is not None:
+                check_unhooked(self)
             return super().__call__(*args, **kwargs)
 
     @contextmanager

@@ -83,17 +83,13 @@ def check_not_compiled(*modules: nn.Module) -> None:
             )
 
 
-def check_unhooked_if_compiled(module: nn.Module) -> None:
-    """Check that no hook is attached to a module whose forward pass runs compiled, by `module.compile()` or within what
-    `torch.compile` returned.
+def check_unhooked(module: nn.Module) -> None:
+    """Check that no hook is attached to a module whose forward pass runs compiled.
 
     Raises:
         ValueError: a hook on the module or a part of it.
     """
-    # torch.compile calls back for every function below it; is_compiling() is False in those that it does not trace
-    eval_frame = torch._C._dynamo.eval_frame  # pyright: ignore[reportAttributeAccessIssue]
-    is_compiled = module._compiled_call_impl is not None or eval_frame.get_eval_frame_callback()
-    if is_compiled and is_hooked(module):
+    if is_hooked(module):
         raise ValueError(
             f"hooks are attached to this {type(module).__name__}, whose pass is compiled and would run without them. "
             f"Call the model itself, not what torch.compile returned, or detach the hooks."

@@ -150,6 +150,15 @@ def test_compiled_parts_of_a_hooked_root_module():
 
 
 @torch.no_grad()
+def test_without_hooks_a_compiled_pass_warns_of_nothing(recwarn, as_a_user):
+    for name in ("transformer", "wrapped"):
+        model = model_for(name)
+        compiled(model)(tokens_for(model))
+    texts = [str(warning.message) for warning in recwarn]
+    assert not [text for text in texts if "trace" in text]
+
+
+@torch.no_grad()
 def test_a_module_that_holds_the_model_is_compiled(as_a_user):
     model = model_for("transformer")
     tokens, outer = tokens_for(model), nn.Sequential(model, nn.Identity())
