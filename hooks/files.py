@@ -36,6 +36,21 @@ def user_path(path: str | Path) -> Path:
         raise ValueError(f"{path} cannot be found: {error}") from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; of a link to a folder that is not there yet, the one that it names.
+
+    Raises:
+        FileExistsError: there is a file.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        with suppress(OSError):
+            Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
+            return
+        raise
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file as `writing` does, with the same errors."""
     with writing(path) as file:
@@ -55,7 +70,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     """
     path = user_path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         status = _status(path)
         if status is None or (_has_content(status) and _output_handle(status) is None):
             stream = _replacing(path, status)
@@ -109,7 +124,7 @@ def _open_directly(path: Path, status: os.stat_result) -> BinaryIO:
 def _replacing(path: Path, replaced: os.stat_result | None) -> Iterator[BinaryIO]:
     """A stream into a temporary file, which takes the place of a file or of the one that a link names."""
     path = Path(os.path.realpath(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     _remove_abandoned(path)
     temporary = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
     mode = 0o666 if replaced is None else stat.S_IMODE(replaced.st_mode)

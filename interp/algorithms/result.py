@@ -118,7 +118,7 @@ class ImplementsResult(Result):
     """Whether a model computes an algorithm: its variables, where they are, its rivals, and the verdict."""
 
     algorithm: str
-    rivals: tuple[str, ...]
+    rivals: Annotated[tuple[str, ...], DISTINCT]
     verdict: AlgorithmVerdict
     """`implements`, `implements a rival`, `neither`, or `undecided`."""
     reason: str
@@ -135,8 +135,8 @@ class ImplementsResult(Result):
     """Every variable of the algorithm and its rivals."""
     answers: tuple[AnswerAgreement, ...]
     contradictions: tuple[Contradiction, ...]
-    sites: Annotated[tuple[str, ...], Axes("site")]
-    places: Annotated[tuple[str, ...], Axes("place")]
+    sites: Annotated[tuple[str, ...], Axes("site"), DISTINCT]
+    places: Annotated[tuple[str, ...], Axes("place"), DISTINCT]
     map: Annotated[Float[np.ndarray, "finding site place"], SHARE, MAY_BE_MISSING]
     """Accuracy of each finding's variable at every site and place, on the pairs that select; NaN where not tested."""
     n: Annotated[int, COUNT]

@@ -36,9 +36,9 @@ class AuditResult(Result):
     """Verdicts on the heads of a model, or on those that were chosen, layer by layer."""
 
     heads: tuple[HeadVerdict, ...]
-    kinds: tuple[str, ...]
+    kinds: Annotated[tuple[str, ...], DISTINCT]
     """Kinds of attention that heads were scored on."""
-    interventions: tuple[str, ...]
+    interventions: Annotated[tuple[str, ...], DISTINCT]
     outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     """Outcomes that the verdicts are based on."""
     clean: Annotated[Float[np.ndarray, " outcome"], SHARE]

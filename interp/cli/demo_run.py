@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from hooks.files import make_folder
 from interp.auditing.audit import audit
 from interp.auditing.show import show_heads
 from interp.core.progress import Count
@@ -80,7 +81,7 @@ def _analyse(source: Path, folder: Path, *, seed: int) -> Path:
         results |= _probe_and_classify(source, seed)
         count.advance()
         # files and report
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name, result in results.items():
             result.save(folder / f"{name}.json")
         run = TrainingRun.load(source)

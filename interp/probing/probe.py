@@ -101,6 +101,12 @@ class ProbeResult(Result):
         missing = {"follows", "low", "high", "placebo", "n"} - set(self.causal) if self.causal is not None else ()
         if missing:
             raise ValueError(f"causal lacks {', '.join(sorted(missing))}.")
+        for name in {"n", "alone_n"} & set(self.causal or ()):
+            n = self.causal[name][~np.isnan(self.causal[name])]  # type: ignore[index]
+            is_count = (n >= 0) & (n == np.round(n))
+            check_that(
+                is_count.all(), f"causal has {name} of {shown(n[~is_count][:1].tolist())[1:-1]}; pairs are counted."
+            )
         n_fitted, n_scored = self.n_fitted.max(initial=0), self.n_scored.max(initial=0)
         check_that(n_fitted <= self.n_train, f"n_fitted is {n_fitted}; n_train is {self.n_train}.")
         check_that(n_scored <= self.n_test, f"n_scored is {n_scored}; n_test is {self.n_test}.")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from hooks.files import Unreadable, read_json, write_json
+from hooks.files import Unreadable, make_folder, read_json, write_json
 from interp.training.folder import RunFolder
 
 RunStatus = Literal["trained", "mismatch", "running", "failed", "interrupted", "missing"]
@@ -50,5 +50,5 @@ def failure_of(folder: Path) -> str:
 
 def save_failure(folder: Path, error: Exception) -> None:
     """Save the error that ended an attempt to train, until the next one."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_json(RunFolder(folder).failed_path, {"error": f"{type(error).__name__}: {error}"})

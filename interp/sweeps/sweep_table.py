@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from hooks.typed import DISTINCT
 from interp.core.consistency import check_known
 from interp.core.statistics import t_half_width
 from interp.sweeps.grid import SEED
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class SweepTable(VerbTable):
     """The table of a verb on every model of a sweep; what varies comes first in it."""
 
-    varies: tuple[str, ...]
+    varies: Annotated[tuple[str, ...], DISTINCT]
     """Columns that name models; `seed` is last."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Models that the verb refused, and why."""

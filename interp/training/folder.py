@@ -23,6 +23,7 @@ from hooks import load_checkpoint
 from hooks.files import (
     Unreadable,
     file_digest,
+    make_folder,
     parse_json,
     read_json,
     readable_file,
@@ -124,7 +125,7 @@ class RunFolder:
             NoLocks: its file system has no locks.
             OSError: a file cannot be made, as on a full disk.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         # The lock decides who writes; the record of the writer is for messages, and shows that the folder was replaced
         lock = FileLock(self._lock_path, timeout=0)
         try:

@@ -41,6 +41,13 @@ AREAS = {
     "forked processes": ("forks_tries", "forks", 60),
     "identity of models": ("identity_tries", "tries", 900),
     "probe labels": ("labels_tries", "tries", 800),
+    "numbers that are not finite": ("finite_tries", "tries", 400),
+    "contradicting results": ("contradictions_tries", "tries", 800),
+    "widths of batches": ("widths_tries", "tries", 300),
+    "modules as they are written": ("modules_tries", "tries", 150),
+    "modes and links": ("outputs_tries", "files", 150),
+    "closed and full outputs": ("outputs_tries", "commands", 40),
+    "plug-ins": ("plug_ins_tries", "tries", 60),
 }
 """Module, function and number of tries of each area."""
 MOST = 60

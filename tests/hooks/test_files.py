@@ -13,7 +13,7 @@ import torch
 
 import interp
 from hooks import Transformer, load_checkpoint, save_checkpoint
-from hooks.files import read_json, readable_file, user_path, write_bytes, write_json, write_text
+from hooks.files import make_folder, read_json, readable_file, user_path, write_bytes, write_json, write_text
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
 
@@ -115,6 +115,26 @@ def test_a_loop_of_links_is_named(tmp_path):
     with pytest.raises(OSError, match=r"while writing: .*loop\.json"):
         write_json(path, {})
     assert path.is_symlink()
+
+
+@pytest.mark.parametrize("path", ["link/new.json", "link/below/new.json"])
+def test_a_link_to_a_folder_that_is_not_there_yet_stays_and_the_folder_is_made(tmp_path, path):
+    (tmp_path / "link").symlink_to("deep/there")
+    write_json(tmp_path / path, {"a": 1})
+    assert os.readlink(tmp_path / "link") == "deep/there"
+    assert read_json(tmp_path / path.replace("link", "deep/there"), "an object") == {"a": 1}
+
+
+def test_folders_are_made_where_a_link_names_none_yet(tmp_path):
+    for name in ("link", "loop"):
+        (tmp_path / name).symlink_to("deep/there" if name == "link" else "loop")
+    make_folder(tmp_path / "link")
+    assert (tmp_path / "deep/there").is_dir()
+    make_folder(tmp_path / "link")
+    (tmp_path / "file").touch()
+    for name in ("file", "loop"):
+        with pytest.raises(OSError, match=rf"'{tmp_path / name}'"):
+            make_folder(tmp_path / name)
 
 
 def test_devices_and_fifos_are_written_to(tmp_path):

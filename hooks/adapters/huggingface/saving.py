@@ -14,7 +14,7 @@ from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import rows, to_hf_weights
 from hooks.checks import checks_types
-from hooks.files import user_path
+from hooks.files import make_folder, user_path
 from hooks.model.encoder import EncoderConfig
 from hooks.model.transformer import TransformerStack
 
@@ -48,7 +48,7 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
         tokenizer = model.tokenizer
     hf_model = _convert(model, tokenizer)
     # Write to a temporary folder, flush it to disk, and rename it
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     temporary.mkdir()
     try:

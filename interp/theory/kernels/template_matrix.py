@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks.checks import check_class, check_number, checks_types
 from hooks.state import restores_state
-from hooks.typed import COUNT, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, SIZE, Axes
 from interp.core.consistency import check_known, check_same_numbers, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed
@@ -34,7 +34,7 @@ class TemplateMatrix(Result):
     """N: the kernel between strings of two templates that share no symbol. Errors are standard errors over repeats."""
 
     kernel: str
-    templates: Annotated[tuple[str, ...], Axes("template")]
+    templates: Annotated[tuple[str, ...], Axes("template"), DISTINCT]
     """The templates without their labels, on which N does not depend."""
     matrix: Float[np.ndarray, "template template"]
     """N."""

@@ -154,13 +154,20 @@ CONTRADICTIONS = {
         (change("heads", 0, "costs", "mean", "low", 0, to=0.9), r"heads\[0\].costs.mean .*outside its interval"),
         (change("heads", 0, "costs", "mean", to=both_shown), "p_matters is 0, p_harmless 0"),
         (change("largest_harmless", to=[[9, 9]]), r"largest_harmless has \(9, 9\)"),
+        (change("interventions", to=lambda names: [*names, names[-1]]), "interventions has '.*' twice"),
+        (change("kinds", to=repeat_first), "kinds has '.*' twice"),
         (change("n_distinct", to=10**6), "n_distinct is 1000000; n is"),
         (change("heads", 0, "edges_in", to=["banana > 0.0 q"]), "senders has 'banana'"),
+    ],
+    "ProbeResult": [
+        (cells("causal", set_to((0, 0), -32), end="n"), "causal has n of -32.0; pairs are counted"),
+        (cells("causal", set_to((0, 0), 1.5), end="n"), "causal has n of 1.5; pairs are counted"),
     ],
     "ProbeAudit": [
         (change("verdict", 0, 0, to="used"), "verdict at layer 0, .*, is 'used'; p values and interchange say"),
     ],
     "TemplateMatrix": [
+        (change("templates", to=repeat_first), "templates has 'aba' twice"),
         (change("verdict", to="nonsingular"), "verdict is nonsingular, but smallest is"),
         (cells("eigenvalues", set_to(0, -5.0)), "eigenvalues is -5"),
     ],
@@ -169,9 +176,15 @@ CONTRADICTIONS = {
     "VariationResult": [(change("n_pairs", to=7), "n_pairs is 7; 3 models have 3")],
     "Onsets": [(cells("before", set_to((0, 0), 5.0)), "before is not below onset")],
     "OverTraining": [(change("steps", to=[1]), "columns.step has 2; steps has")],
-    "SweepTable": [(change("varies", to=["banana"]), "varies has 'banana'; columns has")],
+    "SweepTable": [
+        (change("varies", to=["banana"]), "varies has 'banana'; columns has"),
+        (change("varies", to=["seed", "seed"]), "varies has 'seed' twice"),
+    ],
     "ImplementsResult": [
         (change("verdict", to="implements a rival"), "verdict is 'implements a rival', but rival is None"),
+        (change("places", to=repeat_first), "places has '.*' twice"),
+        (change("sites", to=repeat_first), "sites has '.*' twice"),
+        (change("rivals", to=lambda names: [*names, *names]), "rivals has 'sign count' twice"),
         (change("findings", 0, "algorithm", to="banana"), "findings.algorithm has 'banana'"),
     ],
     "PruningResult": [(change("sampled_error", to=1e6), "sampled_error is .*above error")],

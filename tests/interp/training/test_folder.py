@@ -194,3 +194,11 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path, monkeypatc
         assert files.read_metrics() == [record(1)]
         files.append_metrics(record(2))
     assert files.read_metrics() == [record(1), record(2)]
+
+
+def test_a_run_in_a_link_to_a_folder_that_is_not_there_yet(tiny, tmp_path):
+    link, folder = tmp_path / "link", tmp_path / "deep/run"
+    link.symlink_to("deep/run")
+    run = interp.train(new_model(tiny), tiny, SHORT, folder=link)
+    assert link.is_symlink()
+    assert same_weights(TrainingRun.load(folder).model, run.model)
