@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+from hooks.checks import shown
 from hooks.files import read_json
 from interp.cli.output import did_you_mean
 from interp.tasks.registry import loaded
@@ -75,6 +76,9 @@ def study_title(name: str, entry_points: dict[str, EntryPoint]) -> str:
     try:
         spec = importlib.util.find_spec(module)
         folder = Path(str(spec.origin if spec else "")).parent
-        return str(read_json(folder / "results/claims.json", "results of a study")["title"])
+        title = read_json(folder / "results/claims.json", "results of a study")["title"]
     except (Exception, SystemExit):  # none are shipped, or the package of the module raises when it is imported
-        return str(load_study(name, entry_points).title)
+        title = load_study(name, entry_points).title
+    if not isinstance(title, str):
+        raise ValueError(f"the study {name} ({entry_points[name].value}) has no title: {shown(title)} is no text.")
+    return title

@@ -360,4 +360,8 @@ def test_a_study_that_cannot_list_its_claims_is_named(interp, plug_in):
     plug_in("class Study:\n    def __getattr__(self, name):\n        return lambda: 1 / 0\nThing = Study()")
     listed = interp("reproduce")
     assert listed.returncode == 0
-    assert "the study plug_in (plug_in:Thing) cannot be listed: ZeroDivisionError: division by zero." in listed.stdout
+    assert "the study plug_in (plug_in:Thing) has no title: " in listed.stdout
+    assert "template         One scalar per head" in listed.stdout
+    claims = interp("reproduce", "plug_in", "--list")
+    assert claims.returncode == 2
+    assert "the study plug_in (plug_in:Thing) cannot be listed: ZeroDivisionError: division by zero." in claims.stderr
