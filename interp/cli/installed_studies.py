@@ -3,7 +3,6 @@
 import importlib.metadata
 import importlib.util
 import tomllib
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,20 @@ STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "again", 
 MORE_STUDIES = " More studies are packages in examples/ of unmyopic's repository."
 
 
-def study_entry_points() -> dict[str, EntryPoint]:
+def study_entry_points() -> dict[str, Any]:
     """The entry points of studies, from this package and others, by name.
 
     Raises:
         ValueError: two studies of one name.
     """
-    points: dict[str, EntryPoint] = {}
+    points: dict[str, Any] = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if points.setdefault(point.name, point).value != point.value:
             raise ValueError(f"two studies are called {point.name}: {points[point.name].value} and {point.value}.")
     return dict(sorted(points.items()))
 
 
-def check_study(name: str, entry_points: dict[str, EntryPoint]) -> None:
+def check_study(name: str, entry_points: dict[str, Any]) -> None:
     """Check that there is an entry point of this name."""
     if name not in entry_points:
         hint = _package_hint(name) or did_you_mean(name, list(entry_points)) or MORE_STUDIES
@@ -51,7 +50,7 @@ def _package_hint(name: str) -> str:
     return ""
 
 
-def load_study(name: str, entry_points: dict[str, EntryPoint]) -> Any:
+def load_study(name: str, entry_points: dict[str, Any]) -> Any:
     """Load a study from its entry point; it must have the attributes of a `Study` that `interp reproduce` uses.
 
     Raises:
@@ -66,7 +65,7 @@ def load_study(name: str, entry_points: dict[str, EntryPoint]) -> Any:
     return study
 
 
-def study_title(name: str, entry_points: dict[str, EntryPoint]) -> str:
+def study_title(name: str, entry_points: dict[str, Any]) -> str:
     """The title of a study: from its shipped results, which takes no import, else from the study.
 
     Raises:

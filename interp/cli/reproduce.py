@@ -1,7 +1,6 @@
 """`interp reproduce`: the studies of installed packages."""
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -157,7 +156,7 @@ def _check_modes(modes: dict[str, bool]) -> None:
         raise ValueError(f"{chosen_modes[0]} and {chosen_modes[1]} exclude each other; give one of them.")
 
 
-def _listing(name: str, entry_points: dict[str, EntryPoint]) -> Mapping[str, Any]:
+def _listing(name: str, entry_points: dict[str, Any]) -> Mapping[str, Any]:
     """The claims of a study, with the verdicts of its shipped results."""
     check_study(name, entry_points)
     try:
@@ -183,7 +182,7 @@ def _with_files(study: Any, name: str, option: str, folder: Path) -> Any:
     return study_with_files
 
 
-def _list_studies(entry_points: dict[str, EntryPoint]) -> Output:
+def _list_studies(entry_points: dict[str, Any]) -> Output:
     studies, lines = [], []
     width = max(map(len, entry_points), default=0)
     for name in entry_points:

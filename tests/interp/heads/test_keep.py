@@ -154,7 +154,7 @@ def test_exact_is_for_few_heads():
         (("exact",), r"exact are 4 sets .* Give a smaller n"),
     ],
 )
-def test_many_sets_of_heads_say_how_long_they_take(orders, words, monkeypatch):
+def test_many_sets_of_heads_say_how_long_they_take(orders, words, monkeypatch, as_a_user):
     known = known_answer("template copy", 0)
     before = interp.keep_heads(known.model, known.task, orders=orders, n=32, n_random=1)
     monkeypatch.setattr(keep, "MANY_SETS", 2)
