@@ -154,11 +154,12 @@ def test_exact_is_for_few_heads():
         (("exact",), r"exact are 4 sets .* Give a smaller n"),
     ],
 )
-def test_many_sets_of_heads_say_how_long_they_take(orders, words, monkeypatch, as_a_user):
+def test_many_sets_of_heads_say_how_long_they_take(orders, words, monkeypatch, request):
     known = known_answer("template copy", 0)
     before = interp.keep_heads(known.model, known.task, orders=orders, n=32, n_random=1)
     monkeypatch.setattr(keep, "MANY_SETS", 2)
     with pytest.warns(UserWarning, match=words) as caught:
         result = interp.keep_heads(known.model, known.task, orders=orders, n=32, n_random=1)
-    assert [warning.filename for warning in caught] == [__file__]
+    if not request.config.getoption("--jaxtyping-packages"):  # whose wrappers are callers too
+        assert [warning.filename for warning in caught] == [__file__]
     assert result == before
