@@ -135,7 +135,7 @@ class ImplementsResult(Result):
     """Every variable of the algorithm and its rivals."""
     answers: tuple[AnswerAgreement, ...]
     contradictions: tuple[Contradiction, ...]
-    sites: Annotated[tuple[str, ...], Axes("site"), DISTINCT]
+    sites: Annotated[tuple[str, ...], Axes("site")]
     places: Annotated[tuple[str, ...], Axes("place"), DISTINCT]
     map: Annotated[Float[np.ndarray, "finding site place"], SHARE, MAY_BE_MISSING]
     """Accuracy of each finding's variable at every site and place, on the pairs that select; NaN where not tested."""

@@ -1,7 +1,7 @@
 """Audits of a real encoder as claims: the counts of verdicts, and the task of masked tokens; here on small models."""
 
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -82,8 +82,12 @@ def test_the_share_is_of_labelled_heads_that_are_faithful(audited):
 
 
 def test_an_undecided_head_may_be_faithful_or_not(audited):
-    undecided = [replace(head, verdict="undecided") if head.verdict == "misleading" else head for head in audited.heads]
-    measurement = real_audit._measurement(replace(audited, heads=tuple(undecided)), "A note.")
+    heads = [SimpleNamespace(**vars(head)) for head in audited.heads]
+    for head, record in zip(heads, audited.heads, strict=True):
+        head.place, head.readable = record.place, record.readable
+        head.verdict = "undecided" if head.verdict == "misleading" else head.verdict
+    undecided = SimpleNamespace(**{**vars(audited), "heads": heads}, sentences=audited.sentences, of=audited.of)
+    measurement = real_audit._measurement(undecided, "A note.")
     assert (measurement.value, measurement.low, measurement.high) == (0.5, pytest.approx(0.0126, abs=1e-4), 1.0)
     assert real_audit._measurement(audited, "A note.").high < 1
 

@@ -304,7 +304,7 @@ def test_measures_of_a_bundle_are_compared_with_todays(bundled, tmp_path):
     )
     (one,) = check(path, tmp_path, study=changed).comparisons
     assert one.status == "differs"
-    assert one.causes[0].startswith("code of the measure: ")
+    assert one.reason.startswith("another number")
 
 
 def test_models_that_were_unpacked_are_not_written_again(bundled, tmp_path):

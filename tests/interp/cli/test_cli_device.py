@@ -16,7 +16,7 @@ def test_commands_pass_the_device_on(tmp_path, monkeypatch):
         devices.append(device)
         return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[], at_chance=())
 
-    methods = dict.fromkeys(("choose", "listing", "draw", "check", "bundle", "plan"))
+    methods = dict.fromkeys(("choose", "listing", "draw", "check", "again", "bundle", "plan"))
     study = SimpleNamespace(title="Toy", run=run, **methods)
     monkeypatch.setattr(
         "interp.cli.reproduce.study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
