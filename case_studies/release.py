@@ -41,7 +41,7 @@ class Release:
     without_models: tuple[Claim, ...]
     """Claims that this commit has not measured, whose models are not in the folder."""
     left_out: tuple[Claim, ...]
-    """Claims that this commit has not measured, and that are too expensive, not chosen, or lack their data."""
+    """Chosen claims that this commit has not measured, and that are too expensive or lack their data."""
 
     def __str__(self) -> str:
         costs = costs_of(self.stored)
@@ -77,9 +77,9 @@ def plan_release(
     run = Run(study, size=stored.size, folder=user_path(folder), n_jobs=n_jobs, seed=seed)
     chosen = study.choose(only)
     costs = costs_of(stored)
-    due = [claim for claim in study.claims if stored.size in claim.sizes and not _is_of_this_commit(stored, claim)]
+    due = [claim for claim in chosen if stored.size in claim.sizes and not _is_of_this_commit(stored, claim)]
     affordable = [claim for claim in due if at_most is None or costs.get(claim.id, 0.0) <= at_most]
-    measurable = [claim for claim in affordable if claim in chosen and not claim.missing_input]
+    measurable = [claim for claim in affordable if not claim.missing_input]
     with_models = [claim for claim in measurable if _has_models(run, claim)]
     return Release(
         study=study,
@@ -97,13 +97,18 @@ def release(plan: Release) -> dict[str, str]:
     Returns:
         The tracebacks of claims that could not be measured, by id.
     """
+    assert plan.study.shipped is not None
     errors: dict[str, str] = {}
-    started = time.perf_counter()
-    n_jobs = plan.run.n_jobs
-    for first in range(0, len(plan.to_measure), n_jobs):
-        batch = plan.to_measure[first : first + n_jobs]
+    content, details = plan.stored.content, plan.stored.details
+    for first in range(0, len(plan.to_measure), plan.run.n_jobs):
+        started = time.perf_counter()
+        batch = plan.to_measure[first : first + plan.run.n_jobs]
         errors |= plan.run.measure(plan.run.to_measure(batch, fresh=False), costs_of(plan.stored))
-        _write(plan, [plan.run.result(claim, errors) for claim in batch], time.perf_counter() - started)
+        results = [plan.run.result(claim, errors) for claim in batch]
+        measured = [result for result in results if result.measurement]
+        content, details = _with_results(plan, content, details, measured)
+        content["manifest"]["wall_seconds"] = round(time.perf_counter() - started, 1)
+        write_files(content, details, plan.study.shipped)
     return errors
 
 
@@ -122,38 +127,36 @@ def _has_models(run: Run, claim: Claim) -> bool:
     return True
 
 
-def _write(plan: Release, results: Sequence[ClaimResult], seconds: float) -> None:
-    """Write the shipped results of a study with new measurements; the others stay as they are."""
-    study = plan.study
-    assert study.shipped is not None
-    stored = read_results(study.shipped, study.name)
-    assert stored is not None
-    new = {result.claim.id: result for result in results if result.measurement}
-    entries = {entry["id"]: entry for entry in stored.content["claims"]}
-    entries |= {name: result.to_store() for name, result in new.items()}
-    # In the order of the study; a number of a claim that it no longer has goes
-    ordered = [entries[claim.id] for claim in study.claims if claim.id in entries]
-    before: Mapping[str, Any] = stored.content["manifest"]
-    manifest = {**environment(), "seed": before["seed"], "models": before["models"]}
-    content = {
-        "study": study.name,
-        "title": study.title,
-        "size": stored.size,
-        "manifest": {**manifest, "measured_now": len(new), "seconds": before["seconds"], "wall_seconds": seconds},
-        "claims": ordered,
-    }
+def _with_results(
+    plan: Release, content: Mapping[str, Any], details: Mapping[str, Any], results: Sequence[ClaimResult]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of a study's two files with new results; numbers of claims that the study no longer has go."""
+    entries = {entry["id"]: entry for entry in content["claims"]}
+    entries |= {result.claim.id: result.to_store() for result in results}
+    ordered = [entries[claim.id] for claim in plan.study.claims if claim.id in entries]
     # Tables, charts and settings of these numbers, and no others
-    new_details = details_of(new.values())
-    old_figures = {name: figures for name, figures in stored.details["figures"].items() if name not in new}
-    figures = {**old_figures, **new_details["figures"]}
-    groups = {**stored.details["groups"], **new_details["groups"]}
+    new_details = details_of(results)
+    measured = {result.claim.id for result in results}
+    figures = {name: of_claim for name, of_claim in details["figures"].items() if name not in measured}
+    figures |= new_details["figures"]
+    groups = {**details["groups"], **new_details["groups"]}
     ids = {entry["id"] for entry in ordered}
     digests = {digest for entry in ordered for digest in entry["groups"].values()}
-    details = {
+    kept_details = {
         "figures": {name: figures[name] for name in figures if name in ids},
         "groups": {digest: groups[digest] for digest in groups if digest in digests},
     }
-    write_files(content, details, study.shipped)
+    # Computing time of all measurements, and of the training of their models, each set of models once
+    trained = [entry["made"]["trained"] for entry in ordered if entry["made"].get("trained")]
+    training_seconds = {models["weights"]: models["seconds"] for models in trained}
+    seconds = sum(training_seconds.values()) + sum(entry["cost"]["seconds"] for entry in ordered)
+    keys = {key for settings in kept_details["groups"].values() for key in settings["keys"]}
+    before = content["manifest"]
+    models = {**before["models"], "used": len(plan.run.specs_of(plan.study.claims)), "there": len(keys)}
+    manifest = {**environment(), "seed": before["seed"], "models": models, "measured_now": len(results)}
+    manifest["seconds"] = round(seconds, 1)
+    header = {"study": plan.study.name, "title": plan.study.title, "size": plan.stored.size}
+    return {**header, "manifest": manifest, "claims": ordered}, kept_details
 
 
 def main(
@@ -167,9 +170,10 @@ def main(
     """Measure everything that an earlier commit measured, cheapest first, and write the shipped results."""
     entry_points = study_entry_points()
     for name in studies or entry_points:
-        todo = plan_release(
-            load_study(name, entry_points), folder=folder, only=only or (), at_most=at_most, n_jobs=jobs
-        )
+        study = load_study(name, entry_points)
+        if not studies and study.shipped is None:
+            continue  # it ships nothing
+        todo = plan_release(study, folder=folder, only=only or (), at_most=at_most, n_jobs=jobs)
         typer.echo(str(todo))
         if plan:
             continue

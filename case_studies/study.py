@@ -289,37 +289,33 @@ class Study:
         self,
         n: int,
         *,
-        size: Size | None = None,
         only: Sequence[str] = (),
         folder: str | Path = "runs/reproduce",
         n_jobs: int = 2,
         seed: int = 0,
         at_most: float | None = None,
     ) -> CheckResult:
-        """Measure claims that are drawn at random again, on models that are there or are trained, and compare them.
+        """Measure claims that are drawn at random again, at the shipped size, and compare them with shipped numbers.
 
         Args:
             n: Number of claims.
-            size: As in `check`. At another size than that of the shipped results claims are drawn whose models differ
-                in their number only.
             only: Ids of the claims to draw from, or prefixes of ids; default: all.
-            folder: As in `run`.
+            folder: As in `run`: models that it has are not trained again.
             n_jobs: As in `run`.
             seed: Determines which claims are drawn.
-            at_most: Most seconds that a claim may be expected to take, with the training of its models.
+            at_most: Most seconds that measuring a claim and training its models took before.
 
         Returns:
             Each drawn claim with its shipped and its new number.
 
         Raises:
-            ValueError: as `check`; n is below 1, or no claim can be compared.
+            ValueError: as `check`; n is below 1, or no claim can be drawn.
         """
         stored, _ = self._against(None)
-        size = size or stored.size
-        chosen = self._choose_for_run(size, only, n_jobs, None)
-        drawn = drawn_claims(chosen, n, stored=stored, size=size, groups=self.groups(size), at_most=at_most, seed=seed)
+        groups = self.groups(stored.size)
+        drawn = drawn_claims(self.choose(only), n, stored=stored, groups=groups, at_most=at_most, seed=seed)
         seed_of_numbers = int(stored.content["manifest"]["seed"])
-        run = Run(self, size=size, folder=user_path(folder), n_jobs=n_jobs, seed=seed_of_numbers, checks=True)
+        run = Run(self, size=stored.size, folder=user_path(folder), n_jobs=n_jobs, seed=seed_of_numbers, checks=True)
         return check_claims(run, drawn, stored, fresh=False, device=None)
 
     def bundle(

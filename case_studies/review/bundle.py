@@ -315,9 +315,9 @@ def _readme(content: Mapping[str, Any], models: str) -> str:
     commit = ""
     if source["commit"]:
         commit = f", commit {source['commit']}{' with changes' if source['changed'] else ''}"
-    seconds = sum(claim["cost"]["seconds"] for claim in content["claims"] if claim["cost"])
+    seconds = sum(claim["cost"]["seconds"] for claim in content["claims"])
     return README.format(
-        title=content["study"],
+        title=content["title"],
         minutes=f"{seconds / 60:.0f}",
         study=content["study"],
         size=content["size"],

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from case_studies.frame.measurement import interval_text, rounded_interval
+from case_studies.frame.measurement import rounded_interval
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.stored import StoredResults, ends_of
 from interp.core.environment import source_line
@@ -96,17 +96,14 @@ def _compare(
 ) -> tuple[CheckStatus, str]:
     """Status of two numbers, and its reason.
 
-    A different number differs if it contradicts the stored one, or if nothing but data or code can have changed it; it
-    is within if the clock, the seed or the machine can have.
+    A different number differs if it contradicts the stored one, or if nothing but data can have changed it; it is
+    within if the clock, the seed, the machine or the commit can have.
     """
     different = " and ".join(text for name, text in COMPARED.items() if new_entry[name] != entry[name])
     if not different:
         return "same", ""
-    is_same_size = "size" not in changes
-    if contradiction := _contradiction(entry, now, verdict, is_same_size=is_same_size):
+    if contradiction := _contradiction(entry, now, verdict):
         return "differs", contradiction
-    if not is_same_size:
-        return "within", f"another {different}, at another size; the intervals overlap"
     if PACKS in changes:
         word = now.claim.packs.word if now.claim.packs else PACKS
         return "differs", f"another {different}, on other {word}"
@@ -117,22 +114,11 @@ def _compare(
     return "differs", f"another {different}, which nothing that has changed explains"
 
 
-def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str, *, is_same_size: bool) -> str:
-    """What of the new number contradicts the stored one, in words; empty if nothing does.
-
-    At another size there are other sequences and fewer models: then the verdicts may not be opposite, and the intervals
-    must overlap, where both have a width.
-    """
+def _contradiction(entry: Mapping[str, Any], now: ClaimResult, verdict: str) -> str:
+    """What of the new number contradicts the stored one, in words; empty if nothing does."""
     m = now.measurement
     assert m is not None
     low, high = interval_ends(entry)
-    if not is_same_size:
-        if {verdict, now.label} == {"reproduced", "not reproduced"}:
-            return f"the verdict is {now.label}, was {verdict}"
-        if entry["exact"] or m.exact or (m.low <= high and low <= m.high):
-            return ""
-        new, stored = interval_text(m.value, m.low, m.high), interval_text(entry["measured"], low, high)
-        return f"{new} and the stored {stored} do not overlap"
     # A time near its bar may be inconclusive in one of two measurements
     is_noise = not now.claim.repeatable and "inconclusive" in (verdict, now.label)
     if verdict != now.label and not is_noise:

@@ -3,15 +3,13 @@
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import EntryPoint
-from importlib.util import find_spec
 from pathlib import Path
 
 import warm_start
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from interp.cli.installed_studies import check_study, study_entry_points
+from interp.cli.installed_studies import check_study, study_entry_points, study_folder
 
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations", "development")
 """Studies that pages link, of this package and of `examples/unmyopic-studies`."""
@@ -41,7 +39,7 @@ def draw_pages(app: Sphinx, config: object) -> None:
     missing = []
     for study in STUDIES:
         check_study(study, entry_points)
-        folder = folder_of(entry_points[study])
+        folder = study_folder(entry_points[study])
         made = [*sources, *folder.glob("*.py"), *(folder / "results").glob("*.*")]
         page = out / study / "report.html"
         if not page.exists() or page.stat().st_mtime < max(path.stat().st_mtime for path in made):
@@ -58,14 +56,6 @@ def draw_pages(app: Sphinx, config: object) -> None:
             (page,) = Path(folder, study).rglob("report.html")
             shutil.rmtree(out / study, ignore_errors=True)
             shutil.copytree(page.parent, out / study)
-
-
-def folder_of(point: EntryPoint) -> Path:
-    """The folder of a study's module, with its results; the module is not imported."""
-    spec = find_spec(point.module)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -287,7 +287,7 @@ def audit(
         n_looks=len(looks),
         n_heads=None if len(audited) == n_heads else n_heads,
         every_input=inputs is not None,
-        weights=weight_sums(getattr(model, "bridge", model)),
+        weights=weight_sums(model),
         subject=subject_key(model, task),
     )
 

@@ -65,17 +65,27 @@ def load_study(name: str, entry_points: dict[str, Any]) -> Any:
     return study
 
 
+def study_folder(entry_point: Any) -> Path:
+    """The folder of a study's module, with its results; only the packages that the module is in are imported.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+    """
+    module, _, _ = entry_point.value.partition(":")
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"there is no module {module}")
+    return Path(spec.origin).parent
+
+
 def study_title(name: str, entry_points: dict[str, Any]) -> str:
     """The title of a study: from its shipped results, which takes no import, else from the study.
 
     Raises:
         ValueError: it cannot be loaded.
     """
-    module, _, _ = entry_points[name].value.partition(":")
     try:
-        spec = importlib.util.find_spec(module)
-        folder = Path(str(spec.origin if spec else "")).parent
-        title = read_json(folder / "results/claims.json", "results of a study")["title"]
+        title = read_json(study_folder(entry_points[name]) / "results/claims.json", "results of a study")["title"]
     except (Exception, SystemExit):  # none are shipped, or the package of the module raises when it is imported
         title = load_study(name, entry_points).title
     if not isinstance(title, str):

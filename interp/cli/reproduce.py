@@ -36,7 +36,7 @@ def reproduce(
         typer.Option(help="Measure so many claims again, drawn at random by --seed, and compare them as --check does."),
     ] = None,
     at_most: Annotated[
-        float | None, typer.Option(help="With --again: most seconds that a claim may be expected to take.")
+        float | None, typer.Option(help="With --again: most seconds that a claim and its models took before.")
     ] = None,
     against: Annotated[
         Path | None,
@@ -82,6 +82,8 @@ def reproduce(
     if again is not None and (fresh or device):
         option = "--fresh" if fresh else "--device"
         raise ValueError(f"{option} is about training everything; --again uses models that are there; omit {option}.")
+    if again is not None and size is not None:
+        raise ValueError("--again compares with the shipped numbers, at their size; omit --size.")
     if against is not None and not check:
         raise ValueError("--against is what --check compares with; add --check.")
     if with_models and bundle is None:
@@ -99,9 +101,6 @@ def reproduce(
         if only:
             raise ValueError(f"--only is about the claims of one study; there is {', '.join(entry_points)}.")
         return _list_studies(entry_points)
-    if list_claims and packs is None and weights is None:
-        listing = _listing(study, entry_points)
-        return Output(text=claims_text(listing, only or ()), values=claims_values(listing, only or ()))
     # loading takes seconds, so a first line says what begins
     check_study(study, entry_points)
     if not (list_claims or as_json):
@@ -114,7 +113,7 @@ def reproduce(
     claim_ids = only or ()
     # modes that measure nothing
     if list_claims:
-        listing = chosen_study.listing()
+        listing = _listing(chosen_study, entry_points[study])
         return Output(text=claims_text(listing, claim_ids), values=claims_values(listing, claim_ids))
     if bundle is not None:
         path = chosen_study.bundle(bundle, size=size, folder=out, with_models=with_models, half=half)
@@ -133,8 +132,9 @@ def reproduce(
         if again is None:
             comparison = chosen_study.check(**options, size=size, seed=seed, against=against)
         else:
-            drawn_from = {"only": claim_ids, "folder": out, "n_jobs": jobs, "size": size, "at_most": at_most}
-            comparison = chosen_study.again(again, **drawn_from, seed=seed or 0)
+            comparison = chosen_study.again(
+                again, only=claim_ids, folder=out, n_jobs=jobs, at_most=at_most, seed=seed or 0
+            )
         code = DONE if comparison.passed else DIFFERS
         return Output(text=f"\n{comparison}", values=comparison.to_dict(), code=code)
     result = chosen_study.run(**options, size=size or "quick", seed=seed or 0, scheduler=scheduler)
@@ -156,16 +156,15 @@ def _check_modes(modes: dict[str, bool]) -> None:
         raise ValueError(f"{chosen_modes[0]} and {chosen_modes[1]} exclude each other; give one of them.")
 
 
-def _listing(name: str, entry_points: dict[str, Any]) -> Mapping[str, Any]:
+def _listing(study: Any, entry_point: Any) -> Mapping[str, Any]:
     """The claims of a study, with the verdicts of its shipped results."""
-    check_study(name, entry_points)
     try:
-        return load_study(name, entry_points).listing()
+        return study.listing()
     except ValueError:
         raise
     except Exception as error:
         text = shortened(f"{type(error).__name__}: {error}")
-        raise ValueError(f"the study {name} ({entry_points[name].value}) cannot be listed: {text}.") from error
+        raise ValueError(f"the study {entry_point.name} ({entry_point.value}) cannot be listed: {text}.") from error
 
 
 def _with_files(study: Any, name: str, option: str, folder: Path) -> Any:

@@ -41,7 +41,8 @@ def weight_sums(model: Any) -> tuple[float, ...]:
     sums = np.zeros(N_SUMS)
     squares = 0.0
     eps = finfo(float32).eps
-    for name, tensor in model.named_parameters():
+    module = getattr(model, "bridge", model)  # what a bridge or a wrapped module holds
+    for name, tensor in module.named_parameters():
         eps = max(eps, finfo(tensor.dtype).eps)
         values = tensor.detach().cpu().double().flatten().numpy()
         squares += float(values @ values)

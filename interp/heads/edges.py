@@ -586,7 +586,7 @@ def _result(
         alpha=alpha,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=len(batch),
-        weights=weight_sums(getattr(model, "bridge", model)),
+        weights=weight_sums(model),
         subject=subject_key(model, task),
         model=model,
         task=task,

@@ -166,7 +166,7 @@ def _prepared(models: Sequence[AnyModel], model: Net, task: Task) -> list[Net]:
     """The caller's untrained models, each of the architecture of the model and with weights of its own."""
     nets = []
     architecture = _architecture(model)
-    owner_by_weights = {weight_sums(_module(model)): "the model that is classified"}
+    owner_by_weights = {weight_sums(model): "the model that is classified"}
     for index, untrained in enumerate(models):
         name = f"untrained[{index}]" if len(models) > 1 else "untrained"
         net = prepare_model(untrained, "classify_heads", task).eval()
@@ -175,7 +175,7 @@ def _prepared(models: Sequence[AnyModel], model: Net, task: Task) -> list[Net]:
                 raise ValueError(
                     f"{name} has {field} {value}, the model {expected}; give models of the same architecture."
                 )
-        weights = weight_sums(_module(net))
+        weights = weight_sums(net)
         for known, owner in owner_by_weights.items():
             if same_weights(weights, known):
                 raise ValueError(f"{name} has the weights of {owner}; give models with weights of their own.")
@@ -190,11 +190,6 @@ def _architecture(net: Net) -> dict[str, Any]:
     fields = vars(net.cfg).items()
     settings = {name: value for name, value in fields if name not in ("init", "embedding_std", "head_patterns")}
     return {"a config of class": type(net.cfg).__name__, **settings}
-
-
-def _module(net: Net) -> Any:
-    """The module that has the weights."""
-    return net.bridge if isinstance(net, BridgeModel) else net
 
 
 def highest_scores(

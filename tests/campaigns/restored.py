@@ -70,7 +70,7 @@ def _use_claims(folder: Path) -> None:
     result = results_of_study.result(STUDY, folder)
     str(result)
     result.to_dataframe()
-    sum(entry["cost"]["seconds"] for entry in results_of_study.content["claims"] if entry["cost"])
+    sum(entry["cost"]["seconds"] for entry in results_of_study.content["claims"])
 
 
 def _use_run(folder: Path) -> None:

@@ -181,7 +181,14 @@ def test_check_compares_with_the_shipped_results(reproduce_command, points, tmp_
     for arguments, words in (
         (["--at-most", 3], "--at-most is about the claims that --again draws; add --again N."),
         (["--again", 0], "again is 0; give the number of claims to measure again, at least 1."),
-        (["--again", 1, "--at-most", 0], "is expected to take at most 0 s."),
+        (
+            ["--again", 1, "--at-most", 0],
+            "no chosen claim has a number that took at most 0 s that can be measured again.",
+        ),
+        (
+            ["--again", 1, "--size", "standard"],
+            "--again compares with the shipped numbers, at their size; omit --size.",
+        ),
         (["--again", 1, "--check"], "--check and --again exclude each other"),
         (["--again", 1, "--fresh"], "--again uses models that are there; omit --fresh."),
     ):

@@ -282,7 +282,7 @@ def test_a_time_near_its_bar_may_have_another_verdict(before, bar, repeatable, d
     claim = replace(PASSING, rule=Above(bar), repeatable=repeatable)
     now = ClaimResult(claim=claim, verdict=claim.verdict(m), measurement=m)
     assert now.label != before
-    assert bool(_contradiction(stored, now, before, is_same_size=True)) == differs
+    assert bool(_contradiction(stored, now, before)) == differs
 
 
 @pytest.mark.parametrize(
@@ -334,43 +334,8 @@ def test_claims_are_drawn_for_another_look(shipped, tmp_path, trained):
     assert len(shipped.again(9, **options).comparisons) == 3  # all that have a number
     (one,) = shipped.again(9, only=["table-3"], **options).comparisons
     assert (one.claim, one.status) == ("table-3.drawn", "same")
-    with pytest.raises(ValueError, match="no chosen claim has a number that can be compared at size quick"):
+    with pytest.raises(ValueError, match="no chosen claim has a number that can be measured again"):
         shipped.again(1, only=["table-4"], **options)
-
-
-def test_at_another_size_claims_are_drawn_whose_models_differ_in_their_number_only(shipped, tmp_path, trained):
-    def fewer(size):
-        return {**toys.groups("quick"), "few": specs(2 if size == "quick" else 1)}
-
-    def others(size):
-        return {**toys.groups("quick"), "few": specs(2, clip_norm=2.0 if size == "standard" else 1.0)}
-
-    options = {"size": "standard", "folder": tmp_path, "n_jobs": 1}
-    found = replace(shipped, groups=fewer).again(9, **options)
-    assert {one.claim for one in found.comparisons} == {"figure-1.some", "figure-1.all", "table-3.drawn"}
-    found = replace(shipped, groups=others).again(9, **options)
-    assert {one.claim for one in found.comparisons} == {"figure-1.some", "table-3.drawn"}
-
-
-@pytest.mark.parametrize(
-    ("stored", "bar", "contradiction"),
-    [
-        ((0.5, 0.4, 0.6), 0.3, ""),
-        ((0.5, 0.4, 0.6), 0.55, ""),  # inconclusive in one of the two
-        ((0.2, 0.1, 0.24), 0.0, "do not overlap"),
-        ((0.1, 0.05, 0.15), 0.2, "the verdict is reproduced, was not reproduced"),
-    ],
-)
-def test_numbers_of_two_sizes_may_not_contradict_each_other(stored, bar, contradiction):
-    value, low, high = stored
-    entry = {"measured": value, "interval": [low, high], "exact": False}
-    m = Measurement(value=0.4, low=0.25, high=0.58, n=9, unit="seeds")
-    claim = replace(PASSING, rule=Above(bar))
-    before = claim.verdict(Measurement(value=value, low=low, high=high, n=30, unit="seeds"))
-    now = ClaimResult(claim=claim, verdict=claim.verdict(m), measurement=m)
-    found = _contradiction(entry, now, before, is_same_size=False)
-    assert contradiction in found
-    assert bool(found) == bool(contradiction)
 
 
 def test_a_check_of_nothing_does_not_pass(shipped, check):
