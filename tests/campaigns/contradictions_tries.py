@@ -82,8 +82,8 @@ def _at(values: Any, path: tuple[Any, ...]) -> Any:
 
 def _intervals(values: Any) -> list[tuple[Any, ...]]:
     """Places of intervals."""
-    found = [path for path in places(values) if isinstance(_at(values, path), dict)]
-    return [path for path in found if {*ENDS, "n"} <= set(_at(values, path))]
+    mappings = [path for path in places(values) if isinstance(_at(values, path), dict)]
+    return [path for path in mappings if {*ENDS, "n"} <= set(_at(values, path))]
 
 
 def _cells(interval: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -102,10 +102,10 @@ def _put(interval: dict[str, Any], end: str, array: np.ndarray) -> None:
 
 def _chosen(values: Any, rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any] | None:
     """An interval, its ends, and a cell that is wider than nothing."""
-    found = _intervals(values)
-    if not found:
+    intervals = _intervals(values)
+    if not intervals:
         return None
-    path = rng.choice(found)
+    path = rng.choice(intervals)
     interval = _at(values, path)
     ends = _cells(interval)
     wide = np.argwhere(ends["high"] - ends["low"] > 1e-3)
@@ -150,10 +150,10 @@ def _missing_value(values: Any, rng: random.Random) -> Change | None:
 
 
 def _negative_n(values: Any, rng: random.Random) -> Change | None:
-    found = [path for path in places(values) if path and path[-1] == "n"]
-    if not found:
+    counts = [path for path in places(values) if path and path[-1] == "n"]
+    if not counts:
         return None
-    *outer, key = rng.choice(found)
+    *outer, key = rng.choice(counts)
     holder, number = _at(values, tuple(outer)), rng.choice([-1, -32, 1.5])
     if isinstance(holder[key], dict):
         array = np.array(holder[key]["array"], dtype=float)
@@ -165,14 +165,14 @@ def _negative_n(values: Any, rng: random.Random) -> Change | None:
 
 
 def _name_twice(values: Any, rng: random.Random) -> Change | None:
-    found = [
+    names = [
         name for name, value in values.items()
         if isinstance(value, list) and len(value) > 1 and all(isinstance(one, str) for one in value)
         and len(set(value)) == len(value) and name not in NOT_NAMES
     ]  # fmt: skip
-    if not found:
+    if not names:
         return None
-    name = rng.choice(found)
+    name = rng.choice(names)
     first, second = rng.sample(range(len(values[name])), 2)
     values[name][first] = values[name][second]
     # records of heads that name what is no longer there are refused first
@@ -182,22 +182,22 @@ def _name_twice(values: Any, rng: random.Random) -> Change | None:
 def _unknown_head(values: Any, rng: random.Random) -> Change | None:
     if "layer" not in json.dumps(values) and not {"heads", "kept", "head", "shape"} & set(values):
         return None
-    found = [
+    head_places = [
         path for path in places(values)
         if path and path[0] in ("heads", "largest_harmless", "smallest_costly")
         and isinstance(_at(values, path), list) and len(_at(values, path)) == 2
         and all(type(one) is int for one in _at(values, path))
     ]  # fmt: skip
-    if not found:
+    if not head_places:
         return None
-    path = rng.choice(found)
+    path = rng.choice(head_places)
     _at(values, path)[rng.randrange(2)] = rng.choice([-1, 99, 2])
     return f"{'.'.join(map(str, path))} is {_at(values, path)}", (str(path[0]), "partners")
 
 
 def _axis(values: Any, rng: random.Random) -> Change | None:
     """An interval without its last cells along an axis, whose names stay."""
-    if (found := [name for name in ("targets", "outcomes") if len(values.get(name, ())) > 1]) == []:
+    if (fields := [name for name in ("targets", "outcomes") if len(values.get(name, ())) > 1]) == []:
         return None
     arrays = [name for name, value in values.items() if isinstance(value, dict) and {*ENDS} <= set(value)]
     arrays = [name for name in arrays if _cells(values[name])["value"].ndim]
@@ -207,7 +207,7 @@ def _axis(values: Any, rng: random.Random) -> Change | None:
     axis = rng.randrange(_cells(values[name])["value"].ndim)
     for end, array in _cells(values[name]).items():
         _put(values[name], end, np.delete(array, -1, axis))
-    return f"{name} without the last along axis {axis}; {found[0]} as before", (name, *found)
+    return f"{name} without the last along axis {axis}; {fields[0]} as before", (name, *fields)
 
 
 def _drop(values: Any, rng: random.Random) -> Change | None:
