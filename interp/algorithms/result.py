@@ -136,6 +136,7 @@ class ImplementsResult(Result):
     answers: tuple[AnswerAgreement, ...]
     contradictions: tuple[Contradiction, ...]
     sites: Annotated[tuple[str, ...], Axes("site")]
+    """Names of the sites; two that are other coordinates of one stream have one name."""
     places: Annotated[tuple[str, ...], Axes("place"), DISTINCT]
     map: Annotated[Float[np.ndarray, "finding site place"], SHARE, MAY_BE_MISSING]
     """Accuracy of each finding's variable at every site and place, on the pairs that select; NaN where not tested."""

@@ -23,7 +23,7 @@ CASES = Path(__file__).parents[1] / "interp/core/test_contradictions.py"
 Change = tuple[str, tuple[str, ...]]
 """What was changed, and fields of which the error names one."""
 ENDS = ("value", "low", "high")
-NOT_NAMES = ("tokens", "warnings", "layers")
+NOT_NAMES = ("tokens", "warnings", "layers", "sites")
 """Lists of texts in which one may come twice."""
 
 
