@@ -26,7 +26,7 @@ from benchmarks.timing import BenchmarkResult
 from hooks import Transformer
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import reference_batch
+from interp.core.sample import reference_batch
 from interp.heads.edges import EdgesResult, edges
 from interp.heads.explain_attention import explain_attention
 from interp.known_answers import KnownAnswer, known_answer, read_compiled

@@ -11,6 +11,7 @@ from benchmarks.timing import BenchmarkResult, cpu_time, seconds
 from hooks import Transformer
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.sets import MOST_HEADS_EXHAUSTIVE, HeadSets, find_sets
+from interp.core.sample import Sample
 from interp.tasks import Dyck
 
 N_MODELS = 50
@@ -31,7 +32,7 @@ def time_of_find_sets(n_layers: int, n_heads: int, width: int, *, n: int) -> flo
     task = Dyck(length=23 if n == 256 else 19)
     model = Transformer(interp.config_for(task, n_layers=n_layers, n_heads=n_heads, d_model=width)).eval()
     batch = task.sample(n, generator=torch.Generator().manual_seed(0))
-    search = HeadExperiments(model, task, batch, 0)
+    search = HeadExperiments(model, Sample(task, batch, 0))
     n_outcomes = len(task.outcomes)
     return cpu_time(lambda: find_sets(search, [], range(n_outcomes), np.full(n_outcomes, 0.1), further=search))
 

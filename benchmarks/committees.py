@@ -15,6 +15,7 @@ from hooks.model.transformer import TransformerStack
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.sets import HeadSets, find_sets
 from interp.core.randomness import derived_generator
+from interp.core.sample import Sample
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.vocab import Vocab
 
@@ -118,7 +119,7 @@ def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) 
 
     def experiments(n: int, split: Split) -> HeadExperiments:
         batch = task.sample(n, generator=derived_generator(seed, "sets of committees", split), split=split)
-        return HeadExperiments(model, task, batch, seed)
+        return HeadExperiments(model, Sample(task, batch, seed))
 
     search = experiments(N_SEARCH, "validation")
     main = experiments(4 * N_SEARCH, "test")

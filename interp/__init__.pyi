@@ -27,6 +27,7 @@ from .heads.diagonals import diagonals as diagonals
 from .heads.edges import edges as edges
 from .heads.explain_attention import explain_attention as explain_attention
 from .heads.keep import keep_heads as keep_heads
+from .heads.interventions import Intervention as Intervention
 from .heads.logit_attribution import logit_attribution as logit_attribution
 from .heads.patch import patch as patch
 from .heads.show import show_attention as show_attention

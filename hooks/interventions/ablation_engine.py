@@ -211,6 +211,17 @@ class AblationEngine:
             yield (), self.logits
         yield from self._sets_of_branch(root, (), self.cache.cache_dict, replace)
 
+    def each_edit(
+        self, sets: Sequence[Sequence[Head]], replace: Replacement
+    ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits with the heads of each set replaced together, with the index of the set; as `each_set`."""
+        indices_of_set: dict[tuple[Head, ...], list[int]] = {}
+        for index, heads in enumerate(sets):
+            indices_of_set.setdefault(tuple(sorted(set(heads))), []).append(index)
+        for heads, logits in self.each_set(sets, replace):
+            for index in indices_of_set[heads]:
+                yield index, logits
+
     def _sets_of_branch(
         self, branch: SetTree, earlier: tuple[Head, ...], activations: Mapping[str, Tensor], replace: Replacement
     ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:

@@ -43,6 +43,12 @@ class CircuitEngine(EdgeEngine):
             by_receiver = {receiver: sets[:, rows].to(self.logits) for receiver, rows in columns.items()}
             yield from self._pass(len(sets), by_receiver, new_outputs)
 
+    def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, sets: Sequence[Bool[Tensor, " edge"]], new_outputs: Mapping[str, Float[Tensor, "#batch pos *width"]]
+    ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits with each set of edges replaced, with the index of the set; as `each_set`."""
+        return enumerate(self.each_set(torch.stack(list(sets)), new_outputs))
+
     @property
     def _columns(self) -> dict[Receiver, list[int]]:
         """Index of the edges into each receiver, in the order of senders."""

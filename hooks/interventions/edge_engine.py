@@ -213,6 +213,15 @@ class EdgeEngine(AblationEngine):
 
     # Passes
 
+    def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, edges: Sequence[Any], new_outputs: Mapping[str, Float[Tensor, "#batch pos *width"]]
+    ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits with each edge replaced, with the index of the edge; as `each_receiver`."""
+        index_of_edge = {edge: index for index, edge in enumerate(edges)}
+        for receiver, senders, logits_by_sender in self.each_receiver(new_outputs):
+            for sender, logits in zip(senders, logits_by_sender, strict=True):
+                yield index_of_edge[sender, receiver], logits
+
     @torch.no_grad()
     def each_receiver(
         self, new_outputs: Mapping[str, Float[Tensor, "#batch pos *width"]]

@@ -28,6 +28,7 @@ from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
+from interp.core.sample import Sample
 from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
@@ -131,7 +132,8 @@ def audit(
         inputs = inputs_or_sample(task, n, generator=derived_generator(seed, "audit"))
 
     def experiments_on(batch: Batch, *, first: int = 0) -> HeadExperiments:
-        return HeadExperiments(model, task, batch, seed, first=first, inputs=inputs, chosen=chosen)
+        sample = Sample(task, batch, seed, exact=inputs is not None, first=first, every=inputs)
+        return HeadExperiments(model, sample, chosen=chosen)
 
     def experiments_for_search(n_searched: int) -> HeadExperiments:
         generator = derived_generator(seed, "search", n_searched)

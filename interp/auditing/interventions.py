@@ -16,7 +16,7 @@ from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
 from interp.core.inputs import partners
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import REMOVALS, normalised, random_weights
+from interp.heads.interventions import REMOVALS, Intervention, Reference, References, normalised, random_weights
 from interp.tasks.base import Batch
 
 ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")
@@ -54,7 +54,25 @@ ValuePool = Mapping[tuple[str, int], Float[Tensor, "draw head width"]]
 """Values at keys that are related under a kind, in a layer, in reference sequences."""
 
 
-def pattern_replacements(
+OnRows = Callable[[slice, int], Replacement]
+"""The replacement on some rows of a sample, in one of the draws."""
+
+
+class OfLabels(Intervention):
+    """An intervention that depends on the labels of the heads."""
+
+    def __init__(self, name: str, draws: bool, on_rows: OnRows):
+        self.name, self.draws, self.on_rows = name, draws, on_rows
+
+    def replacement(self, references: References, rows: slice, draw: int) -> Replacement:
+        return self.on_rows(rows, draw)
+
+    def new_output(self, output: Tensor, reference: Reference) -> Tensor:
+        raise NotImplementedError(f"{self.name} replaces patterns or values of heads")
+
+
+def pattern_replacement(
+    name: str,
     model: Net,
     batch: Batch,
     related: Mapping[str, Bool[Tensor, "batch query key"]],
@@ -63,10 +81,11 @@ def pattern_replacements(
     usual: Mapping[str, Bool[Tensor, "query token"]],
     seed: int,
     first: int,
-) -> dict[str, Replacement]:
-    """Replacements of patterns, by the name of the intervention.
+) -> Replacement:
+    """Replacement of patterns, by the name of the intervention.
 
     Args:
+        name: Name of the intervention.
         model: Model whose heads are replaced.
         batch: Sequences; a chunk of all.
         related: Related keys of each query, for every kind that is a label.
@@ -78,9 +97,8 @@ def pattern_replacements(
     # A head cannot attend to keys that are not visible, related or not
     visible = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
     visible_related = {kind: relation & visible for kind, relation in related.items()}
-    random = random_weights(visible, seed, first)
 
-    # Rows that do not depend on the pattern: for labelled heads at the queries that the label describes, else at all
+    # A label describes rows; of heads without one, all rows are replaced by uniform and random ones
     def described_rows(rows: Float[Tensor, "batch query key"]) -> NewRows:
         def new_rows(pattern: Tensor, label: str | None) -> Tensor:
             if label is None:
@@ -101,6 +119,9 @@ def pattern_replacements(
         choices = (usual_for_query, usual_for_any_query)
         return wrong_key_rows(pattern, visible_related[label], visible, choices, random)
 
+    random = visible.double()
+    if name in ("random_rows", "wrong_key"):
+        random = random_weights(visible, seed, first)
     new_rows: dict[str, NewRows] = {
         "uniform": described_rows(normalised(visible.double(), visible)),
         "random_rows": described_rows(normalised(random, visible)),
@@ -110,7 +131,7 @@ def pattern_replacements(
         ),
         "wrong_key": label_test(wrong_key),
     }
-    return {name: _for_each_head(model, labels, rows) for name, rows in new_rows.items()}
+    return _for_each_head(model, labels, new_rows[name])
 
 
 def _for_each_head(model: Net, labels: Mapping[Head, str], new_rows: NewRows) -> Replacement:
@@ -188,7 +209,7 @@ def wrong_key_rows(
 
 
 def value_pool(
-    runs: Iterable[tuple[Batch, slice, AblationEngine]],
+    runs: Iterable[tuple[slice, Batch, AblationEngine]],
     related: Mapping[str, Bool[Tensor, "sample key"]],
     labels: Mapping[Head, str],
     *,
@@ -214,7 +235,7 @@ def value_pool(
     for (layer, _), kind in labels.items():
         kinds_by_layer.setdefault(layer, set()).add(kind)
     values: dict[tuple[str, int], list[Tensor]] = {}
-    for _, rows, engine in runs:
+    for rows, _, engine in runs:
         for layer in sorted(kinds_by_layer):
             _, v = engine.heads(layer).mixed()
             for kind in sorted(kinds_by_layer[layer]):
@@ -340,7 +361,7 @@ def described_and_differing(
 
 
 def pattern_pool(
-    runs: Iterable[tuple[Batch, slice, AblationEngine]],
+    runs: Iterable[tuple[slice, Batch, AblationEngine]],
     related: Mapping[str, Bool[Tensor, "draw query key"]],
     labels: Mapping[Head, str],
 ) -> PatternPool:

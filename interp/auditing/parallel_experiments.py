@@ -101,7 +101,7 @@ class ParallelExperiments:
     @cached_property
     def _has_single_edits(self) -> bool:
         """Whether every chunk is large enough to be edited in one way per pass."""
-        n_tokens = [engine.tokens.numel() for _, _, engine in self.experiments._clean_runs()]
+        n_tokens = [engine.tokens.numel() for _, _, engine in self.experiments.experiment.clean_runs()]
         return 2 * min(n_tokens) > TOKENS_PER_PASS
 
     def _in_processes(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -15,8 +15,8 @@ from interp.auditing.significance import GrowingEvidence, PValues
 from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outcomes
 from interp.core.intervals import Interval
 from interp.core.statistics import drop_interval
-from interp.heads.ablation_methods import REMOVALS
 from interp.heads.classify import HeadPatterns
+from interp.heads.interventions import REMOVALS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
 from interp.core.results import Result, count_range
 from interp.core.weight_sums import same_weights
-from interp.heads.ablation_methods import REMOVALS
 from interp.heads.edges import EdgesResult
+from interp.heads.interventions import REMOVALS
 from interp.heads.part_names import check_edges
 
 if TYPE_CHECKING:

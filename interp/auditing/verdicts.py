@@ -16,7 +16,7 @@ from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, ITS_OWN_READING, MOSTLY_SHARED, NEEDED_IN, READINGS, TESTED
 from interp.auditing.sets import HeadSets
 from interp.auditing.significance import LITTLE, PValues, on_every_outcome, on_some_outcome
-from interp.heads.ablation_methods import REMOVALS
+from interp.heads.interventions import REMOVALS
 
 Verdict = Literal["faithful", "misleading", "hidden", "redundant", "marginal", "idle", "undecided"]
 Look = Literal["labelled", "tried", "none"]

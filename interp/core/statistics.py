@@ -214,15 +214,15 @@ def t_half_width(
 
 def mean_interval(
     values: Float[np.ndarray, "unit *cells"], weight: Float[np.ndarray, "unit *#cells"]
-) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Mean of sums over independent units, and half the width of its 95 % t interval.
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Mean of sums over independent units, and its 95 % t interval.
 
     Args:
         values: Sum of the values of each unit; 0 if it has none.
         weight: Number of values in each sum. With one value each it is the t interval of the mean.
 
     Returns:
-        Mean and half width; NaN in cells without values, and half widths also with one unit.
+        Mean, lower and upper end; NaN in cells without values, and ends also with one unit.
 
     Source: the linearised variance of a ratio of means (Cochran 1977, Sampling Techniques, Section 6.4).
     """
@@ -232,7 +232,8 @@ def mean_interval(
     variance = ((values - np.nan_to_num(mean) * weight) ** 2).sum(0) / np.maximum(total, 1) ** 2
     quantile = -special.stdtrit((n - 1).clip(1), (1 - CONFIDENCE) / 2)
     half_width = quantile * np.sqrt(variance * n / (n - 1).clip(1))
-    return mean, np.where(n < 2, np.nan, half_width)
+    half_width = np.where(n < 2, np.nan, half_width)
+    return mean, mean - half_width, mean + half_width
 
 
 def bootstrap_mean(

@@ -1,36 +1,34 @@
 """Ablation of attention heads, pairs of heads and named sets, with random sets of the same size as a control."""
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from hooks.checks import check_number, checks_types, shown
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
-from hooks.interventions.replacements import Replacement
+from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
-from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.consistency import check_heads_of_shape, check_lost_accuracy
 from interp.core.devices import check_jobs
 from interp.core.heads import check_heads
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.processes import in_processes
-from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
+from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablation_methods import REMOVALS, ReplacementOf, check_method, replacements, replacements_on_all
-from interp.tasks.base import Batch, Score, Task
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.heads.experiment import Edit, Experiment
+from interp.heads.interventions import Intervention, intervention_of, needs_patterns
+from interp.tasks.base import Task
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -129,7 +127,7 @@ def ablate_heads(
     task: Task,
     *,
     heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
-    method: str = "zero",
+    method: str | Intervention = "zero",
     n: int | EveryInput = 1000,
     n_random: int = 0,
     seed: int = 0,
@@ -144,7 +142,7 @@ def ablate_heads(
         method: Replacement of a head's output, b_h A_h x included. `zero`; its `mean` over other sequences, position
             by position; the output on another sequence, `resample`; or the same values under another pattern:
             `uniform`, `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as
-            `association`.
+            `association`; or an `interp.Intervention` of your own.
         n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
             of the test split once, without sampling error. Means are then over these inputs, and `resample` and
             `random_rows` are averaged over a fixed family of pairings of inputs (`interp.core.inputs`).
@@ -165,140 +163,60 @@ def ablate_heads(
         >>> lost.clean.tolist(), (lost.drop > 0.2).tolist()  # the accuracy of each variable, and whether it drops
         ([1.0, 1.0], [[False, True]])
     """
-    model = prepare_model(model, "ablate_heads" if method in REMOVALS else "ablate_heads with another pattern", task)
-    check_method(method, task)
-    check_sample_size("n", n)
-    if n != ALL and n < 8:
-        raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
+    verb = "ablate_heads with another pattern" if needs_patterns(method) else "ablate_heads"
+    model = prepare_model(model, verb, task)
     check_number("n_random", n_random, integer=True, low=0)
     check_jobs(n_jobs, model)
     # The sets, and what replaces their heads.
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "ablate"))
-    if n == ALL:
-        replacements_of = replacements_on_all(method, model, task, batch)
-    else:
-        replacements_of = [replacements(method, model, task, batch, seed=seed)]
+    sample = Sample.of(task, n, seed=seed, name="ablate")
+    intervention = intervention_of(method, task, sample.batch)
     # Right answers and loss of every sequence, and what is lost of them by the ablation of each set.
     model.eval()
-    ablations = _Ablations(
-        model=model,
-        task=task,
-        batch=batch,
-        heads=heads,
-        sets=[*sets.values(), *random_sets],
-        replacements_of=replacements_of,
-        needs_patterns=method not in REMOVALS,
-    )
-    clean, lost, scored = ablations.losses(n_jobs)
+    experiment = Experiment(model, sample, options={"patterns": intervention.reads_patterns})
+    edits = [Edit(tuple(members), intervention) for members in (*sets.values(), *random_sets)]
+    effects = experiment.run(edits, name="ablating heads", n_jobs=n_jobs)
     # Shares of the scored answers; an outcome without any has no accuracy.
-    drop = lost.numpy()  # (sequence, set, accuracy or loss, outcome)
-    weight = scored.numpy()
+    drop, weight = effects.lost[:, :, 0], effects.total
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
-    random_drop = (drop[:, len(sets) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
-    # Intervals, whose units are distinct inputs; none of every input.
-    if n == ALL:
-        mean = low = high = drop[:, : len(sets)].sum(0) / total
-        n_inputs = len(batch)
-    else:
-        inputs = distinct_inputs(batch)
-        by_input = sum_by_input(drop[:, : len(sets)], inputs)
-        answers = sum_by_input(weight, inputs)
-        mean, low, high = bootstrap_mean(by_input, seed=seed, weight=answers)
-        # Of accuracies no resample says what a few further losses would be where none was seen
-        _, low[:, 0], high[:, 0] = drop_interval(by_input[:, :, 0], answers[:, None])
-        # Accuracy without the heads is a share
-        clean_share = clean[:, 0].sum(0).numpy() / total
-        low[:, 0], high[:, 0] = np.maximum(low[:, 0], clean_share - 1), np.minimum(high[:, 0], clean_share)
-        low[np.isnan(mean)] = high[np.isnan(mean)] = np.nan  # no answer was scored
-        n_inputs = len(by_input)
-    is_exact = n == ALL
+    clean = effects.clean[:, 0].sum(0) / total
+    random_drop = (drop[:, len(sets) :].sum(0) / total).reshape(-1, n_random or 1, len(task.outcomes))
+    drop_of_sets = sample.estimate(drop[:, : len(sets)], weight[:, None], partial(_dropped, clean=clean))
+    loss_rise = sample.estimate(-effects.lost[:, : len(sets), 1], weight[:, None], partial(_resampled, seed=seed))
     return AblationResult(
-        method=method,
+        method=intervention.name,
         names=tuple(sets),
         heads=tuple(tuple((int(layer), int(head)) for layer, head in members) for members in sets.values()),
         targets=task.outcomes,
-        clean=clean[:, 0].sum(0).numpy() / total,
-        drop=Interval(value=mean[:, 0], low=low[:, 0], high=high[:, 0], n=n_inputs, exact=is_exact),
-        loss_rise=Interval(value=mean[:, 1], low=low[:, 1], high=high[:, 1], n=n_inputs, exact=is_exact),
+        clean=clean,
+        drop=drop_of_sets,
+        loss_rise=loss_rise,
         random_drop=random_drop if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
-        n=len(batch),
+        n=len(sample),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ablations:
-    """Sets of heads to ablate on a batch, chunk by chunk."""
+def _dropped(
+    values: Float[np.ndarray, "input *cells"],
+    weight: Float[np.ndarray, "input *leading_cells"],
+    *,
+    clean: Float[np.ndarray, " outcome"],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean drop of accuracy, and ends between which what is left is a share.
 
-    model: Net
-    task: Task
-    batch: Batch
-    heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]]
-    sets: list[list[Head]]
-    replacements_of: Sequence[ReplacementOf]
-    """The replacements, of which there are several only on every input: their losses are averaged."""
-    needs_patterns: bool
-    """Whether replacements read patterns and values."""
-
-    def losses(self, n_jobs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Measures of every sequence (batch, measure, outcome), what each set loses of them (batch, set, measure,
-        outcome), and scored answers (batch, outcome); some of the chunks in each process."""
-        size = max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
-        starts = range(0, len(self.batch), size)
-        n_jobs = min(n_jobs, len(starts))
-        n_calls = n_jobs if n_jobs > 1 else len(starts)
-        bounds = [starts[index * len(starts) // n_calls] for index in range(n_calls)] + [len(self.batch)]
-        calls = []
-        for index, rows in enumerate(map(slice, bounds[:-1], bounds[1:])):
-            calls.append((_losses_of_rows, (index, self, rows, size, n_jobs > 1)))
-        losses_by_call = {}
-        with Count("ablating heads", n_calls) as count:
-            for index, losses in in_processes(calls, n_jobs=n_jobs):
-                losses_by_call[index] = losses
-                count.advance()
-        clean, lost, scored = zip(*(losses_by_call[index] for index in range(n_calls)), strict=True)
-        return torch.cat(clean), torch.cat(lost), torch.cat(scored)
-
-
-def _losses_of_rows(
-    index: int, ablations: _Ablations, rows: slice, size: int, in_other_process: bool
-) -> tuple[int, tuple[Tensor, Tensor, Tensor]]:
-    """The index of a call, and the losses on some sequences, `size` at a time; a process has one torch thread."""
-    if in_other_process:
-        torch.set_num_threads(1)
-    model, task = ablations.model, ablations.task
-    clean, lost, scored = [], [], []
-    batch = ablations.batch.select(rows)
-    for start, chunk, engine in engines_on(model, batch, size, patterns=ablations.needs_patterns):
-        score = task.score(engine.logits, chunk)
-        before = _measures(score)
-        clean.append(before)
-        scored.append(score.total.double())
-        rows_of_chunk = slice(rows.start + start, rows.start + start + len(chunk))
-        lost_by_replacement = []
-        for replacement in ablations.replacements_of:
-            ablated = _ablated_logits(engine, replacement(rows_of_chunk), ablations.heads, ablations.sets)
-            after = [_measures(task.score(logits, chunk)) for logits in ablated]
-            lost_by_replacement.append(torch.stack([before - measures for measures in after], 1))
-        lost.append(torch.stack(lost_by_replacement).mean(0))
-    return index, (torch.cat(clean), torch.cat(lost), torch.cat(scored))
-
-
-def engines_on(model: Net, batch: Batch, size: int, *, patterns: bool) -> Iterator[tuple[int, Batch, AblationEngine]]:
-    """For `size` sequences at a time: index of the first one, the sequences, and their engine.
-
-    Args:
-        model: Model with the heads.
-        batch: All sequences.
-        size: Number of sequences of an engine.
-        patterns: Whether replacements read patterns and values.
+    No resample would say what a few further losses cost where none was seen.
     """
-    for index, chunk in enumerate(chunks(batch, size)):
-        inputs = chunk.model_inputs()
-        engine = AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, patterns=patterns, **inputs)
-        yield index * size, chunk, engine
+    mean, low, high = drop_interval(values, weight)
+    return mean, np.maximum(low, clean - 1), np.minimum(high, clean)
+
+
+def _resampled(
+    values: Float[np.ndarray, "input *cells"], weight: Float[np.ndarray, "input *leading_cells"], *, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean with the interval of a bootstrap over inputs."""
+    return bootstrap_mean(values, seed=seed, weight=weight)
 
 
 def _sets(model: Net, heads: str | Mapping[str, Sequence[Head]]) -> dict[str, list[Head]]:
@@ -333,17 +251,3 @@ def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: i
             order = torch.randperm(len(pool), generator=generator)[: len(members)]
             random_sets.append([pool[index] for index in order.tolist()])
     return random_sets
-
-
-def _ablated_logits(
-    engine: AblationEngine, replace: Replacement, heads: str | Mapping[str, Sequence[Head]], sets: list[list[Head]]
-) -> list[Tensor]:
-    """Logits with each set ablated; single heads together, which is faster."""
-    if heads == "each" and len(sets) == engine.model.cfg.n_layers * engine.model.cfg.n_heads:
-        return [logits for _, logits in engine.each_head(replace)]
-    return [engine.head_set(members, replace) for members in sets]
-
-
-def _measures(score: Score) -> Float[Tensor, "batch measure outcome"]:
-    """Right answers and minus the loss in nats, the two measures that an ablation lowers."""
-    return torch.stack([score.right.double(), -score.loss.double()], 1)

@@ -15,18 +15,18 @@ from hooks.files import user_path, write_json, write_text
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
 from hooks.randomness import usable_seed
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, Axes
-from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.randomness import derived_generator
 from interp.core.results import Result
+from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, pooled_interval
-from interp.heads.ablation_methods import outputs_instead, part_points
 from interp.heads.circuit_json import circuit_json
+from interp.heads.experiment import Edit, Experiment
+from interp.heads.interventions import Intervention, part_points
 from interp.heads.part_names import Part, check_edges, named_part
-from interp.tasks.base import Batch, Task
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.tasks.base import Task
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -319,16 +319,11 @@ class Scores:
 class EdgeSets:
     """Scores of a model with only some of its edges, on some sequences; each set is measured once."""
 
-    def __init__(self, model: TransformerStack, task: Task, batch: Batch, *, method: str, seed: int, every_input: bool):
-        self.task, self.batch, self.every_input = task, batch, every_input
-        self.instead = outputs_instead(
-            method, model, task, batch, part_points(model), seed=seed, every_input=every_input
+    def __init__(self, model: TransformerStack, sample: Sample, intervention: Intervention):
+        self.sample, self.intervention = sample, intervention
+        self.experiment = Experiment(
+            model, sample, engine=CircuitEngine, points=tuple(part_points(model)), keeps_runs=True
         )
-        self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-        self.engines = [
-            CircuitEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
-            for chunk in chunks(batch, self.size)
-        ]
         self._scores: dict[bytes, Scores] = {}
 
     def __len__(self) -> int:
@@ -340,26 +335,12 @@ class EdgeSets:
         sets = list(sets)
         new_sets = {edges.tobytes(): edges for edges in sets if edges.tobytes() not in self._scores}
         if new_sets:
-            replaced = torch.from_numpy(~np.stack(list(new_sets.values())))
-            self._scores |= dict(zip(new_sets, self._measure(replaced), strict=True))
+            edits = [Edit(torch.from_numpy(~edges), self.intervention) for edges in new_sets.values()]
+            effects = self.experiment.run(edits)
+            for index, key in enumerate(new_sets):
+                right, loss = effects.after[:, index, 0], float(effects.after[:, index, 1].sum())
+                self._scores[key] = Scores(right=right, total=effects.total, loss=loss)
         return [self._scores[edges.tobytes()] for edges in sets]
-
-    @torch.no_grad()
-    def _measure(self, replaced: Bool[torch.Tensor, "set edge"]) -> list[Scores]:
-        blocks: list[list[np.ndarray]] = [[] for _ in replaced]
-        for index, (chunk, engine) in enumerate(zip(chunks(self.batch, self.size), self.engines, strict=True)):
-            rows = slice(index * self.size, (index + 1) * self.size)
-            by_replacement = []
-            for outputs_of in self.instead:
-                values = []
-                for logits in engine.each_set(replaced, outputs_of(rows)):
-                    score = self.task.score(logits, chunk)
-                    values.append(torch.stack([score.right, score.total, score.loss]).double())
-                by_replacement.append(torch.stack(values))
-            for block, of_set in zip(blocks, torch.stack(by_replacement).mean(0).cpu().numpy(), strict=True):
-                block.append(of_set)
-        arrays = [np.concatenate(block, 1) for block in blocks]
-        return [Scores(right=array[0], total=array[1], loss=float(array[2].sum())) for array in arrays]
 
 
 def find_circuit(
@@ -391,13 +372,9 @@ def find_circuit(
     n_edges = len(edges.names)
     if at_most is not None:
         check_number("at_most", at_most, integer=True, low=1, high=n_edges)
-    every_input = n == ALL
-    check_sample_size("n", n, low=16)
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "circuit"))
-    half = len(batch) // 2
-    searching = batch if every_input else batch.select(slice(0, half))
-    options = {"method": edges.method, "seed": seed, "every_input": every_input}
-    search = EdgeSets(model, task, searching, **options)
+    sample = Sample.of(task, n, seed=seed, name="circuit", low=16)
+    searching, measuring = sample.halves()
+    search = EdgeSets(model, searching, edges.intervention)
     # Search on one half; then judge on the other one
     chances = np.array(task.chances)
     (clean,) = search.scores([np.ones(n_edges, dtype=bool)])
@@ -419,7 +396,7 @@ def find_circuit(
     n_found = int(circuit.sum())
     if at_most is not None and n_found > at_most:
         circuit = _members([index for index in edges.order if circuit[index]][:at_most], n_edges)
-    measured = search if every_input else EdgeSets(model, task, batch.select(slice(half, None)), **options)
+    measured = search if sample.exact else EdgeSets(model, measuring, edges.intervention)
     return _judged(
         measured,
         edges,
@@ -430,7 +407,7 @@ def find_circuit(
         n_found=n_found,
         n_tried=len(search),
         seed=seed,
-        n=len(batch),
+        n=len(sample),
         shape=(model.cfg.n_layers, model.cfg.n_heads, model.cfg.d_model),
     )
 
@@ -510,17 +487,14 @@ def _judged(
         MAGNITUDE: _members(edges.order[: len(members)], n_edges),
         NOTHING: ~every_edge,
     } | {f"random {index}": members_of_set for index, members_of_set in enumerate(random_sets)}
-    inputs = distinct_inputs(measured.batch)
-    every_input = measured.every_input
+    sample = measured.sample
     scores = measured.scores(sets.values())
     by_name = dict(zip(sets, scores, strict=True))
-    total = sum_by_input(by_name[MODEL].total, inputs)
+    total = by_name[MODEL].total[:, None]
 
     def accuracies(of_sets: Sequence[Scores]) -> Interval:
-        right = sum_by_input(np.stack([of_set.right for of_set in of_sets], 1), inputs)
-        value, low, high = pooled_interval(right, np.broadcast_to(total[:, None], right.shape).copy())
-        estimate = Interval(value=value, low=low, high=high, n=len(total))
-        return estimate.as_exact() if every_input else estimate
+        right = np.stack([of_set.right for of_set in of_sets], 1)
+        return sample.estimate(right, np.broadcast_to(total, right.shape).copy(), pooled_interval)
 
     def lost(before: Scores, after: Scores) -> Float[np.ndarray, "sequence outcome"]:
         return before.right - after.right
@@ -536,11 +510,8 @@ def _judged(
         halves.append((of_model, of_circuit))
 
     def interval(values: Sequence[Float[np.ndarray, "sequence outcome"]]) -> Interval:
-        stacked = np.stack([*values], 1) if values else np.zeros((len(inputs), 0, total.shape[1]))
-        estimates = drop_interval(sum_by_input(stacked, inputs), total[:, None])
-        value, low, high = (np.where(total.sum(0) > 0, ends, np.nan) for ends in estimates)
-        estimate = Interval(value=value, low=low, high=high, n=len(total))
-        return estimate.as_exact() if every_input else estimate
+        stacked = np.stack([*values], 1) if values else np.zeros((len(sample), 0, total.shape[-1]))
+        return sample.estimate(stacked, total, drop_interval)
 
     costs = np.where(judged, np.nan_to_num(edges.drop.value, nan=-1.0), -1.0).max(1)
     del fields["seed"]
@@ -550,8 +521,8 @@ def _judged(
         receivers=edges.receivers,
         cost=costs,
         in_circuit=circuit,
-        outcomes=tuple(measured.task.outcomes),
-        chances=tuple(measured.task.chances),
+        outcomes=tuple(sample.task.outcomes),
+        chances=tuple(sample.task.chances),
         judged=tuple(judged.tolist()),
         sets=tuple(sets),
         performs=accuracies(scores),

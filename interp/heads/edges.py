@@ -2,19 +2,16 @@
 edge, exactly."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
 from hooks import BridgeModel
-from hooks.checks import check_choice, check_names, check_number, checks_types, shown
+from hooks.checks import check_choice, check_names, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
@@ -31,21 +28,20 @@ from hooks.typed import (
     SHARE,
     Axes,
 )
-from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.progress import Count
-from interp.core.randomness import derived_generator
 from interp.core.results import NOT_SAVED, Result
+from interp.core.sample import Sample
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
-from interp.heads.ablation_methods import OutputsOf, check_removal, outputs_instead, part_points
 from interp.heads.circuit import CircuitResult, find_circuit
+from interp.heads.experiment import Edit, Effects, Experiment
+from interp.heads.interventions import Intervention, part_points, removal_of
 from interp.heads.part_names import check_edges
-from interp.tasks.base import Batch, Score, Task
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.tasks.base import Batch, Task
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -119,6 +115,8 @@ class EdgesResult(Result):
     """The model; None in a loaded result."""
     task: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The task; None in a loaded result."""
+    intervention: Any = field(default=None, repr=False, metadata=NOT_SAVED)
+    """The method; None in a loaded result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -301,7 +299,7 @@ def edges(
     model: AnyModel,
     task: Task,
     *,
-    method: Literal["mean", "zero", "resample"] = "mean",
+    method: Literal["mean", "zero", "resample"] | Intervention = "mean",
     between: Literal["parts", "layers"] = "parts",
     within: Sequence[str] | None = None,
     n: int | EveryInput = 256,
@@ -353,10 +351,6 @@ def edges(
         (100, 15, '0 MLP > read-out')
     """
     net = prepare_model(model, "edges", task)
-    check_removal(method)
-    check_sample_size("n", n)
-    if n != ALL:
-        check_number("n", n, integer=True, low=8)
     check_level(alpha)
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
@@ -374,18 +368,20 @@ def edges(
             )
     if between == "layers" and within is not None:
         raise ValueError("within chooses among edges between parts, but between is 'layers'. Omit one of them.")
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "edges"))
+    sample = Sample.of(task, n, seed=seed, name="edges")
+    intervention = removal_of(method, task, sample.batch)
     net.eval()
-    make_engine = _engine_maker(net, batch, between, within)
-    effects = edge_effects(net, task, batch, method=method, seed=seed, every_input=n == ALL, make_engine=make_engine)
-    result = _result(effects, net, task, batch, method=method, alpha=alpha, every_input=n == ALL)
+    effects = edge_effects(net, sample, intervention, *_engine_and_edges(net, sample.batch, between, within))
+    result = _result(effects, net, sample, intervention, alpha=alpha)
     return replace(result, every_edge=between == "parts" and within is None)
 
 
-def _engine_maker(model: Net, batch: Batch, between: str, within: Sequence[str] | None) -> Callable[..., EdgeEngine]:
-    """The engine of edges between parts or layers, restricted to those within some; warns of many."""
+def _engine_and_edges(
+    model: Net, batch: Batch, between: str, within: Sequence[str] | None
+) -> tuple[type[EdgeEngine], Sequence[Edge] | None]:
+    """The engine of edges between parts or layers, and the edges within some, None for all; warns of many."""
     if between == "layers":
-        return LayerEdgeEngine
+        return LayerEdgeEngine, None
     engine_class: Any = BridgeEdgeEngine if isinstance(model, BridgeModel) else EdgeEngine
     first = batch.select(slice(0, 1))
     start = perf_counter()
@@ -393,7 +389,7 @@ def _engine_maker(model: Net, batch: Batch, between: str, within: Sequence[str] 
     seconds = perf_counter() - start
     chosen = None
     if within is not None:
-        chosen = {edge_name(*edge) for name in within for edge in _edges_within(name, all_edges)}
+        chosen = list(dict.fromkeys(edge for name in within for edge in _edges_within(name, all_edges)))
     n_edges = len(all_edges) if chosen is None else len(chosen)
     if n_edges > MANY_EDGES:
         # An edge takes about half a pass, of a wrapped model a whole one
@@ -412,7 +408,7 @@ def _engine_maker(model: Net, batch: Batch, between: str, within: Sequence[str] 
             f"minutes here. {advice}",
             stacklevel=4,
         )
-    return partial(engine_class, chosen=chosen)
+    return engine_class, chosen
 
 
 def _edges_within(name: str, edges: Sequence[Edge]) -> list[Edge]:
@@ -438,62 +434,35 @@ def _edges_within(name: str, edges: Sequence[Edge]) -> list[Edge]:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeEffects:
-    """Right answers and minus the loss of every sequence, and what of them each edge loses."""
+    """What each edge loses on every sequence."""
 
     edges: Sequence[tuple[Any, Any]]
-    clean: Float[np.ndarray, "sequence measure outcome"]
-    lost: Float[np.ndarray, "sequence edge measure outcome"]
-    total: Float[np.ndarray, "sequence outcome"]
-    """Scored answers."""
+    effects: Effects
 
 
-@torch.no_grad()
 def edge_effects(
     model: Net,
-    task: Task,
-    batch: Batch,
-    *,
-    method: str,
-    seed: int,
-    every_input: bool = False,
-    make_engine: Callable[..., EdgeEngine] = EdgeEngine,
+    sample: Sample,
+    intervention: Intervention,
+    engine: type[EdgeEngine] = EdgeEngine,
+    chosen: Sequence[Edge] | None = None,
 ) -> EdgeEffects:
-    """What each edge loses on every sequence, averaged over pairings of every input."""
-    instead: list[OutputsOf] = outputs_instead(
-        method, model, task, batch, part_points(model), seed=seed, every_input=every_input
-    )
-    all_edges: Sequence[tuple[Any, Any]] = ()
-    clean, lost, total = [], [], []
+    """Replace each edge, or each of the chosen ones."""
+    options = {} if chosen is None else {"chosen": {edge_name(*edge) for edge in chosen}}
     # A chunk has rows of the stream for every part that writes
     n_rows = model.cfg.n_layers * (model.cfg.n_heads + 1) + 2
-    most_tokens = min(TOKENS_PER_CHUNK, MOST_NUMBERS // (n_rows * model.cfg.d_model))
-    size = max(1, most_tokens // batch.tokens.shape[1])
-    with Count("replacing edges", -(-len(batch) // size)) as count:
-        for index, chunk in enumerate(chunks(batch, size)):
-            engine = make_engine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
-            all_edges = engine.edges
-            score = task.score(engine.logits, chunk)
-            before = measures(score)
-            rows = slice(index * size, (index + 1) * size)
-            by_replacement = []
-            for outputs_of in instead:
-                after = [
-                    measures(task.score(logits, chunk))
-                    for _, _, logits_by_sender in engine.each_receiver(outputs_of(rows))
-                    for logits in logits_by_sender
-                ]
-                by_replacement.append(torch.stack([before - measured for measured in after], 1))
-            clean.append(before)
-            lost.append(torch.stack(by_replacement).mean(0))
-            total.append(score.total.double())
-            count.advance()
-    arrays = (torch.cat(blocks).cpu().numpy() for blocks in (clean, lost, total))
-    return EdgeEffects(edges=all_edges, **dict(zip(("clean", "lost", "total"), arrays, strict=True)))
-
-
-def measures(score: Score) -> Float[Tensor, "batch measure outcome"]:
-    """Right answers and minus the loss, the two measures that a replacement lowers."""
-    return torch.stack([score.right.double(), -score.loss.double()], 1)
+    experiment = Experiment(
+        model,
+        sample,
+        engine=engine,
+        options=options,
+        points=tuple(part_points(model)),
+        most_tokens=MOST_NUMBERS // (n_rows * model.cfg.d_model),
+    )
+    first = sample.batch.select(slice(0, 1))
+    edges = engine(model, first.tokens, **options, **first.model_inputs()).edges
+    effects = experiment.run([Edit(edge, intervention) for edge in edges], name="replacing edges")
+    return EdgeEffects(edges=edges, effects=effects)
 
 
 def thresholds(
@@ -540,56 +509,40 @@ def p_values(
 
 
 def _result(
-    effects: EdgeEffects,
-    model: Net,
-    task: Task,
-    batch: Batch,
-    *,
-    method: Any,
-    alpha: float,
-    every_input: bool,
+    measured: EdgeEffects, model: Net, sample: Sample, intervention: Intervention, *, alpha: float
 ) -> EdgesResult:
     """Intervals, tests and the control from the effects on each sequence."""
-    inputs = distinct_inputs(batch)
-    clean, lost, total = (sum_by_input(values, inputs) for values in (effects.clean, effects.lost, effects.total))
-    answers = np.where(total.sum(0) > 0, total.sum(0), np.nan)
-    threshold = thresholds(clean[:, 0], total, task.chances, alpha=alpha, every_input=every_input)
-    p_needed, p_harmless = p_values(lost[:, :, 0], total, threshold, every_input=every_input)
+    task, effects = sample.task, measured.effects
+    total, lost = sample.by_input(effects.total), effects.lost
+    clean = sample.by_input(effects.clean[:, 0])
+    drop_by_input = sample.by_input(lost[:, :, 0])
+    threshold = thresholds(clean, total, task.chances, alpha=alpha, every_input=sample.exact)
+    p_needed, p_harmless = p_values(drop_by_input, total, threshold, every_input=sample.exact)
     # Conservative intervals of the drop; exact without sampling error
-    n_inputs = len(total)
-    mean = lost.sum(0) / answers
-    value, low, high = drop_interval(lost[:, :, 0], total[:, None])
-    drop = Interval(
-        value=np.where(np.isnan(answers), np.nan, value),
-        low=np.where(np.isnan(answers), np.nan, low),
-        high=np.where(np.isnan(answers), np.nan, high),
-        n=n_inputs,
-    )
-    rise, half = mean_interval(lost[:, :, 1], total[:, None])
-    loss_rise = Interval(value=rise, low=rise - half, high=rise + half, n=n_inputs)
-    if every_input:
-        drop = Interval(value=mean[:, 0], low=mean[:, 0], high=mean[:, 0], n=n_inputs, exact=True)
-        loss_rise = loss_rise.as_exact()
-    receivers = tuple(str(receiver) for _, receiver in effects.edges)
+    weight = effects.total[:, None]
+    drop = sample.estimate(lost[:, :, 0], weight, drop_interval)
+    loss_rise = sample.estimate(-lost[:, :, 1], weight, mean_interval)
+    receivers = tuple(str(receiver) for _, receiver in measured.edges)
     return EdgesResult(
-        method=method,
-        senders=tuple(str(sender) for sender, _ in effects.edges),
+        method=intervention.name,
+        senders=tuple(str(sender) for sender, _ in measured.edges),
         receivers=receivers,
         outcomes=tuple(task.outcomes),
-        clean=clean[:, 0].sum(0) / answers,
+        clean=clean.sum(0) / np.where(total.sum(0) > 0, total.sum(0), np.nan),
         threshold=threshold,
         drop=drop,
         loss_rise=loss_rise,
         p_needed=p_needed,
         p_harmless=p_harmless,
-        random_drop=_mean_of_others(mean[:, 0], receivers),
+        random_drop=_mean_of_others(drop.value, receivers),
         alpha=alpha,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
-        n=len(batch),
+        n=len(sample),
         weights=weight_sums(model),
         subject=subject_key(model, task),
         model=model,
         task=task,
+        intervention=intervention,
     )
 
 

@@ -1,14 +1,14 @@
 """Why does a head attend where it does? Its scores, taken apart into pairs of what wrote into query and key."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import torch
 from einops import einsum
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import TransformerStack
@@ -18,18 +18,18 @@ from hooks.interventions.replacements import Pattern
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
-from interp.core.activations import TOKENS_PER_CHUNK, chunks
+from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.heads import check_heads
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.randomness import derived_generator
 from interp.core.results import Result
+from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, mean_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.part_names import named_part
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -235,17 +235,12 @@ def explain_attention(
         raise ValueError(
             f"head is {(layer, index)}, whose pattern is hard-coded ({patterns[index].kind}): it has no queries."
         )
-    check_sample_size("n", n)
-    if n != ALL:
-        check_number("n", n, integer=True, low=8)
     if n_pairs is not None:
         check_number("n_pairs", n_pairs, integer=True, low=1)
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "explain attention"))
+    inputs = Sample.of(task, n, seed=seed, name="explain attention")
     net.eval()
-    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-    sample = HeadSample(
-        net=net, task=task, batch=batch, head=(layer, index), size=size, inputs=distinct_inputs(batch), exact=n == ALL
-    )
+    size = max(1, TOKENS_PER_CHUNK // inputs.batch.tokens.shape[1])
+    sample = HeadSample(net=net, inputs=inputs, head=(layer, index), size=size)
     # Shares of the variance of scores, of every pair
     shares = _shares(sample)
     parts = shares.parts
@@ -276,7 +271,7 @@ def explain_attention(
         clean=removals.clean,
         drop=removals.drop,
         remainder=shares.remainder,
-        n=len(batch),
+        n=len(inputs),
     )
 
 
@@ -424,27 +419,22 @@ class HeadSample:
     """A head, and the sequences on which it is explained."""
 
     net: TransformerStack
-    task: Task
-    batch: Batch
+    inputs: Sample
     head: Head
     size: int
     """Sequences that are run at a time; no result depends on it."""
-    inputs: Int[np.ndarray, " sample"]
-    """Number of the distinct input of each sequence."""
-    exact: bool
-    """Whether these are all inputs."""
 
     def chunks(self) -> Iterator[tuple[Batch, "ScoreParts"]]:
         """Some sequences at a time, with the parts of their scores."""
-        for chunk in chunks(self.batch, self.size):
+        for _, chunk in self.inputs.chunks(self.size):
             yield chunk, ScoreParts.of(self.net, chunk, self.head)
 
     def chunks_with_next(self) -> Iterator["ScoreParts"]:
         """Parts of the scores of some sequences at a time and of the one after them; the first follows the last."""
-        n = len(self.batch)
+        n = len(self.inputs)
         for start in range(0, n, self.size):
             rows = torch.arange(start, min(start + self.size, n) + 1) % n
-            yield ScoreParts.of(self.net, self.batch.select(rows), self.head)
+            yield ScoreParts.of(self.net, self.inputs.batch.select(rows), self.head)
 
     def interval(
         self,
@@ -455,14 +445,9 @@ class HeadSample:
         most: float = np.inf,
     ) -> Interval:
         """Mean of sums over sequences, with its interval over distinct inputs between the values that are possible."""
-        sums = sum_by_input(values, self.inputs)
-        mean, half = mean_interval(sums, sum_by_input(weight, self.inputs))
-        low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
-        return self.as_exact(Interval(value=mean, low=low, high=high, n=len(sums)))
-
-    def as_exact(self, interval: Interval) -> Interval:
-        """The interval, which has no width if these are all inputs."""
-        return interval.as_exact() if self.exact else interval
+        interval = self.inputs.estimate(values, weight, mean_interval)
+        low, high = np.maximum(interval.low, least), np.minimum(interval.high, most)
+        return interval if self.inputs.exact else replace(interval, low=low, high=high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -565,13 +550,13 @@ def _removals(sample: HeadSample, scores_without: Callable[["ScoreParts"], Seque
     for chunk, parts in sample.chunks():
         inputs: Any = chunk.model_inputs()
         engine = AblationEngine(sample.net, chunk.tokens, read_at=chunk.target_positions, **inputs)
-        score = sample.task.score(engine.logits, chunk)
+        score = sample.inputs.task.score(engine.logits, chunk)
         clean_pattern = parts.pattern(parts.scores)
         moved, lost = [], []
         for scores in scores_without(parts):
             pattern = parts.pattern(scores)
             moved.append((pattern - clean_pattern).abs().sum((1, 2)) / 2)
-            after = sample.task.score(engine.head_set([parts.head], _pattern_of_head(parts, pattern)), chunk)
+            after = sample.inputs.task.score(engine.head_set([parts.head], _pattern_of_head(parts, pattern)), chunk)
             lost.append((score.right - after.right).double())
         changes.append(torch.stack(moved, 1))
         drops.append(torch.stack(lost, 1))
@@ -580,10 +565,9 @@ def _removals(sample: HeadSample, scores_without: Callable[["ScoreParts"], Seque
         total.append(score.total.double())
     blocks = (changes, drops, queries, right, total)
     of_changes, of_drops, n_queries, n_right, n_total = (torch.cat(block).cpu().numpy() for block in blocks)
-    drop = _drop(sum_by_input(of_drops, sample.inputs), sum_by_input(n_total, sample.inputs))
     return PairRemovals(
         pattern_change=sample.interval(of_changes, n_queries[:, None], least=0.0, most=1.0),
-        drop=sample.as_exact(drop),
+        drop=sample.inputs.estimate(of_drops, n_total[:, None], drop_interval),
         clean=n_right.sum(0) / np.where(n_total.sum(0) > 0, n_total.sum(0), np.nan),
     )
 
@@ -598,15 +582,3 @@ def _pattern_of_head(parts: ScoreParts, pattern: Float[Tensor, "batch query key"
         return edited
 
     return Pattern(rows)
-
-
-def _drop(lost: Float[np.ndarray, "input removal outcome"], total: Float[np.ndarray, "input outcome"]) -> Interval:
-    """Drop of accuracy with its conservative interval; missing for outcomes without answers."""
-    value, low, high = drop_interval(lost, total[:, None])
-    missing = total.sum(0) == 0
-    return Interval(
-        value=np.where(missing, np.nan, value),
-        low=np.where(missing, np.nan, low),
-        high=np.where(missing, np.nan, high),
-        n=len(total),
-    )

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,19 +15,19 @@ from hooks.checks import check_choice, check_number, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
-from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.consistency import check_heads_of_shape, check_same_numbers, check_that, grid
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.progress import Count, counted
+from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
+from interp.core.sample import Sample
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablate import engines_on
-from interp.heads.ablation_methods import REMOVALS, ReplacementOf, check_method, replacements, replacements_on_all
-from interp.tasks.base import Batch, Task
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.heads.experiment import Edit, Experiment
+from interp.heads.interventions import Intervention, intervention_of, needs_patterns
+from interp.tasks.base import Task
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -185,7 +185,7 @@ def keep_heads(
     task: Task,
     *,
     orders: Sequence[str] = ("ablation", "greedy"),
-    method: str = "mean",
+    method: str | Intervention = "mean",
     n: int | EveryInput = 512,
     n_random: int = 8,
     seed: int = 0,
@@ -224,9 +224,7 @@ def keep_heads(
     Source: pruning of heads in the order of their importance, Michel et al. 2019 (arXiv:1905.10650), Section 4.
     Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
     """
-    net = prepare_model(model, "keep_heads" if method in REMOVALS else "keep_heads with another pattern", task)
-    check_method(method, task)
-    check_sample_size("n", n, low=16)
+    net = prepare_model(model, "keep_heads with another pattern" if needs_patterns(method) else "keep_heads", task)
     check_number("n_random", n_random, integer=True, low=0)
     heads = every_head(net)
     if not orders:
@@ -238,16 +236,11 @@ def keep_heads(
             f"orders has 'exact', but the model has {len(heads)} heads, of which all {2 ** len(heads):,} sets would be "
             f"tried; it is for at most {MOST_EXACT}. Use 'greedy'."
         )
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "keep heads"))
+    sample = Sample.of(task, n, seed=seed, name="keep heads", low=16)
+    intervention = intervention_of(method, task, sample.batch)
     # Choose sets of heads on one half of the sequences, or on every input.
-    half = len(batch) // 2
-    patterns = method not in REMOVALS
-    if n == ALL:
-        chooser = _HeadSets(net, task, batch, replacements_on_all(method, net, task, batch), patterns=patterns)
-    else:
-        choosing = batch.select(slice(0, half))
-        replacement = replacements(method, net, task, choosing, seed=seed)
-        chooser = _HeadSets(net, task, choosing, [replacement], patterns=patterns)
+    choosing, measuring = sample.halves()
+    chooser = _HeadSets(net, choosing, intervention)
     _warn_of_many(chooser, orders, len(heads))
     sets: dict[str, list[HeadSet]] = {}
     for order in orders:
@@ -260,65 +253,36 @@ def keep_heads(
         order = torch.randperm(len(heads), generator=derived_generator(seed, "random order", index)).tolist()
         sets[f"random {index}"] = _nested(heads, [heads[position] for position in order])
     # Measure them on the other half, or on every input again.
-    measurer = chooser
-    if n != ALL:
-        measuring = batch.select(slice(half, None))
-        replacement = replacements(method, net, task, measuring, seed=seed, first=half)
-        measurer = _HeadSets(net, task, measuring, [replacement], patterns=patterns)
+    measurer = chooser if sample.exact else _HeadSets(net, measuring, intervention)
     measurer.measure({members for of_order in sets.values() for members in of_order}, "measuring sets of heads")
-    result = _result(measurer, sets, sufficient, method=method, n=len(batch))
-    if n != ALL:
-        return result
-    return replace(result, performs=result.performs.as_exact(), replicates=result.replicates.as_exact())
+    return _result(measurer, sets, sufficient, n=len(sample))
 
 
 class _HeadSets:
     """Scores of a model with only some of its heads, on some sequences."""
 
-    def __init__(self, net: Net, task: Task, batch: Batch, replacements_of: Sequence[ReplacementOf], *, patterns: bool):
-        self.net, self.task, self.batch = net, task, batch
-        self.replacements_of = replacements_of
-        """Replacements of heads, over which scores are averaged; several only on every input."""
-        self.audited = [task.outcomes.index(name) for name in task.audited_outcomes]
-        self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-        self.engines = list(engines_on(net, batch, self.size, patterns=patterns))
+    def __init__(self, net: Net, sample: Sample, intervention: Intervention):
+        self.net, self.sample, self.intervention = net, sample, intervention
+        self.audited = [sample.task.outcomes.index(name) for name in sample.task.audited_outcomes]
+        self.experiment = Experiment(net, sample, options={"patterns": intervention.reads_patterns}, keeps_runs=True)
         self.scores: dict[HeadSet, tuple[Float[np.ndarray, "sequence measure outcome"], np.ndarray]] = {}
         """For each set of heads: right answers, loss and number of answers of each sequence and outcome; and for each
         sequence the answers that equal the whole model's, and all answers."""
 
     def measure(self, sets: Iterable[HeadSet], name: str | None = None) -> None:
         """Score sets of heads, the others replaced, unless they are scored already; with progress under a name."""
-        # The heads to replace for each set.
         heads = every_head(self.net)
-        new_sets: dict[HeadSet, HeadSet] = {}
-        for members in sets:
-            if members not in self.scores:
-                removed = tuple(head for head in heads if head not in members)
-                new_sets[removed] = members
+        new_sets = [members for members in dict.fromkeys(sets) if members not in self.scores]
         if not new_sets:
             return
-        # Score all sets on some sequences after the other.
-        blocks: dict[HeadSet, list[tuple[np.ndarray, np.ndarray]]] = {members: [] for members in new_sets.values()}
-        engines = counted(name, self.engines, total=len(self.engines)) if name else self.engines
-        for start, chunk, engine in engines:
-            answers = self.task.answers(engine.logits)
-            sums: dict[HeadSet, tuple[np.ndarray, np.ndarray]] = {}
-            for replacement in self.replacements_of:
-                new_outputs = replacement(slice(start, start + self.size))
-                for removed, logits in engine.each_set(new_sets, new_outputs):
-                    score = self.task.score(logits, chunk)
-                    same = ((self.task.answers(logits) == answers) & chunk.present).sum(1)
-                    values = torch.stack([score.right, score.loss, score.total], 1).double().cpu().numpy()
-                    agree = torch.stack([same, chunk.present.sum(1)], 1).double().cpu().numpy()
-                    values_so_far, agree_so_far = sums.get(removed, (0, 0))
-                    sums[removed] = values_so_far + values, agree_so_far + agree
-            n_replacements = len(self.replacements_of)
-            for removed, (values, agree) in sums.items():
-                blocks[new_sets[removed]].append((values / n_replacements, agree / n_replacements))
-        # Join the scores of all sequences.
-        for members, scores in blocks.items():
-            values, agree = zip(*scores, strict=True)
-            self.scores[members] = np.concatenate(values), np.concatenate(agree)
+        edits = []
+        for members in new_sets:
+            removed = tuple(head for head in heads if head not in members)
+            edits.append(Edit(removed, self.intervention))
+        effects = self.experiment.run(edits, name=name)
+        for index, members in enumerate(new_sets):
+            scores = np.concatenate([effects.after[:, index], effects.total[:, None]], 1)
+            self.scores[members] = scores, np.stack([effects.agree[:, index], effects.answers], 1)
 
     def loss(self, members: HeadSet) -> float:
         """Loss with only these heads, mean over audited outcomes."""
@@ -394,42 +358,38 @@ def _sufficient(chooser: _HeadSets, sets: Sequence[HeadSet]) -> HeadSet:
     scores, _ = chooser.scores[whole_model]
     right, total = scores[:, 0, chooser.audited], scores[:, 2, chooser.audited]
     clean, low, _ = pooled_interval(right, total)
-    chances = np.array(chooser.task.chances)[chooser.audited]
+    chances = np.array(chooser.sample.task.chances)[chooser.audited]
     above_chance = low > chances
     least = clean - TOLERATED_LOSS * (clean - chances)
     sufficient = [members for members in sets if (chooser.accuracy(members) >= least)[above_chance].all()]
     return min(sufficient, key=lambda members: (len(members), chooser.loss(members)))
 
 
-def _result(
-    measurer: _HeadSets, sets: Mapping[str, list[HeadSet]], sufficient: HeadSet, *, method: str, n: int
-) -> KeepResult:
+def _result(measurer: _HeadSets, sets: Mapping[str, list[HeadSet]], sufficient: HeadSet, *, n: int) -> KeepResult:
     """The result for these sets, from their scores summed over the sequences of each distinct input."""
-    inputs = distinct_inputs(measurer.batch)
-    task = measurer.task
+    sample = measurer.sample
 
-    def by_input(measure: int) -> Float[np.ndarray, "input order k *cells"]:
-        """One of the two scores of every set, summed over the sequences of each distinct input."""
+    def scores_of(part: int) -> Float[np.ndarray, "sequence order k *cells"]:
+        """One of the two scores of every set."""
         orders = []
         for of_order in sets.values():
-            scores = [sum_by_input(measurer.scores[members][measure], inputs) for members in of_order]
-            orders.append(np.stack(scores, 1))
+            orders.append(np.stack([measurer.scores[members][part] for members in of_order], 1))
         return np.stack(orders, 1)
 
-    values, agree = by_input(0), by_input(1)
-    performs = _pooled(values[..., 0, :], values[..., 2, :])
+    values, agree = scores_of(0), scores_of(1)
+    performs = sample.estimate(values[..., 0, :], values[..., 2, :], pooled_interval)
     # The area under the curve of the audited outcomes.
     of_audited = performs.value[..., measurer.audited].mean(-1)
     cell = _cell_of(sufficient, list(sets.values()))
     return KeepResult(
-        method=method,
+        method=measurer.intervention.name,
         orders=tuple(sets),
         kept=tuple(map(tuple, sets.values())),
-        outcomes=tuple(task.outcomes),
+        outcomes=tuple(sample.task.outcomes),
         performs=performs,
-        replicates=_pooled(agree[..., 0], agree[..., 1]),
+        replicates=sample.estimate(agree[..., 0], agree[..., 1], pooled_interval),
         area=np.trapezoid(of_audited, dx=1 / (of_audited.shape[1] - 1), axis=1),
-        chances=tuple(task.chances),
+        chances=tuple(sample.task.chances),
         sufficient=sufficient,
         sufficient_performs=performs.value[cell],
         n=n,
@@ -439,9 +399,3 @@ def _result(
 def _cell_of(members: HeadSet, sets: Sequence[Sequence[HeadSet]]) -> tuple[int, int]:
     """Index of the first order that has a set of heads, and the position of the set in it."""
     return next((order, of_order.index(members)) for order, of_order in enumerate(sets) if members in of_order)
-
-
-def _pooled(right: Float[np.ndarray, "input *cells"], total: Float[np.ndarray, "input *cells"]) -> Interval:
-    """Share of the answers that are right, over all inputs."""
-    value, low, high = pooled_interval(right, total)
-    return Interval(value=value, low=low, high=high, n=len(right))

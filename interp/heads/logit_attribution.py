@@ -1,7 +1,7 @@
 """Direct logit attribution: what embedding, heads and MLPs each add to the logit of the correct answer."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -15,15 +15,15 @@ from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SIZE, Axes
 from interp.core.activations import CHUNK, chunks
 from interp.core.consistency import check_that
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, repeats_text, sum_by_input
+from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.randomness import derived_generator
 from interp.core.read_out import chunk_size, contrasts_of, mean_contrasts, read_directions, rows_at_targets
 from interp.core.results import Result, count_range
+from interp.core.sample import Sample
 from interp.core.statistics import mean_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -180,15 +180,13 @@ def logit_attribution(
         ('0 MLP', True)
     """
     net = prepare_model(model, "logit_attribution", task)
-    check_sample_size("n", n)
-    if n != ALL and n < 8:
-        raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     if task.d_vocab_out < 2:
         raise ValueError(
             f"the task has {task.d_vocab_out} output per target, and no other answers to compare the correct one with; "
             f"use a task with two answers or more."
         )
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "logit attribution"))
+    sample = Sample.of(task, n, seed=seed, name="logit attribution")
+    batch = sample.batch
     # For the control, how frequent each answer is at each target
     present = batch.present
     n_present = present.sum(0).clamp_min(1)
@@ -202,22 +200,17 @@ def logit_attribution(
     is_missing = ~present.numpy()
     remainder = np.where(is_missing, 0, np.abs(added.sum(1) - difference)).max(0)
     # Means over sequences that have the target
-    inputs = distinct_inputs(batch)
-    weight = sum_by_input(present.double().numpy(), inputs)
-    value, half = mean_interval(sum_by_input(added, inputs), weight[:, None])
-    total, total_half = mean_interval(sum_by_input(difference, inputs), weight)
-    n_inputs = (weight > 0).sum(0)
-    contribution = Interval(
-        value=value, low=value - half, high=value + half, n=np.broadcast_to(n_inputs, value.shape).copy()
-    )
-    logit_difference = Interval(value=total, low=total - total_half, high=total + total_half, n=n_inputs)
+    weight = present.double().numpy()
+    n_inputs = (sample.by_input(weight) > 0).sum(0)
+    contribution = sample.estimate(added, weight[:, None], mean_interval)
+    logit_difference = sample.estimate(difference, weight, mean_interval)
     shape = (net.cfg.n_layers, net.cfg.n_heads)
     return LogitAttributionResult(
         parts=names_of_parts(shape, [layer for layer in range(shape[0]) if _mlp_point(net, layer)]),
         targets=tuple(task.targets),
-        contribution=contribution.as_exact() if n == ALL else contribution,
+        contribution=replace(contribution, n=np.broadcast_to(n_inputs, contribution.shape).copy()),
         control=np.where(n_inputs > 0, added_to_frequent.sum(0) / np.maximum(present.sum(0).numpy(), 1), np.nan),
-        logit_difference=logit_difference.as_exact() if n == ALL else logit_difference,
+        logit_difference=replace(logit_difference, n=n_inputs),
         remainder=np.where(n_inputs > 0, remainder, np.nan),
         shape=shape,
         n=len(batch),

@@ -250,9 +250,9 @@ def patch(
     moved = (exists & differs[:, None, None]).double().numpy()
     unmoved = (exists & same[:, None, None]).double().numpy()
     weight = sum_by_input(moved, units)
-    mean, half = mean_interval(sum_by_input(rise * moved, units), weight)
+    mean, low, high = mean_interval(sum_by_input(rise * moved, units), weight)
     gap_weight = sum_by_input(differs.double().numpy(), units)
-    mean_gap, half_gap = mean_interval(sum_by_input(gap * differs.numpy(), units), gap_weight)
+    mean_gap, low_gap, high_gap = mean_interval(sum_by_input(gap * differs.numpy(), units), gap_weight)
     follows = sum_by_input((answers == source.labels[:, None, None].numpy()) * moved, units)
     changed = ((answers != clean[:, None, None]) * unmoved).sum(0)
     n_units = np.broadcast_to((weight > 0).sum(0), mean.shape).copy()
@@ -261,8 +261,8 @@ def patch(
         sites=tuple(_site_name(site) for site in sites),
         places=("all",) if positions == "all" else tuple(place.name for place in places),
         targets=tuple(task.targets),
-        effect=Interval(value=mean, low=mean - half, high=mean + half, n=n_units),
-        gap=Interval(value=mean_gap, low=mean_gap - half_gap, high=mean_gap + half_gap, n=(gap_weight > 0).sum(0)),
+        effect=Interval(value=mean, low=low, high=high, n=n_units),
+        gap=Interval(value=mean_gap, low=low_gap, high=high_gap, n=(gap_weight > 0).sum(0)),
         follows=_share(follows, weight, n_units),
         control=changed / np.where(unmoved.sum(0) > 0, unmoved.sum(0), np.nan),
         shape=(net.cfg.n_layers, net.cfg.n_heads),

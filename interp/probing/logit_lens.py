@@ -1,6 +1,6 @@
 """The logit lens: what the model would answer if its read-out were applied after each layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -13,16 +13,16 @@ from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.activations import CHUNK, chunks, residual_names
-from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, sum_by_input
+from interp.core.inputs import all_inputs_text
 from interp.core.intervals import Interval
-from interp.core.randomness import derived_generator
 from interp.core.read_out import check_read_out, chunk_size, contrasts_of, read_out, rows_at_targets
 from interp.core.results import Result, count_range
+from interp.core.sample import Sample
 from interp.core.statistics import mean_interval, share_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.tasks.outputs import checked_answers
-from interp.tasks.splits import ALL, EveryInput, check_sample_size
+from interp.tasks.splits import EveryInput
 
 if TYPE_CHECKING:
     import altair as alt
@@ -128,15 +128,13 @@ def logit_lens(model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed:
         ((4, 2), [1.0, 1.0])
     """
     net = prepare_model(model, "logit_lens", task)
-    check_sample_size("n", n)
-    if n != ALL and n < 8:
-        raise ValueError(f"n is {n}; at least 8 examples are needed for an interval.")
     if task.d_vocab_out < 2:
         raise ValueError(
             f"the task has {task.d_vocab_out} output per target, and no answers to choose from; use a task with two "
             f"answers or more."
         )
-    batch = inputs_or_sample(task, n, generator=derived_generator(seed, "logit lens"))
+    sample = Sample.of(task, n, seed=seed, name="logit lens")
+    batch = sample.batch
     net.eval()
     size = chunk_size(batch, net.cfg.d_vocab_out, CHUNK)
     readings = [_readings(net, task, chunk) for chunk in chunks(batch, size)]
@@ -151,20 +149,17 @@ def logit_lens(model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed:
         for answer in np.unique(labels[present])
     )
     # Intervals, whose units are distinct inputs
-    inputs = distinct_inputs(batch)
-    weight = sum_by_input(present.astype(float), inputs)
-    n_inputs = (weight > 0).sum(0)
+    weight = present.astype(float)[:, None]
     shape = accuracy.shape
-    counts = np.broadcast_to(n_inputs, shape).copy()
+    counts = np.broadcast_to((sample.by_input(weight) > 0).sum(0), shape).copy()
     low, high = share_interval(accuracy, np.maximum(counts, 1))
-    mean, half = mean_interval(sum_by_input(differences.swapaxes(0, 1), inputs), weight[:, None])
     accuracies = Interval(value=accuracy, low=low, high=high, n=counts)
-    logit_differences = Interval(value=mean, low=mean - half, high=mean + half, n=counts)
+    logit_differences = sample.estimate(differences.swapaxes(0, 1), weight, mean_interval)
     return LogitLensResult(
         targets=tuple(task.targets),
-        accuracy=accuracies.as_exact() if n == ALL else accuracies,
+        accuracy=accuracies.as_exact() if sample.exact else accuracies,
         control=np.broadcast_to(control, shape).copy(),
-        logit_difference=logit_differences.as_exact() if n == ALL else logit_differences,
+        logit_difference=replace(logit_differences, n=counts),
         n=len(batch),
     )
 

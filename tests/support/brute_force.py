@@ -11,7 +11,8 @@ from itertools import combinations
 import torch
 
 from hooks.interventions.ablation_engine import AblationEngine
-from interp.heads.ablation_methods import replacements
+from interp.core.sample import Sample
+from interp.heads.interventions import BUILT_IN, References
 
 SHARE = 0.2
 """Loss that counts, as a fraction of the accuracy above chance."""
@@ -44,7 +45,7 @@ class Losses:
         for size in range(len(self.working) + 1):
             for heads in combinations(self.working, size):
                 sets |= {frozenset(heads), frozenset([*heads, *self.idle])}
-        mean = replacements("mean", model, task, self.batch, seed=seed)(slice(0, n))
+        mean = BUILT_IN["mean"].replacement(References(model, Sample(task, self.batch, seed)), slice(0, n), 0)
         self.of = {}
         for heads, logits in engine.each_set([tuple(heads) for heads in sets], mean):
             self.of[frozenset(heads)] = self.loss(logits)

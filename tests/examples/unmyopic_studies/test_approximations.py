@@ -35,7 +35,7 @@ from hooks import Transformer, TransformerConfig
 from hooks.interventions.ablation_engine import every_head
 from hooks.interventions.replacements import Resample
 from hooks.model.hardcoded.head_patterns import HeadPattern
-from interp.heads.ablation_methods import reference_batch
+from interp.core.sample import reference_batch
 from interp.known_answers import read_compiled
 from interp.known_answers.suite import known_answer
 from interp.tasks import Dyck, Lego

@@ -191,7 +191,7 @@ def test_verdicts_do_not_depend_on_letters():
 @pytest.mark.parametrize(("name", "tokens"), [("dyck stack, redundant", 10**9), ("template same, redundant", 200)])
 def test_results_do_not_depend_on_how_the_batch_is_cut(name, tokens, monkeypatch):
     with_chunks = audited(name)
-    monkeypatch.setattr("interp.auditing.experiments.TOKENS_PER_CHUNK", tokens)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", tokens)
     other = interp.audit(answer(name).model, answer(name).task, n=N)
     assert verdicts_of(other) == verdicts_of(with_chunks)
     assert [one.heads for one in other.sets] == [one.heads for one in with_chunks.sets]

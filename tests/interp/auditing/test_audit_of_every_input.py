@@ -19,7 +19,8 @@ from interp.auditing.interventions import CANCELLING, INTERVENTIONS, LABEL_TESTS
 from interp.auditing.outcomes import accuracy_of_constant_answers
 from interp.auditing.significance import exact_p_values, uncorrected_p_values
 from interp.core.inputs import inputs_or_sample, number_of_pairings, partners
-from interp.heads.ablation_methods import replacements_on_all
+from interp.core.sample import Sample
+from interp.heads.interventions import References
 from interp.heads.kinds import related_keys
 from interp.known_answers import known_answer
 from interp.reporting import sections
@@ -204,10 +205,12 @@ def balanced_inputs():
 def test_partners_give_rows_and_values():
     """What replaces rows is from one other input in which other keys are related; values, from its related keys."""
     model, inputs, rows = model_of_balanced(), balanced_inputs(), slice(5, 17)
-    experiments = HeadExperiments(model, Balanced(), inputs, 0, inputs=inputs)
+    experiments = HeadExperiments(model, Sample(Balanced(), inputs, 0, exact=True, every=inputs))
     chunk = inputs.select(rows)
     names = ("resampled_values", "resampled_pattern")
-    new = experiments._replacements(names, {(0, 1): "closers"})(chunk, rows, 2, names)
+    interventions = experiments._interventions(names, {(0, 1): "closers"})
+    references = experiments.experiment.references
+    new = {name: interventions[name].replacement(references, rows, 2) for name in names}
     every = AblationEngine(model, inputs.tokens).heads(0)
     clean = AblationEngine(model, chunk.tokens).heads(0)
     related = related_keys(Balanced(), inputs, ["closers"])[:, 0]
@@ -253,11 +256,11 @@ def test_chunks_make_no_difference(monkeypatch):
 
     def effects():
         inputs = balanced_inputs()
-        experiments = HeadExperiments(model_of_balanced(), Balanced(), inputs, 0, inputs=inputs)
+        experiments = HeadExperiments(model_of_balanced(), Sample(Balanced(), inputs, 0, exact=True, every=inputs))
         return experiments.effects(INTERVENTIONS, {(0, 0): "closers", (0, 2): "current"}).drop
 
     whole = effects()
-    monkeypatch.setattr("interp.auditing.experiments.TOKENS_PER_CHUNK", 30 * 7)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", 30 * 7)
     for name, drop in effects().items():
         np.testing.assert_allclose(drop, whole[name], atol=1e-12)
     assert all(np.isfinite(whole[name][:, 0]).all() for name in LABEL_TESTS)
@@ -265,10 +268,10 @@ def test_chunks_make_no_difference(monkeypatch):
 
 def test_means_are_those_of_all_inputs():
     model, task, inputs = few_inputs()
-    (mean,) = replacements_on_all("mean", model, task, inputs)
-    experiments = HeadExperiments(model, task, inputs.select(slice(0, 3)), 0, inputs=inputs)
-    for layer, reference in enumerate(experiments._mean(slice(0, 3)).reference):
-        torch.testing.assert_close(reference, mean(slice(0, 1)).reference[layer])
+    whole = References(model, Sample(task, inputs, exact=True))
+    experiments = HeadExperiments(model, Sample(task, inputs.select(slice(0, 3)), exact=True, every=inputs))
+    for name, mean in experiments.experiment.references.means.items():
+        torch.testing.assert_close(mean, whole.means[name])
 
 
 def test_sets_are_searched_among_the_first_of_many_inputs(monkeypatch):
@@ -371,7 +374,7 @@ def test_too_few_inputs_with_related_keys_for_an_exchange():
 
     task, model = OneWithCloser(), model_of_balanced()
     inputs = inputs_or_sample(task, "all", generator=GENERATOR)
-    experiments = HeadExperiments(model, task, inputs, 0, inputs=inputs)
+    experiments = HeadExperiments(model, Sample(task, inputs, 0, exact=True, every=inputs))
     drop = experiments.effects(LABEL_TESTS, {(0, 0): "closers"}, heads=[(0, 0)]).drop
     assert np.isnan(drop["resampled_values"]).all()
     assert np.isfinite(drop["ideal"][:, 0]).all()

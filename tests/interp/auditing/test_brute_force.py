@@ -10,6 +10,7 @@ import interp
 from hooks import Transformer
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.significance import LITTLE, MUCH
+from interp.core.sample import Sample
 from interp.tasks import Batch, Task, Vocab
 
 N = 2000
@@ -39,7 +40,7 @@ class LargerOfTwo(Task):
 def losses_of_subsets(model, task):
     """Accuracy lost without every subset of the heads, on each outcome, as a multiple of what counts."""
     batch = task.sample(N, generator=torch.Generator().manual_seed(77), split="test")
-    experiments = HeadExperiments(model, task, batch, seed=77)
+    experiments = HeadExperiments(model, Sample(task, batch, 77))
     heads = experiments.heads
     subsets = [subset for size in range(1, len(heads) + 1) for subset in combinations(heads, size)]
     total = experiments.score.total.double().numpy().sum(0)

@@ -9,6 +9,7 @@ import torch
 import interp
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.result import AuditResult
+from interp.core.sample import Sample
 from interp.known_answers import known_answer
 
 CHOSEN = [(0, 1), (0, 2)]
@@ -45,8 +46,8 @@ def test_costs_and_verdicts_are_those_of_an_audit_of_all(of_all, of_some):
 def test_products_of_effects_are_those_of_the_chosen_heads(known):
     """By these, sets of more than ten heads are searched."""
     batch = known.task.sample(32, generator=torch.Generator().manual_seed(0), split="test")
-    of_all = HeadExperiments(known.model, known.task, batch, 0).effect_products()
-    of_some = HeadExperiments(known.model, known.task, batch, 0, chosen=tuple(CHOSEN)).effect_products()
+    of_all = HeadExperiments(known.model, Sample(known.task, batch, 0)).effect_products()
+    of_some = HeadExperiments(known.model, Sample(known.task, batch, 0), chosen=tuple(CHOSEN)).effect_products()
     np.testing.assert_allclose(of_some, of_all[1:, 1:])
 
 

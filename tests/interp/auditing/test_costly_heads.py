@@ -10,7 +10,8 @@ from interp.auditing.audit import labels_to_test
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS, ROWS_OF_LABEL
 from interp.auditing.significance import LITTLE
-from interp.heads.ablation_methods import REMOVALS
+from interp.core.sample import Sample
+from interp.heads.interventions import REMOVALS
 from interp.known_answers import known_answer
 from interp.tasks import Lego
 
@@ -63,6 +64,6 @@ def test_interventions_on_no_heads_are_not_tried():
     task = Lego(n_vars=2)
     model = Transformer(interp.config_for(task, n_layers=2, d_model=8, n_heads=2))
     batch = task.sample(6, generator=torch.Generator().manual_seed(0))
-    effects = HeadExperiments(model, task, batch, 0).effects(LABEL_TESTS, {}, heads=[])
+    effects = HeadExperiments(model, Sample(task, batch, 0)).effects(LABEL_TESTS, {}, heads=[])
     assert set(effects.drop) == set(LABEL_TESTS)
     assert all(np.isnan(drop).all() and drop.shape == (6, 4, 2) for drop in effects.drop.values())

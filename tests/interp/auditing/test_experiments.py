@@ -15,7 +15,8 @@ from hooks.model.layers import take
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, POOLED_PATTERNS
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import N_REFERENCE, random_weights
+from interp.core.sample import N_REFERENCE, Sample
+from interp.heads.interventions import random_weights
 from interp.heads.kinds import Kind, relations_of
 from interp.known_answers import HeadTruth, KnownAnswer, known_answer
 from interp.known_answers.lego.variants import loop
@@ -56,7 +57,7 @@ def batch(known):
 
 @pytest.fixture(scope="module")
 def experiments(known, batch):
-    return HeadExperiments(known.model, known.task, batch, SEED)
+    return HeadExperiments(known.model, Sample(known.task, batch, SEED))
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +260,7 @@ def test_no_pattern_is_drawn_from_behind_the_end_of_a_sequence():
     batch = task.sample(40, generator=torch.Generator().manual_seed(1), split="test")
     assert batch.attention_mask is not None
     assert not batch.attention_mask.all()
-    experiments = HeadExperiments(model, task, batch, SEED)
+    experiments = HeadExperiments(model, Sample(task, batch, SEED))
     labels = {(0, 0): "previous"}
     assert np.isnan(experiments.effects(("resampled_pattern",), labels, heads=labels).drop["resampled_pattern"]).all()
 
@@ -284,7 +285,7 @@ def test_later_sequences_have_draws_of_their_own(known, batch, effects, labels):
     """The second half as another batch; which keys are usual depends on the batch."""
     half = len(batch) // 2
     rest = batch.select(torch.arange(half, len(batch)))
-    later = every_effect(HeadExperiments(known.model, known.task, rest, SEED, first=half), labels)
+    later = every_effect(HeadExperiments(known.model, Sample(known.task, rest, SEED, first=half)), labels)
     for name in set(INTERVENTIONS) - {"wrong_key"}:
         np.testing.assert_array_equal(later.drop[name], effects.drop[name][half:])
 
@@ -293,8 +294,8 @@ def test_effects_of_sets_of_heads(known, batch, check, monkeypatch):
     heads = every_head(known.model)
     sets = [tuple(heads[:2]), (heads[0], heads[-1]), tuple(heads)]
     for most_kept in (0, 2**26):
-        monkeypatch.setattr("interp.auditing.experiments.MOST_KEPT", most_kept)
-        found = HeadExperiments(known.model, known.task, batch, SEED).removed(sets)
+        monkeypatch.setattr("interp.heads.experiment.MOST_KEPT", most_kept)
+        found = HeadExperiments(known.model, Sample(known.task, batch, SEED)).removed(sets)
         for place, chosen in enumerate(sets):
             hooks = [output_hook(known, batch, head, "mean") for head in chosen]
             check(hooks, found[:, place])

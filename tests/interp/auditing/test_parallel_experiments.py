@@ -16,6 +16,7 @@ from interp.auditing import parallel_experiments
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS
 from interp.auditing.parallel_experiments import ParallelExperiments
+from interp.core.sample import Sample
 from interp.known_answers import known_answer
 from interp.tasks import Lego
 
@@ -33,7 +34,7 @@ def experiments():
         for block in model.stored_blocks:
             block.attention.o.weight.mul_(8)
     batch = task.sample(60, generator=torch.Generator().manual_seed(1), split="test")
-    return HeadExperiments(model, task, batch, SEED)
+    return HeadExperiments(model, Sample(task, batch, SEED))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import interp
 from interp.auditing import strata as module
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.strata import heads_needed_in_strata, strata_of
+from interp.core.sample import Sample
 from interp.core.statistics import drop_interval
 from interp.known_answers import known_answer
 from interp.known_answers.lookup import strata as rare_letters
@@ -162,7 +163,7 @@ def test_names_that_differ_between_batches():
     task = Changing(n_vars=2)
     model = interp.known_answers.lego_loop(Lego(n_vars=2))
     batches = [task.sample(n, generator=torch.Generator().manual_seed(0), split="test") for n in (8, 9)]
-    runs = [HeadExperiments(model, task, batch, 0) for batch in batches]
+    runs = [HeadExperiments(model, Sample(task, batch, 0)) for batch in batches]
     with pytest.raises(
         ValueError, match=r"Changing.strata gives size 8, size 9 for some batches only; give every name"
     ):

@@ -26,7 +26,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_any_integer_is_a_seed(name, monkeypatch):
-    monkeypatch.setattr("interp.heads.ablation_methods.N_REFERENCE", 8)
+    monkeypatch.setattr("interp.core.sample.N_REFERENCE", 8)
     model = make_model(CFG).eval()
     for seed in SEEDS:
         assert CALLS[name](model, seed) is not None

@@ -226,7 +226,7 @@ FUNCTIONS = {
     "hooks.from_bridge": lambda model, folder: hooks.from_bridge(model, tokens=torch.arange(18).view(3, 6) % 9),
 }
 NO_FUNCTIONS = {"TrainSettings", "algorithms", "auditing", "comparison", "evaluation", "heads", "known_answers"}
-NO_FUNCTIONS |= {"probing", "sweeps", "tasks", "theory", "training"}
+NO_FUNCTIONS |= {"Intervention", "probing", "sweeps", "tasks", "theory", "training"}
 OTHER_MODELS = {"balance_violation", "perplexity", "report", "over_training", "pretrained", "indistinguishable"}
 OTHER_MODELS |= {"hooks.from_bridge"}
 """Functions that refuse the native model of these tests."""

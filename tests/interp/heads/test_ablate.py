@@ -11,11 +11,12 @@ from scoring import correct
 
 import interp
 from hooks import Transformer
+from hooks.interventions.ablation_engine import AblationEngine
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
 from interp.heads import ablate
 from interp.heads.ablate import _random_sets
-from interp.heads.ablation_methods import METHODS
+from interp.heads.interventions import METHODS
 from interp.known_answers import known_answer
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Lego
@@ -83,14 +84,13 @@ def test_replacing_a_pattern_by_itself_costs_nothing(tiny):
 def test_random_sets_have_the_same_size_and_no_named_heads(monkeypatch, tiny):
     model = Transformer(interp.config_for(tiny, n_layers=3, d_model=16, n_heads=4))
     seen = []
-    from interp.heads import ablate as ablation
+    original = AblationEngine.each_edit
 
-    original = ablation.AblationEngine.head_set
-    monkeypatch.setattr(
-        ablation.AblationEngine,
-        "head_set",
-        lambda self, heads, replace: seen.append(list(heads)) or original(self, heads, replace),
-    )
+    def each_edit(self, sets, replace):
+        seen.extend(sets)
+        return original(self, sets, replace)
+
+    monkeypatch.setattr(AblationEngine, "each_edit", each_edit)
     sets = {"one": [(0, 0), (1, 1)], "two": [(2, 3)]}
     result = interp.ablate_heads(model, tiny, heads=sets, n=16, n_random=30)
     assert result.random_drop is not None

@@ -290,7 +290,7 @@ def test_errors(edges, tmp_path):
 @pytest.mark.parametrize(
     ("n", "message"),
     [
-        (8, "n is 8; it must be at least 16"),
+        (8, "n is 8; at least 16 sequences"),
         ("everything", "n is 'everything'; give a number of examples, or 'all' for every input"),
     ],
 )

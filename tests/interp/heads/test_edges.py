@@ -15,10 +15,11 @@ from hooks.interventions.edge_engine import EdgeEngine
 from interp.auditing import outcomes
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
+from interp.core.sample import N_REFERENCE, reference_batch
 from interp.core.statistics import drop_interval, drop_tests, holm
 from interp.heads import EdgesResult
 from interp.heads import edges as edges_module
-from interp.heads.ablation_methods import N_REFERENCE, part_points, reference_batch
+from interp.heads.interventions import part_points
 from interp.known_answers import known_answer
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
@@ -114,12 +115,11 @@ def test_a_model_at_chance_has_no_needed_edge():
 def test_tests_and_intervals_are_those_of_the_audit(of_loop):
     model, task = loop()
     assert edges_module.SHARE_THAT_COUNTS == outcomes.SHARE_THAT_COUNTS
-    effects = edges_module.edge_effects(model, task, sequences(task, 96), method="mean", seed=0)
+    sample = Sample(task, sequences(task, 96))
+    effects = edges_module.edge_effects(model, sample, BUILT_IN["mean"]).effects
     assert effects.lost.shape == (96, len(of_loop.names), 2, 2)
     np.testing.assert_allclose(of_loop.threshold, 0.2 * (of_loop.clean - 0.5))
-    inputs = edges_module.distinct_inputs(sequences(task, 96))
-    lost = edges_module.sum_by_input(effects.lost[:, :, 0], inputs)
-    total = edges_module.sum_by_input(effects.total, inputs)
+    lost, total = sample.by_input(effects.lost[:, :, 0]), sample.by_input(effects.total)
     larger, smaller = drop_tests(lost, total[:, None], of_loop.threshold)
     np.testing.assert_allclose(of_loop.p_needed, holm(np.minimum(2 * larger.min(1), 1)))
     np.testing.assert_allclose(of_loop.p_harmless, holm(smaller.max(1)))

@@ -12,8 +12,8 @@ from hooks import Transformer
 from hooks.interventions.edge_engine import EdgeEngine
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
+from interp.core.sample import reference_batch
 from interp.heads import edges as edges_module
-from interp.heads.ablation_methods import reference_batch
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets

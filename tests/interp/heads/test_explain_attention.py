@@ -338,7 +338,7 @@ def test_wrong_heads(model, head, message):
 
 
 def test_errors(model):
-    with pytest.raises(ValueError, match="n is 4; it must be at least 8"):
+    with pytest.raises(ValueError, match="n is 4; at least 8 sequences"):
         interp.explain_attention(model, TASK, (0, 0), n=4)
     with pytest.raises(ValueError, match="n_pairs is 0; it must be at least 1"):
         interp.explain_attention(model, TASK, (0, 0), n_pairs=0)

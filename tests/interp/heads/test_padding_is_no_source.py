@@ -1,6 +1,7 @@
 """Padding is no source: of means, of resampled outputs, of partners on every input, whatever the widths of batches."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp.heads.ablation_methods import _next_real, _outputs
+from interp.core.sample import Sample
+from interp.heads.interventions import References, _next_real
 from interp.known_answers import shipped_program
 from interp.tasks import Lego
 
@@ -72,15 +74,20 @@ def test_references_of_another_width(references_are_longer, generator):
     batch = task.sample(8, generator=generator)
     width = batch.tokens.shape[1]
     wanted = width - 4 if references_are_longer else width + 3
-    for average in (True, False):
-        plain = _outputs(model, batch, average=average)
-        fitted = _outputs(model, batch, average=average, width=wanted)
-        for layer, output in enumerate(fitted):
-            assert output.shape[1] == wanted
+    other = task.sample(8, generator=generator)
+    tokens = torch.nn.functional.pad(other.tokens, (0, wanted - width))
+    plain, fitted = (
+        References(model, Sample(task, replace(other, tokens=rows), exact=True, every=batch))
+        for rows in (batch.tokens, tokens)
+    )
+    for name in plain.names:
+        for of_plain, output in ((plain.means, fitted.means), (plain.samples, fitted.samples)):
+            assert output[name].shape[1] == wanted
             same = min(width, wanted)
-            assert torch.equal(output[:, :same], plain[layer][:, :same])
+            assert torch.equal(output[name][:, :same], of_plain[name][:, :same])
             # beyond the references, their last position
-            assert torch.equal(output[:, same:], plain[layer][:, [width - 1]].expand(-1, wanted - same, -1, -1))
+            beyond = of_plain[name][:, [width - 1]].expand(-1, wanted - same, -1, -1)
+            assert torch.equal(output[name][:, same:], beyond)
 
 
 def test_a_task_that_pads_to_the_longest_of_each_batch(generator):

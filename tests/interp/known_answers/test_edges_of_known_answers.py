@@ -8,7 +8,7 @@ from benchmarks.bench_edges import judged_edges
 from benchmarks.edge_wiring import KnownAnswerPass
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import reference_batch
+from interp.core.sample import reference_batch
 from interp.heads.edges import edges
 from interp.known_answers import known_answer
 

@@ -155,7 +155,7 @@ def test_table_chart_and_file(tmp_path):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="n is 4; at least 8 examples"):
+    with pytest.raises(ValueError, match="n is 4; at least 8 sequences"):
         interp.logit_lens(OURS, TASK, n=4)
 
 

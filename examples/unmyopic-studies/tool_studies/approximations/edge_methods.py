@@ -18,12 +18,12 @@ from hooks import Transformer
 from hooks.interventions.ablation_engine import head_output_point
 from hooks.interventions.circuit_engine import CircuitEngine
 from hooks.interventions.edge_engine import EMBEDDING, EMBEDDING_POINT, LETTERS, Edge, Receiver, Sender
-from interp.heads.ablation_methods import part_points
+from interp.heads.interventions import part_points
 from interp.tasks.base import Batch, logits_at_targets
 from tool_studies.approximations.removal import ModelOnBatch
 
 NewOutputs = Mapping[str, Float[Tensor, "#batch pos *width"]]
-"""What parts write instead, at their hook points (`interp.heads.ablation_methods.part_points`)."""
+"""What parts write instead, at their hook points (`interp.heads.interventions.part_points`)."""
 
 
 def all_edges(model: Transformer, batch: Batch) -> list[Edge]:

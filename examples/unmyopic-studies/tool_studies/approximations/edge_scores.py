@@ -19,8 +19,9 @@ from hooks.interventions.edge_engine import Receiver, Sender
 from interp.core.inputs import inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import outputs_instead, part_points
+from interp.core.sample import Sample
 from interp.heads.edges import EdgesResult, edges
+from interp.heads.interventions import References, part_points
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Batch, Task, logits_at_targets
 from tool_studies.approximations.edge_methods import (
@@ -132,7 +133,7 @@ def score_edges(
 
 def means(model: Transformer, task: Task, batch: Batch, seed: int) -> Mapping[str, Tensor]:
     """What each part writes on average."""
-    return outputs_instead("mean", model, task, batch, part_points(model), seed=seed)[0](slice(0, len(batch)))
+    return References(model, Sample(task, batch, seed), part_points(model)).means
 
 
 def loss_rise(result: EdgesResult, task: Task) -> Float[np.ndarray, " edge"]:

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Mean, Replacement
-from interp.core.activations import chunks
+from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.randomness import derived_generator
+from interp.core.sample import Sample
 from interp.core.statistics import drop_interval
-from interp.heads.ablate import TOKENS_PER_CHUNK
-from interp.heads.ablation_methods import replacements
+from interp.heads.interventions import References
 from interp.tasks.base import Batch, Task
 
 SHARE = 0.2
@@ -137,9 +137,8 @@ def answers_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelOnBat
         seed: Determines the sequences and the reference of the mean.
     """
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
-    mean = replacements("mean", model, task, batch, seed=seed)(slice(None))
-    assert isinstance(mean, Mean)
-    return ModelOnBatch(task, batch, next(model.parameters()).dtype), mean
+    means = References(model, Sample(task, batch, seed)).means
+    return ModelOnBatch(task, batch, next(model.parameters()).dtype), Mean(list(means.values()))
 
 
 @torch.no_grad()

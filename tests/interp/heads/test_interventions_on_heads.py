@@ -14,7 +14,8 @@ from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.core.heads import check_heads
 from interp.core.randomness import derived_generator
-from interp.heads.ablation_methods import METHODS, N_REFERENCE, _outputs, normalised
+from interp.core.sample import N_REFERENCE, Sample
+from interp.heads.interventions import METHODS, References, normalised
 from interp.heads.kinds import relations_of
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
@@ -29,7 +30,7 @@ SETS = {"one": [(1, 1)], "several": [(0, 1), (1, 0), (0, 0)]}
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", TOKENS_PER_CHUNK)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", TOKENS_PER_CHUNK)
 
 
 def model_of(task, seed=3, **sizes):
@@ -155,7 +156,7 @@ def test_the_mean_excludes_padding():
     task = Ragged(n_vars=2)
     model = model_of(task)
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
-    found = _outputs(model, reference, average=True)[1]
+    found = References(model, Sample(task, reference, 0)).means["blocks.1.attn.hook_z"]
     with torch.no_grad():
         _, cache = model.run_with_cache(reference.tokens, attention_mask=reference.attention_mask)
     torch.testing.assert_close(found[0, :-1], cache["z", 1][:, :-1].mean(0))
@@ -173,7 +174,7 @@ def test_a_relation_may_be_empty_in_some_chunks(monkeypatch):
         return related if len(batch) > 1 else related & False
 
     monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, "rare": kinds.Kind(rare)})
-    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", 1)
     monkeypatch.setattr("interp.heads.measures.MOST_SEQUENCES", 1)
     task = Lego(n_vars=2)
     model = model_of(task)
@@ -220,7 +221,7 @@ def test_results_are_invariant_to_chunks(method, monkeypatch):
     task = Lego(n_vars=2)
     model = model_of(task)
     at_once = interp.ablate_heads(model, task, method=method, n=24)
-    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 60)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", 60)
     in_parts = interp.ablate_heads(model, task, method=method, n=24)
     np.testing.assert_allclose(in_parts.loss_rise, at_once.loss_rise, atol=1e-6)
 
@@ -245,7 +246,7 @@ def test_ablation_is_invariant_to_the_batch(method, monkeypatch):
     task = Padded(n_vars=3, left=2)
     model = sharp_model(task)
     together = interp.ablate_heads(model, task, method=method, n=64)
-    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", 1)
     alone = interp.ablate_heads(model, task, method=method, n=64)
     np.testing.assert_allclose(alone.drop, together.drop, atol=1e-6)
     np.testing.assert_allclose(alone.loss_rise, together.loss_rise, atol=1e-5)
