@@ -10,6 +10,8 @@ from torch.nn.modules import module as torch_modules
 from torch.nn.utils.prune import BasePruningMethod
 from transformer_lens import hook_points
 
+from hooks.model.recomputation import check_attached_inside, n_checkpoint_frames
+
 GLOBAL_HOOKS = (
     torch_modules._global_forward_hooks,
     torch_modules._global_forward_pre_hooks,
@@ -52,19 +54,34 @@ class HookPoint(hook_points.HookPoint):
 
     record: dict[str, Tensor] | None = None
     """Where a pass with a cache stores the activation after the hooks, under the name of the point."""
+    attached_in: int = 0
+    """How many functions of `torch.utils.checkpoint` the hooks were attached in: those run again attach them again."""
+
+    def add_hook(self, *args: Any, **kwargs: Any) -> hook_points.LensHandle:
+        """TransformerLens's `add_hook`."""
+        n_frames = n_checkpoint_frames()
+        # A hook from outside is gone when the pass is computed again, whatever is attached next to it
+        self.__dict__["attached_in"] = min(self.attached_in, n_frames) if has_hooks(self) else n_frames
+        return super().add_hook(*args, **kwargs)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._forward_hooks or self._forward_pre_hooks:
             x = self.run_hooks(x.clone())
         # has_hooks(self), without the cost of a call
         elif self._backward_hooks or self._backward_pre_hooks:
+            check_attached_inside(self.attached_in)
             x = super().__call__(x)
         if self.record is not None:
             self.record[self.name] = x.detach()  # pyright: ignore[reportArgumentType]
         return x
 
     def run_hooks(self, x: Tensor) -> Tensor:
-        """The activation after the hooks, which may edit it in place."""
+        """The activation after the hooks, which may edit it in place.
+
+        Raises:
+            ValueError: a pass that is computed again for gradients, when the hooks are no longer attached.
+        """
+        check_attached_inside(self.attached_in)
         return super().__call__(x)
 
 

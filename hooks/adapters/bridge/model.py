@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.capabilities import Capabilities, Use
-from hooks.adapters.bridge.recomputation import check_not_recomputed, no_saved_tensors_hooks
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import HookPoint, check_ids, check_not_compiled, check_tokens, has_hooks, take
 from hooks.model.locks import ModelLock, lock_of, one_thread
+from hooks.model.recomputation import check_not_recomputed, no_saved_tensors_hooks
 from hooks.model.transformer import Mask, check_resumed_layer
 from hooks.model.transformer_lens_names import ReadsText
 
