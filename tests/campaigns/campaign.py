@@ -1,7 +1,7 @@
 """The campaign: thousands of tries to lose something, to let something in, or to be silently wrong or unclear.
 
-`make campaign` runs all of it on two processes; `--share 0.1` a tenth; `--only pages killed` some areas. It prints a
-table of tries and failures, and each failure; exit code 1 if there is one.
+`make campaign` runs all of it on two processes; `--share 0.1` a tenth; `--only pages killed` some areas. It prints
+each failure when its area is done, then a table of tries and failures; exit code 1 if there is one.
 """
 
 import argparse
@@ -83,8 +83,6 @@ def table(results: list[tuple[str, int, list[tuple[str, str, str]], float]]) -> 
         total += counts + Counter(tries=tried)
         lines.append(f"{area:28s}{tried:8d}" + "".join(f"{counts[one]:16d}" for one in FAULTS) + f"{seconds:9.0f}")
     lines.append(f"{'all':28s}{total['tries']:8d}" + "".join(f"{total[one]:16d}" for one in FAULTS))
-    for area, _, failures, _ in results:
-        lines += [f"{area}: {fault}: {what}\n    {detail}" for fault, what, detail in failures[:MOST]]
     return "\n".join(lines)
 
 
@@ -102,6 +100,8 @@ def main() -> int:
             results.append(one.result())
             area, tried, failures, seconds = results[-1]
             print(f"{area}: {tried} tries, {len(failures)} failures, {seconds:.0f} s", flush=True)
+            for fault, what, detail in failures[:MOST]:
+                print(f"    {fault}: {what}\n        {detail}", flush=True)
     print(table(results))
     return int(any(failures for _, _, failures, _ in results))
 

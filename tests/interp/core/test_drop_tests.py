@@ -208,6 +208,16 @@ def test_intervals_hold_the_drop(drop, gained, correlation):
     assert (high - low).mean() < 0.6
 
 
+@pytest.mark.parametrize("drop", [0.0, 0.005, 0.01, 0.05])
+@pytest.mark.parametrize("n", [50, 200])
+def test_intervals_hold_small_drops(n, drop):
+    """One answer a sequence and no gains: where few losses or none are seen, the interval still holds the rate."""
+    drops, asked = single_answers(n, drop, 0.0, cells=2000)
+    _, low, high = drop_interval(drops, asked)
+    assert ((low <= drop) & (drop <= high)).mean() >= CONFIDENCE
+    assert (high - low).mean() < 2 / n**0.5
+
+
 def test_an_interval_is_wider_than_zero_where_nothing_was_lost():
     _, low, high = drop_interval(*of_counts(100, 0))
     end = 1 - (1 - CONFIDENCE) ** 0.01 * 0.25**0.01
