@@ -33,6 +33,8 @@ from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.classify import HeadPatterns, classify_heads
+from interp.heads.interventions import Intervention, check_intervention
+from interp.heads.kinds import known_kinds
 from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
 from interp.tasks.splits import ALL, sample_split
@@ -64,6 +66,7 @@ def audit(
     outcomes: Sequence[str] | None = None,
     at_chance: bool = False,
     heads: Sequence[Head] | None = None,
+    interventions: Sequence[Intervention] = (),
     seed: int = 0,
     n_jobs: int = 1,
 ) -> AuditResult:
@@ -97,6 +100,8 @@ def audit(
         at_chance: Accept a model that is not above chance, for which few verdicts are possible.
         heads: Heads to audit, as (layer, head); if None, all. The level is theirs together, and sets are searched among
             them: a head whose work a head outside them also does is misleading or idle. A warning says so.
+        interventions: Further interventions of your own, measured on every head. They are reported beside the others
+            (`HeadVerdict.costs`); no verdict depends on them.
         seed: Determines sequences, references and random rows. Without effect with `n="all"`.
         n_jobs: Number of processes, each with one torch thread, that share the layers of the model. The numbers are the
             same. Processes that are started for it take some seconds of imports.
@@ -124,6 +129,7 @@ def audit(
         check_number("seconds", seconds, above=0)
     check_jobs(n_jobs, model)
     chosen = None if heads is None else tuple(sorted(check_heads("heads", heads, model)))
+    reported = further_interventions(interventions, task)
 
     # With n="all" nothing is drawn, but for the untrained models of the labels: these are the same for every seed
     inputs = None
@@ -133,7 +139,7 @@ def audit(
 
     def experiments_on(batch: Batch, *, first: int = 0) -> HeadExperiments:
         sample = Sample(task, batch, seed, exact=inputs is not None, first=first, every=inputs)
-        return HeadExperiments(model, sample, chosen=chosen)
+        return HeadExperiments(model, sample, chosen=chosen, further=reported)
 
     def experiments_for_search(n_searched: int) -> HeadExperiments:
         generator = derived_generator(seed, "search", n_searched)
@@ -163,7 +169,7 @@ def audit(
 
         # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
         experiments_started = perf_counter()
-        on_heads = on_first.effects(ON_ALL_HEADS, labels)
+        on_heads = on_first.effects((*ON_ALL_HEADS, *reported), labels)
         loss = on_heads.mean("mean")[:, judged.indices]
         needed = [head for head, row in zip(audited, loss, strict=True) if (row > judged.threshold).any()]
         tested_labels = labels_to_test(labels, audited, loss, judged.threshold)
@@ -260,13 +266,20 @@ def audit(
             needed_in_strata[head] = judged.names.index(cost.outcome), cost.stratum
         facts_about = partial(facts_about, strata=needed_in_strata)
         head_records = head_verdicts(
-            audited, patterns, evidence, facts_about, sets=sets, outcomes=judged.names, tried=tried
+            audited,
+            patterns,
+            evidence,
+            facts_about,
+            sets=sets,
+            outcomes=judged.names,
+            tried=tried,
+            interventions=(*INTERVENTIONS, *reported),
         )
     n_heads = len(every_head(model))
     return AuditResult(
         heads=head_records,
         kinds=patterns.kinds,
-        interventions=INTERVENTIONS,
+        interventions=(*INTERVENTIONS, *reported),
         outcomes=judged.names,
         clean=judged.clean,
         threshold=judged.threshold,
@@ -330,6 +343,20 @@ def pairs_not_tried(n_pairs: int, n_heads: int) -> tuple[str, ...]:
         f"with the largest effects, and those with a needed head. Of two idle heads outside these, each may do the "
         f"work of the other.",
     )
+
+
+def further_interventions(interventions: Sequence[Intervention], task: Task) -> dict[str, Intervention]:
+    """Interventions of the caller's, by name.
+
+    Raises:
+        ValueError: no intervention, or one whose name is another's.
+    """
+    by_name: dict[str, Intervention] = {}
+    taken = (*INTERVENTIONS, *known_kinds(task))
+    for intervention in interventions:
+        check_intervention(intervention, (*taken, *by_name), argument="interventions")
+        by_name[intervention.name] = intervention
+    return by_name
 
 
 def _kinds_of_labelled_heads(patterns: HeadPatterns, heads: Sequence[Head]) -> dict[Head, str]:

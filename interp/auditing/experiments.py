@@ -103,7 +103,7 @@ class HeadExperiments:
     sample: Sample
     chosen: tuple[Head, ...] | None = None
     """The heads to intervene on, in the order of the model; if None, all."""
-    own: Mapping[str, Intervention] = field(default_factory=dict)
+    further: Mapping[str, Intervention] = field(default_factory=dict)
     """Interventions of the caller's, by name."""
 
     @property
@@ -146,7 +146,7 @@ class HeadExperiments:
         """Apply each intervention to each head, one head at a time.
 
         Args:
-            interventions: Names from `INTERVENTIONS`, or of `own`.
+            interventions: Names from `INTERVENTIONS`, or of `further`.
             labels: Kind that each labelled head is labelled with: decides which rows of its pattern are replaced.
             heads: Heads to intervene on; if None, all. Interventions that test a label need labelled heads, and
                 `resampled_pattern` a kind whose keys are others in other sequences.
@@ -211,8 +211,8 @@ class HeadExperiments:
         for name in names:
             if name in REMOVALS:
                 by_name[name] = BUILT_IN[name]
-            elif name in self.own:
-                by_name[name] = self.own[name]
+            elif name in self.further:
+                by_name[name] = self.further[name]
             elif name == "resampled_values":
                 by_name[name] = OfLabels(name, True, self._new_values(labels, related_on))
             elif name == "resampled_pattern":

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, SIZE, Axes
-from interp.auditing.interventions import INTERVENTIONS, NEEDED_IN, TESTED, TOGETHER
+from interp.auditing.interventions import NEEDED_IN, TESTED, TOGETHER
 from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
 from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outcomes
@@ -77,8 +77,8 @@ class HeadVerdict:
     if it costs accuracy on an outcome that is left out for too few sequences. The verdict is about the mean: a head
     whose output never changes can be needed under zero and not under the mean."""
     costs: Mapping[str, InterventionCost]
-    """By intervention (`INTERVENTIONS`); those that test a label are tried on labelled heads whose removal costs more
-    than a little."""
+    """By intervention (`AuditResult.interventions`); those that test a label are tried on labelled heads whose removal
+    costs more than a little."""
     other_heads: Annotated[tuple[Head, ...], COUNT] = ()
     """The other heads of the set in which it costs most beyond them; empty if it was tested in none."""
     beyond_others: InterventionCost | None = None
@@ -147,6 +147,7 @@ def head_verdicts(
     sets: HeadSets,
     outcomes: Sequence[str],
     tried: Mapping[Head, str],
+    interventions: Sequence[str],
 ) -> tuple[HeadVerdict, ...]:
     """A record of each head: what it looks like, its costs, its verdict.
 
@@ -158,13 +159,14 @@ def head_verdicts(
         sets: Sets that were tested.
         outcomes: Names of the outcomes that count.
         tried: Kinds whose patterns were tried, by head.
+        interventions: Every intervention, by name.
     """
 
     def is_decided(p: PValues) -> list[bool]:
         return [decide(facts).verdict != "undecided" for facts in facts_about(p, losses=evidence.losses)]
 
     # A record gathers what is known of one head: label and scores, costs, and what the rules say
-    n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence)
+    n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence, interventions)
     records = []
     for index, facts in enumerate(facts_about(evidence.p, losses=evidence.losses)):
         layer, head = heads[index]
@@ -201,11 +203,11 @@ def head_verdicts(
     return tuple(records)
 
 
-def _costs(evidence: GrowingEvidence) -> list[dict[str, InterventionCost]]:
+def _costs(evidence: GrowingEvidence, interventions: Sequence[str]) -> list[dict[str, InterventionCost]]:
     """Cost of every intervention that was tried, for each head."""
     p = evidence.p
     costs: list[dict[str, InterventionCost]] = [{} for _ in p.matters["mean"]]
-    for name in INTERVENTIONS:
+    for name in interventions:
         intervals, sizes = evidence.intervals(name), evidence.effects.n(name)
         for index in np.flatnonzero(sizes).tolist():
             tests = {}

@@ -86,7 +86,8 @@ def show_heads(
 
 def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
     """What the page shows of each head."""
-    costs = {name: audit.cost(name)[0] for name in INTERVENTIONS_IN_WORDS if name in audit.interventions}
+    words = INTERVENTIONS_IN_WORDS | {name: name for name in audit.interventions if name not in INTERVENTIONS_IN_WORDS}
+    costs = {name: audit.cost(name)[0] for name in words if name in audit.interventions}
     most_telling = audit.most_telling_head()
     findings = []
     for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True)):
@@ -98,7 +99,7 @@ def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
             sentence=sentence[:1].upper() + sentence[1:],
             label=head.label if head.readable else "",
             is_first=head == most_telling,
-            costs=[(INTERVENTIONS_IN_WORDS[name], *interval) for name, interval in tried.items()],
+            costs=[(words[name], *interval) for name, interval in tried.items()],
             threshold=float(audit.threshold[worst]),
             probes=[] if probes is None else _accuracies_around(probes, head.layer),
         )

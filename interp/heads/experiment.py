@@ -1,6 +1,6 @@
 """One experiment: what happens to the answers of a model on a sample if parts of it are replaced by something else.
 
-An edit is where and what: a set of heads, an edge or a set of edges, and the intervention that takes their place. All
+An edit is where and what: heads, an edge or a set of edges, and the intervention that takes their place. All
 edits start from one clean pass on each chunk of the sample; what an intervention draws is averaged over its draws.
 """
 
@@ -38,7 +38,7 @@ class Edit:
 
     where: Any
     """What the engine replaces together: a tuple of (layer, head), or edges."""
-    what: Intervention
+    intervention: Intervention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +116,11 @@ class Experiment:
         for index, rows in enumerate(pairwise(bounds)):
             calls.append((_run_in_process, (index, self, edits, rows)))
         with Count(name or "replacing", n_jobs) as count:
-            parts: list[Any] = [None] * n_jobs
+            effects_by_call = {}
             for index, effects in in_processes(calls, n_jobs=n_jobs):
-                parts[index] = effects
+                effects_by_call[index] = effects
                 count.advance()
-        return _joined(parts)
+        return _joined([effects_by_call[index] for index in range(n_jobs)])
 
     def clean_runs(self) -> Iterable[CleanRun]:
         """The clean run of every chunk."""
@@ -153,7 +153,7 @@ class Experiment:
         # Edits of one intervention share its passes
         edits_of: dict[Intervention, list[int]] = {}
         for index, edit in enumerate(edits):
-            edits_of.setdefault(edit.what, []).append(index)
+            edits_of.setdefault(edit.intervention, []).append(index)
         parts = []
         with Count(name or "replacing", -(-len(self.sample) // self.size)) as count:
             for rows, chunk, engine in runs:
@@ -199,7 +199,7 @@ class Experiment:
 def _joined(parts: Sequence[Effects]) -> Effects:
     """Effects on the sequences of some parts after the others."""
     names = ("total", "clean", "after", "agree", "answers")
-    return Effects(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return Effects(**{name: np.concatenate([getattr(effects, name) for effects in parts]) for name in names})
 
 
 def _run_in_process(

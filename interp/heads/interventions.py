@@ -88,10 +88,10 @@ class Intervention(ABC):
         new = self.new_output(output, reference)
         fits = isinstance(new, Tensor) and new.is_floating_point() and new.ndim == output.ndim
         if not fits or any(size not in (1, expected) for size, expected in zip(new.shape, output.shape, strict=True)):
-            found = f"numbers of shape {tuple(new.shape)}" if fits else shown(new)
+            returned = f"numbers of shape {tuple(new.shape)}" if isinstance(new, Tensor) else shown(new)
             raise ValueError(
-                f"the intervention {self.name!r} returned {found} for {reference.hook_point}; new_output must return "
-                f"numbers of the shape {tuple(output.shape)}, in which axes may have length 1."
+                f"the intervention {self.name!r} returned {returned} for {reference.hook_point}; new_output must "
+                f"return numbers of the shape {tuple(output.shape)}, in which axes may have length 1."
             )
         return new.to(output)
 
@@ -188,7 +188,7 @@ def intervention_of(method: str | Intervention, task: Task, batch: Batch) -> Int
     """
     kinds = known_kinds(task)
     if isinstance(method, Intervention):
-        return _own_intervention(method, kinds)
+        return check_intervention(method, kinds)
     if method in BUILT_IN:
         return BUILT_IN[method]
     names = (*METHODS, *kinds)
@@ -219,13 +219,21 @@ def removal_of(method: str | Intervention, task: Task, batch: Batch) -> Interven
     return intervention
 
 
-def _own_intervention(intervention: Intervention, kinds: Sequence[str]) -> Intervention:
-    """Check the name of an intervention of the caller's."""
+def check_intervention(intervention: Intervention, kinds: Sequence[str], *, argument: str = "method") -> Intervention:
+    """An intervention of the caller's, whose name is not one of ours.
+
+    Raises:
+        ValueError: no intervention, or one without a name of its own.
+    """
+    if not isinstance(intervention, Intervention):
+        raise ValueError(f"{argument} has {shown(intervention)}; give instances of a class of interp.Intervention.")
     name = getattr(intervention, "name", None)
     if not isinstance(name, str) or not name:
-        raise ValueError(f"method is a {type(intervention).__name__} without a name; set name = '...' in its class.")
+        raise ValueError(
+            f"{argument} is a {type(intervention).__name__} without a name; set name = '...' in its class."
+        )
     if intervention is not BUILT_IN.get(name) and name in (*METHODS, *kinds):
-        raise ValueError(f"method is an intervention with the name {name!r}, which is one of ours; choose another.")
+        raise ValueError(f"{argument} is an intervention with the name {name!r}, which is one of ours; choose another.")
     return intervention
 
 

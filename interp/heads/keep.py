@@ -369,11 +369,11 @@ def _result(measurer: _HeadSets, sets: Mapping[str, list[HeadSet]], sufficient: 
     """The result for these sets, from their scores summed over the sequences of each distinct input."""
     sample = measurer.sample
 
-    def scores_of(part: int) -> Float[np.ndarray, "sequence order k *cells"]:
+    def scores_of(score: int) -> Float[np.ndarray, "sequence order k *cells"]:
         """One of the two scores of every set."""
         orders = []
         for of_order in sets.values():
-            orders.append(np.stack([measurer.scores[members][part] for members in of_order], 1))
+            orders.append(np.stack([measurer.scores[members][score] for members in of_order], 1))
         return np.stack(orders, 1)
 
     values, agree = scores_of(0), scores_of(1)
