@@ -5,7 +5,7 @@ from functools import partial
 from case_studies.dyck.heads import MINIMAL
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.rules import Below
-from case_studies.recipes.algorithms import AlgorithmFor, measure_algorithm_share
+from case_studies.recipes.algorithms import IMPLEMENTING, AlgorithmFor, algorithm_verdicts
 from interp.algorithms import bracket_stack, depth_counter
 
 SEEN = Preregistration(
@@ -33,7 +33,8 @@ def _claim(name: str) -> Claim:
         preregistration=SEEN,
         quantity="share of models",
         value_range=SHARE,
-        measure=partial(measure_algorithm_share, groups=MINIMAL, algorithm=algorithm, rivals=(rival,)),
+        measure=partial(algorithm_verdicts, groups=MINIMAL, algorithm=algorithm, rivals=(rival,)),
+        judged=IMPLEMENTING,
         needs=MINIMAL,
     )
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
+import pandas as pd
+
 from case_studies.frame.evidence import SIZES, Evidence, Size
+from case_studies.frame.judge import Judge, Readings
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import OutsideFiles
 from case_studies.frame.rules import ClaimVerdict, Rule
@@ -89,8 +92,11 @@ class Claim:
     """When it counts as reproduced, and when as not reproduced."""
     preregistration: Preregistration
     """When the rule was fixed, and what was known by then."""
-    measure: Callable[[Evidence], Measurement]
-    """Measures it; a function of the trained models, the size and the seed only."""
+    measure: Callable[[Evidence], pd.DataFrame | Readings | Measurement]
+    """Measures it; a function of the trained models, the size and the seed only. It returns a frame, one row a model,
+    seed or setting, alone or with what else the page shows; without `judged`, a measurement."""
+    judged: Judge | None = None
+    """Which column of the frame is judged, and how: one of `case_studies/recipes/judges.py`."""
     quantity: str = ""
     """The name of the measured number, in a few words."""
     value_range: tuple[float, float] | None = None
@@ -175,6 +181,41 @@ class Claim:
         if not least <= value <= most:
             raise ValueError(f"claim {self.id} has the value {value}; it must be from {least:g} to {most:g}.")
         return replace(measurement, low=max(measurement.low, least), high=min(measurement.high, most))
+
+    def measurement(self, evidence: Evidence) -> Measurement:
+        """Measure it: the frame of its measure, judged, with the interval cut at the ends of `value_range`.
+
+        Args:
+            evidence: The models, size and seed.
+
+        Raises:
+            TypeError: the measure returned no frame although a column is judged, or none is and it returned no
+                measurement.
+            ValueError: the frame lacks what is judged.
+        """
+        outcome = self.measure(evidence)
+        if self.judged is None:
+            if isinstance(outcome, Measurement):
+                return self.in_range(outcome)
+            remedy = "a frame needs judged=" if isinstance(outcome, Readings | pd.DataFrame) else "return a frame"
+            raise TypeError(
+                f"measure of claim {self.id} returned a {type(outcome).__name__}, not a Measurement; {remedy}."
+            )
+        if isinstance(outcome, pd.DataFrame):
+            outcome = Readings(frame=outcome)
+        if not isinstance(outcome, Readings):
+            raise TypeError(
+                f"measure of claim {self.id} returned a {type(outcome).__name__}; its claim judges a column, so return "
+                "a frame or Readings."
+            )
+        measurement = self.judged.measurement(
+            outcome,
+            seed=evidence.seed,
+            quantity=self.quantity,
+            value_range=self.value_range,
+            bars=self.rule.bars,
+        )
+        return self.in_range(measurement)
 
     def verdict(self, measurement: Measurement) -> ClaimVerdict:
         """The rule applied to a measurement."""

@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from interp.core.intervals import Interval
 
+LOW, HIGH, INTERVAL_COLUMN = "low", "high", "95 %"
+"""Columns of a frame with the ends of an interval, and the name of the column that shows them."""
+YES_NO = {True: "yes", False: "no"}
 DIGITS = 4
 """Significant digits of fractions in charts; integers, and numbers that a rule may judge, are not rounded."""
 DIGITS_BELOW_ONE = 3
@@ -40,8 +46,8 @@ class Measurement:
     """Whether the value has no sampling error, so that its interval has no width: arithmetic, a largest error."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """Further figures by name: numbers, strings, lists, None. The rule may judge these too."""
-    tables: Sequence[tuple[str, Sequence[Sequence[Any]]]] = ()
-    """Title and rows of each table; the first row is the header."""
+    tables: Sequence[tuple[str, pd.DataFrame | Sequence[Sequence[Any]]]] = ()
+    """Title of each table, and its frame, or its rows as they are stored, of which the first is the header."""
     charts: Sequence[Any] = ()
     """Altair charts, or Vega-Lite as dicts; stored as dicts, with fractions of three or four digits."""
     note: str = ""
@@ -66,7 +72,7 @@ class Measurement:
         # Plain values in place of arrays, table cells and charts
         object.__setattr__(self, "n", int(self.n))
         object.__setattr__(self, "numbers", {name: _plain(value, name) for name, value in self.numbers.items()})
-        tables = [(title, [[_cell(cell) for cell in row] for row in rows]) for title, rows in self.tables]
+        tables = [(title, [[_cell(cell) for cell in row] for row in table_rows(rows)]) for title, rows in self.tables]
         object.__setattr__(self, "tables", tuple(tables))
         charts = [chart if isinstance(chart, Mapping) else json.loads(chart.to_json()) for chart in self.charts]
         object.__setattr__(self, "charts", tuple(rounded(chart) for chart in charts))
@@ -99,6 +105,27 @@ class Measurement:
             if values[name] is None:
                 values[name] = end
         return cls(**values)
+
+
+def table_rows(table: pd.DataFrame | Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """Header and rows of a table as shown: columns `low` and `high` of a frame become one, the interval."""
+    if not isinstance(table, pd.DataFrame):
+        return table
+    columns = list(table.columns)
+    if not {LOW, HIGH} <= set(columns):
+        rows = table.itertuples(index=False, name=None)
+        return [columns, *([YES_NO[bool(cell)] if _is_bool(cell) else cell for cell in row] for row in rows)]
+    shown = table.assign(**{LOW: [_ends(low, high) for low, high in zip(table[LOW], table[HIGH], strict=True)]})
+    return table_rows(shown.drop(columns=HIGH).rename(columns={LOW: INTERVAL_COLUMN}))
+
+
+def _is_bool(cell: Any) -> bool:
+    return isinstance(cell, bool | np.bool_)
+
+
+def _ends(low: float, high: float) -> str:
+    """The ends of an interval as text; empty if they are missing."""
+    return "" if math.isnan(low) or math.isnan(high) else f"[{low:.4g}, {high:.4g}]"
 
 
 def rounded_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
@@ -150,6 +177,6 @@ def _plain(value: Any, name: str) -> Any:
 
 def _cell(value: Any) -> str:
     """A cell of a table as text."""
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -92,9 +92,7 @@ def measure_claim(claim: Claim, evidence: Evidence, file: CachedFile) -> tuple[s
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        measurement, cost = with_cost(lambda: claim.measure(evidence))
-        if not isinstance(measurement, Measurement):
-            raise TypeError(f"measure of claim {claim.id} returned a {type(measurement).__name__}, not a Measurement.")
+        measurement, cost = with_cost(lambda: claim.measurement(evidence))
         stored = StoredMeasurement(
             measurement=measurement,
             cost=cost,

@@ -5,7 +5,7 @@ from functools import partial
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES
 from case_studies.frame.rules import Above
-from case_studies.recipes.algorithms import measure_algorithm_share, measure_decided_algorithm_share
+from case_studies.recipes.algorithms import IMPLEMENTING, IMPLEMENTING_OR_UNDECIDED, algorithm_verdicts
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 
 LOOP = "ours, after LEGO, Section 4.1: a tied model is like a for-loop"
@@ -32,7 +32,8 @@ def _loop(name: str, models: str, group: str, source: str) -> Claim:
         value_range=SHARE,
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
-        measure=partial(measure_algorithm_share, groups=(group,), algorithm=chain_loop, rivals=RIVALS),
+        measure=partial(algorithm_verdicts, groups=(group,), algorithm=chain_loop, rivals=RIVALS),
+        judged=IMPLEMENTING,
         needs=(group,),
     )
 
@@ -63,9 +64,8 @@ CLAIMS = (
         value_range=SHARE,
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
-        measure=partial(
-            measure_decided_algorithm_share, groups=("long-stochastic",), algorithm=chain_loop, rivals=RIVALS
-        ),
+        measure=partial(algorithm_verdicts, groups=("long-stochastic",), algorithm=chain_loop, rivals=RIVALS),
+        judged=IMPLEMENTING_OR_UNDECIDED,
         needs=("long-stochastic",),
     ),
     Claim(
@@ -80,11 +80,9 @@ CLAIMS = (
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
         measure=partial(
-            measure_decided_algorithm_share,
-            groups=("group-s3", "group-z5"),
-            algorithm=chain_loop,
-            rivals=(nearest_clause,),
+            algorithm_verdicts, groups=("group-s3", "group-z5"), algorithm=chain_loop, rivals=(nearest_clause,)
         ),
+        judged=IMPLEMENTING_OR_UNDECIDED,
         needs=("group-s3", "group-z5"),
     ),
 )

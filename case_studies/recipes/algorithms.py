@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.evidence import Evidence, Size, once_per_model
-from case_studies.frame.measurement import Measurement
-from case_studies.recipes.intervals import as_interval, proportion
-from case_studies.recipes.learned import excluded_models, has_learned
+from case_studies.frame.judge import Readings
+from case_studies.recipes.intervals import as_interval
+from case_studies.recipes.judges import Share
+from case_studies.recipes.learned import LEARNED, has_learned, lowest_accuracy
 from interp.algorithms import Algorithm, ImplementsResult
 from interp.algorithms.implements import implements
 from interp.core.intervals import Interval
@@ -17,6 +19,12 @@ from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
 
 AlgorithmFor = Callable[[Task], Algorithm]
+VERDICT = "verdict"
+"""Column of the verdicts."""
+IMPLEMENTING = Share(VERDICT, "implements", unit="models", where={"learned": True}, without_rows=(0.0, 0.0, 1.0))
+"""Share of the models that have learned their task which implement the algorithm."""
+IMPLEMENTING_OR_UNDECIDED = replace(IMPLEMENTING, undecided="undecided")
+"""The same, where undecided models may implement it or not: the upper end is that of the share if they did."""
 PAIRS: Mapping[Size, int] = {"quick": 128, "standard": 512, "paper": 1024}
 """Pairs of inputs per model."""
 
@@ -51,51 +59,37 @@ def weakest_variable(result: ImplementsResult) -> tuple[str, Interval]:
     return weakest.variable, weakest.accuracy
 
 
-def measure_algorithm_share(
+def algorithm_verdicts(
     evidence: Evidence, *, groups: Sequence[str], algorithm: AlgorithmFor, rivals: Sequence[AlgorithmFor]
-) -> Measurement:
-    """Share of the models that have learned their task which implement an algorithm, with its exact interval."""
-    # Test every model that has learned its task; a row and a verdict each
-    rows: list[list] = [["group", "seed", "verdict", "answers as it says", "weakest variable", "accuracy", "reason"]]
-    verdicts: Counter[str] = Counter()
+) -> Readings:
+    """The verdict of `interp.implements` about every model that has learned its task, one row a model."""
+    rows = []
     for group in groups:
         for spec in evidence.specs(group):
-            if not has_learned(evidence, spec):
+            row = {"group": group, "seed": spec.seed, "learned": has_learned(evidence, spec)}
+            if not row["learned"]:
+                reason = f"lowest accuracy {lowest_accuracy(evidence, spec):.3f}"
+                rows.append(row | {VERDICT: "has not learned", "reason": reason})
                 continue
             result = implements_test(evidence, spec, algorithm, *rivals)
-            verdict = f"implements {result.rival}" if result.rival else result.verdict
-            verdicts[verdict] += 1
             answers = next(answers for answers in result.answers if answers.algorithm == result.algorithm)
             variable, share = weakest_variable(result)
-            rows.append([group, spec.seed, verdict, answers.accuracy.text(), variable, share.text(), result.reason])
-    # The share of these models
-    n = sum(verdicts.values())
-    excluded = excluded_models(evidence, groups)
-    if not n:
-        note = "No model has learned its task."
-        return Measurement.from_interval(proportion(0, 0), unit="models", tables=excluded, note=note)
-    return Measurement.from_interval(
-        proportion(verdicts["implements"], n),
-        unit="models",
+            rows.append(
+                row
+                | {
+                    VERDICT: f"implements {result.rival}" if result.rival else result.verdict,
+                    "answers as it says": answers.accuracy.text(),
+                    "weakest variable": variable,
+                    "accuracy": share.text(),
+                    "reason": result.reason,
+                }
+            )
+    frame = pd.DataFrame(rows)
+    verdicts = Counter(frame.loc[frame["learned"], VERDICT])
+    return Readings(
+        frame=frame,
+        title=f"Every model; those with an accuracy below {LEARNED} are not counted",
         numbers=dict(verdicts.most_common()),
-        tables=[("Every model that has learned its task", rows), *excluded],
         note=f"Exact interval over models; {PAIRS[evidence.size]} pairs of inputs per model, half of them to select "
         "sites. Sites are the residual stream before each layer and after the last.",
     )
-
-
-def measure_decided_algorithm_share(
-    evidence: Evidence, *, groups: Sequence[str], algorithm: AlgorithmFor, rivals: Sequence[AlgorithmFor]
-) -> Measurement:
-    """As `measure_algorithm_share`, where models of which the test decides nothing may implement the algorithm or not.
-
-    The upper end of the interval is that of the share if all of them did.
-    """
-    measurement = measure_algorithm_share(evidence, groups=groups, algorithm=algorithm, rivals=rivals)
-    undecided = int(measurement.numbers.get("undecided", 0))
-    if not undecided:
-        return measurement
-    implementing = int(measurement.numbers.get("implements", 0))
-    high = float(proportion(implementing + undecided, measurement.n).high)
-    note = f"{measurement.note} The upper end is that of the share if the {undecided} undecided models implemented it."
-    return replace(measurement, high=high, note=note)

@@ -16,6 +16,12 @@ def as_interval(value: float, low: float, high: float, n: int) -> Interval:
     return Interval(value=np.array(value), low=np.array(low), high=np.array(high), n=n)
 
 
+def interval_columns(interval: Interval, name: str) -> dict[str, float]:
+    """A single estimate and its ends as the columns of a row of a frame: the name, `low` and `high`."""
+    value, low, high = interval.floats()
+    return {name: value, "low": low, "high": high}
+
+
 def ends_text(interval: Interval, format_spec: str) -> str:
     """The ends of an interval as text."""
     return f"[{interval.low:{format_spec}}, {interval.high:{format_spec}}]"

@@ -4,7 +4,7 @@ from functools import partial
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.rules import Above
-from case_studies.recipes.algorithms import measure_decided_algorithm_share
+from case_studies.recipes.algorithms import IMPLEMENTING_OR_UNDECIDED, algorithm_verdicts
 from case_studies.template.answers import WHERE
 from case_studies.template.solved import GROUPS
 from interp.algorithms import equality, majority_symbol
@@ -29,7 +29,8 @@ CLAIMS = (
         quantity="share of models",
         value_range=SHARE,
         needs=MODELS,
-        measure=partial(measure_decided_algorithm_share, groups=MODELS, algorithm=equality, rivals=(majority_symbol,)),
+        measure=partial(algorithm_verdicts, groups=MODELS, algorithm=equality, rivals=(majority_symbol,)),
+        judged=IMPLEMENTING_OR_UNDECIDED,
         **WHERE,
     ),
 )

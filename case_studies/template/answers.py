@@ -1,17 +1,25 @@
 """Claims about accuracy at one number of samples: programs that print symbols, and psychometric tasks."""
 
 from functools import partial
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Between, Number, TwoSided
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import PairedDifference
 from case_studies.recipes.template_models import A_AND_B, PLAIN
-from case_studies.template.measures import Scored, by_n, exact_interval, mean_accuracy, paper_curves, scores
+from case_studies.template.measures import (
+    Scored,
+    accuracy_judge,
+    by_n,
+    mean_accuracy,
+    paper_curves,
+    scored_frame,
+    scores,
+)
 from case_studies.template.models import PSYCHOMETRIC, SYMBOLIC_N
 from interp.view.charts import scaling_curves
 
@@ -20,6 +28,8 @@ SOLVED = 0.9
 PLATEAU = (0.4, 0.6)
 """Accuracies of a model that knows the two printed symbols, and not which of them is printed."""
 SYMBOLIC = {variant: f"symbolic programs {variant}" for variant in (PLAIN, A_AND_B)}
+WITH, WITHOUT = "accuracy with", "accuracy without"
+TABLE = "Accuracy on unseen symbols"
 DRAWN = {"title": "programs that print a symbol", "figure": "symbolic-programs"}
 WHERE = {
     "sizes": LARGE_SIZES,
@@ -41,15 +51,9 @@ def _error_rows(groups: dict[str, list[Scored]]) -> list[dict]:
     return points
 
 
-def _shown(groups: dict[str, list[Scored]], *, title: str, figure: str = "") -> dict:
-    """Table and chart of all models of some groups."""
-    rows: list[list] = [["model", "n", "seed", "accuracy", "95 % over strings", "loss", "validation loss"]]
-    for name, models in groups.items():
-        ordered = [row for seeds in by_n(models).values() for row in seeds]
-        for row in ordered:
-            numbers = [f"{loss:.4f}" for loss in (row.loss, row.validation)]
-            rows.append([name, row.n, row.seed, f"{row.accuracy:.3f}", exact_interval(row), *numbers])
-    chart = scaling_curves(
+def _chart(groups: dict[str, list[Scored]], *, title: str, figure: str = "") -> Any:
+    """Mean error by n of some groups, with the paper's curves if they are those of a figure."""
+    return scaling_curves(
         pd.DataFrame(_error_rows(groups)),
         x="n",
         y="error",
@@ -57,51 +61,31 @@ def _shown(groups: dict[str, list[Scored]], *, title: str, figure: str = "") -> 
         behind=paper_curves(figure, x="n", y="error", series=list(groups)),
         title=f"{title}: error on unseen symbols, mean over models, 95 %" + ("; dashed: the paper's" if figure else ""),
     )
-    return {"tables": [("Accuracy on unseen symbols", rows)], "charts": [chart]}
 
 
-def measure_accuracy(
-    evidence: Evidence, *, judged: str, n: int, groups: dict[str, str], title: str, figure: str = ""
-) -> Measurement:
-    """Mean accuracy on unseen symbols of one group at one n, over models; all groups are shown."""
+def measure_accuracy(evidence: Evidence, *, groups: dict[str, str], title: str, figure: str = "") -> Readings:
+    """Accuracy of every model on unseen symbols."""
     models = {name: scores(evidence, group) for name, group in groups.items()}
-    seeds = by_n(models[judged])[n]
-    interval = mean_accuracy(seeds)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={
-            "n": n,
-            "lowest accuracy": min(row.accuracy for row in seeds),
-            "highest accuracy": max(row.accuracy for row in seeds),
-            "strings per model": seeds[0].total,
-        },
-        **_shown(models, title=title, figure=figure),
-    )
+    return Readings(frame=scored_frame(models), title=TABLE, charts=[_chart(models, title=title, figure=figure)])
 
 
-def measure_symbolic_gain(evidence: Evidence) -> Measurement:
-    """Accuracy with a I and b I minus accuracy without, at `SYMBOLIC_N` samples, paired over seeds."""
+def measure_symbolic_gain(evidence: Evidence) -> Readings:
+    """Accuracy with a I and b I and without, at `SYMBOLIC_N` samples, one row a seed."""
     models = {variant: scores(evidence, group) for variant, group in SYMBOLIC.items()}
-    plain, with_both = (by_n(seeds)[SYMBOLIC_N] for seeds in models.values())
     # Models of the same seed have the same strings, so that gains are paired
-    pairs = zip(with_both, plain, strict=True)
-    gains = np.array([modified.accuracy - unmodified.accuracy for modified, unmodified in pairs])
-    interval = t_interval(gains, resolution=1 / plain[0].total)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={
-            "n": SYMBOLIC_N,
-            "accuracy without": float(np.mean([row.accuracy for row in plain])),
-            "accuracy with": float(np.mean([row.accuracy for row in with_both])),
-        },
-        **_shown(models, **DRAWN),
+    plain, with_both = (by_n(seeds)[SYMBOLIC_N] for seeds in models.values())
+    frame = pd.DataFrame(
+        {
+            "seed": [row.seed for row in plain],
+            WITH: [row.accuracy for row in with_both],
+            WITHOUT: [row.accuracy for row in plain],
+            "strings": [row.total for row in plain],
+        }
     )
+    return Readings(frame=frame, tables=[(TABLE, scored_frame(models))], charts=[_chart(models, **DRAWN)])
 
 
 def _programs(name: str, *, judged: str, statement: str, paper: str, rule: AtLeast | Between) -> Claim:
-    measure = partial(measure_accuracy, judged=judged, n=SYMBOLIC_N, groups=SYMBOLIC, **DRAWN)
     return Claim(
         id=f"symbolic.{name}",
         source="template paper, Figure 2",
@@ -112,7 +96,8 @@ def _programs(name: str, *, judged: str, statement: str, paper: str, rule: AtLea
         preregistration=PROGRAMS_SEEN,
         quantity="accuracy",
         value_range=SHARE,
-        measure=measure,
+        measure=partial(measure_accuracy, groups=SYMBOLIC, **DRAWN),
+        judged=accuracy_judge(model=judged, n=SYMBOLIC_N),
         needs=tuple(SYMBOLIC.values()),
         **WHERE,
     )
@@ -131,7 +116,8 @@ def _psychometric(name: str, words: str, prior_knowledge: str) -> Claim:
         ),
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_accuracy, judged=A_AND_B, n=n, groups={A_AND_B: group}, title=words),
+        measure=partial(measure_accuracy, groups={A_AND_B: group}, title=words),
+        judged=accuracy_judge(model=A_AND_B, n=n),
         needs=(group,),
         **WHERE,
     )
@@ -146,8 +132,8 @@ CLAIMS = (
         method=f"Accuracy with minus accuracy without at n = {SYMBOLIC_N}, t interval over seeds; it says something "
         "only if one of them has learned the task",
         rule=TwoSided(
-            AllOf(Number("accuracy with", AtLeast(SOLVED)), Above(0)),
-            AllOf(Number("accuracy without", AtLeast(SOLVED)), Below(0)),
+            AllOf(Number(WITH, AtLeast(SOLVED)), Above(0)),
+            AllOf(Number(WITHOUT, AtLeast(SOLVED)), Below(0)),
         ),
         preregistration=Preregistration(
             "after a result",
@@ -158,6 +144,7 @@ CLAIMS = (
         quantity="difference of accuracies",
         value_range=DIFFERENCE,
         measure=measure_symbolic_gain,
+        judged=PairedDifference(WITH, WITHOUT, unit="seeds", share_of="strings"),
         needs=tuple(SYMBOLIC.values()),
         **WHERE,
     ),

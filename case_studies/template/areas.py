@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Conditional, Equal, Number
-from case_studies.recipes.intervals import ends_text, t_interval
+from case_studies.recipes.intervals import interval_columns, t_interval
+from case_studies.recipes.judges import PairedDifference
 from case_studies.recipes.template_models import A, B, template_models
 from case_studies.template.measures import Scored, by, by_n, geometric_mean, loss_chart, losses, scores
 from interp.sweeps.spec import ModelSpec
@@ -20,6 +22,7 @@ SEEDS = 8
 LEAST = 0.01
 """Loss of a solved task; lower losses count as this one, so that the area is about samples, not about the last digits
 of the loss."""
+AREA = {variant: f"mean log loss, {variant}" for variant in (A, B)}
 LEARNED = 0.5
 """Loss that both variants must reach at the largest n."""
 
@@ -49,29 +52,23 @@ def areas(rows: Sequence[Scored]) -> Float[np.ndarray, " seed"]:
     return np.array(means)
 
 
-def measure_areas(evidence: Evidence) -> Measurement:
-    """Mean log loss with b I minus that with a I, over log2 of n, paired over seeds."""
+def measure_areas(evidence: Evidence) -> Readings:
+    """Mean log loss over log2 of n of each variant, one row a seed."""
     models = {variant: scores(evidence, group_of(variant)) for variant in (A, B)}
-    area = {variant: areas(rows) for variant, rows in models.items()}
-    interval = t_interval(area[B] - area[A])
+    frame = pd.DataFrame({"seed": sorted({row.seed for row in models[A]})})
+    frame = frame.assign(**{AREA[variant]: areas(rows) for variant, rows in models.items()})
     # Losses at every n, and whether both variants have learned the task at the largest
     groups = {variant: by_n(rows) for variant, rows in models.items()}
-    means = {variant: {n: geometric_mean(seeds) for n, seeds in groups[variant].items()} for variant in groups}
-    largest = max(groups[A])
-    rows: list[list] = [["n", *(f"loss, {variant}" for variant in groups), "log of the ratio", "95 %"]]
+    rows = []
     for n in groups[A]:
         logs = [np.log(np.maximum(losses(groups[variant][n]), LEAST)) for variant in (B, A)]
-        difference = t_interval(logs[0] - logs[1])
-        cells = [f"{means[variant][n]:.4f}" for variant in groups]
-        rows.append([n, *cells, f"{difference:.3f}", ends_text(difference, ".3f")])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={
-            **{f"mean log loss, {variant}": float(area[variant].mean()) for variant in area},
-            "variants that learn": sum(means[variant][largest] < LEARNED for variant in means),
-        },
-        tables=[(f"Geometric mean losses over {SEEDS} seeds; the ratio is that of b I to a I", rows)],
+        means = {f"loss, {variant}": geometric_mean(seeds[n]) for variant, seeds in groups.items()}
+        rows.append({"n": n, **means, **interval_columns(t_interval(logs[0] - logs[1]), "log of the ratio")})
+    largest = max(groups[A])
+    return Readings(
+        frame=frame,
+        numbers={"variants that learn": sum(geometric_mean(seeds[largest]) < LEARNED for seeds in groups.values())},
+        tables=[(f"Geometric mean losses over {SEEDS} seeds; the ratio is that of b I to a I", pd.DataFrame(rows))],
         charts=[loss_chart(models, figure="aba-abb", title="aba against abb")],
         note=f"Losses below {LEAST} count as {LEAST}. A positive difference: a I has the lower loss.",
     )
@@ -94,6 +91,7 @@ CLAIMS = (
         ),
         quantity="difference of mean log losses",
         measure=measure_areas,
+        judged=PairedDifference(AREA[B], AREA[A], unit="seeds"),
         needs=(group_of(A), group_of(B)),
         sizes=("standard",),
         sizes_reason="Both variants are trained on this grid with eight seeds at size standard.",

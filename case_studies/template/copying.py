@@ -1,25 +1,25 @@
 """Claims about copying: a wide attention-only model cannot copy an unseen symbol without b I."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below
-from case_studies.recipes.intervals import ends_text, proportion, t_interval
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Mean, Row
 from case_studies.recipes.seeds import more_seeds
 from case_studies.recipes.template_models import PLAIN, B
 from case_studies.template.measures import (
     Scored,
     by,
     by_n,
-    exact_interval,
     mean_accuracy,
     paper_curves,
+    scored_frame,
     scores,
     thresholds,
 )
@@ -38,54 +38,41 @@ ERROR = 0.1
 SAME = f"{B}, same rate"
 WIDTHS = more_seeds(f"copy {PLAIN}")
 HOW = "t interval over models (seeds)"
+PLACE = "width and seed"
+SLOPE = "doublings of n per doubling of width"
 
 
-def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Measurement:
-    """Mean accuracy of one variant on unseen symbols, at the `worst` of its widths or the `widest`; all are shown."""
+def measure_copying(evidence: Evidence) -> Readings:
+    """Mean accuracy on unseen symbols of every variant and width, over models."""
     # All variants at the number of training symbols that the models with b I have
     models = {name: scores(evidence, f"copy {name}", each_symbol=True) for name in (PLAIN, B, SAME)}
     first = min(row.n for row in models[B])
     models = {name: [row for row in rows if row.n == first] for name, rows in models.items()}
-    # The width that is judged
-    widths = by(models[judged], _width)
-    accuracies = {width: mean_accuracy(seeds) for width, seeds in widths.items()}
-    worst = min(accuracies, key=lambda width: float(accuracies[width]))
-    width = worst if which_width == "worst" else max(accuracies)
-    interval = accuracies[width]
-    # What is shown: means over models, every model, and the learned scalars
-    means: list[list] = [["model", "width", "mean accuracy", "95 % over models", "models"]]
-    rows: list[list] = [["model", "width", "seed", "accuracy", "95 % over symbols", "unseen symbols"]]
-    points: list[dict] = []
-    for name, seeds_of_model in models.items():
-        for width_of_seeds, seeds in by(seeds_of_model, _width).items():
-            mean = mean_accuracy(seeds)
-            means.append([name, width_of_seeds, f"{mean:.3f}", ends_text(mean, ".3f"), len(seeds)])
-            for row in seeds:
-                cells = [f"{row.accuracy:.3f}", exact_interval(row), row.total]
-                rows.append([name, width_of_seeds, row.seed, *cells])
-                points.append(_point(row, name))
+    # Means over models, every model, and the learned scalars
+    means, every = [], []
+    for name, models_of_name in models.items():
+        for width, seeds in by(models_of_name, _width).items():
+            columns = interval_columns(mean_accuracy(seeds), "accuracy")
+            means.append({"model": name, "width": width, **columns, "models": len(seeds)})
+            every.append(scored_frame({name: seeds}).assign(width=width))
+    table = pd.concat(every, ignore_index=True)
+    points = table.assign(**{PLACE: table["width"].astype(str) + ", " + table["seed"].astype(str)})
     sums = {
-        str(width_of_seeds): [round(row.model.block(0).attention.b.sum().item(), 2) for row in seeds]
-        for width_of_seeds, seeds in by(models[B], _width).items()
+        str(width): [round(row.model.block(0).attention.b.sum().item(), 2) for row in seeds]
+        for width, seeds in by(models[B], _width).items()
     }
-    symbols = widths[width][0].total
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={
-            "width": width,
-            "training symbols": first,
-            "symbols per model": symbols,
-            "sum of b, by width and seed": sums,
-        },
-        tables=[("Accuracy on unseen symbols, mean over models", means), ("Every model", rows)],
+    return Readings(
+        frame=pd.DataFrame(means),
+        title="Accuracy on unseen symbols, mean over models",
+        numbers={"training symbols": first, "sum of b, by width and seed": sums},
+        tables=[("Every model", table)],
         charts=[
             dots(
-                pd.DataFrame(points),
-                x="width and seed",
+                points,
+                x=PLACE,
                 y="accuracy",
-                series="series",
-                title=f"copying unseen symbols, {first} training symbols; a model per point, n = {symbols}",
+                series="model",
+                title=f"copying unseen symbols, {first} training symbols; a model per point",
             )
         ],
         note=f"Every test symbol is tested once per model. The learning rate of b is {COPY_RATE:g} times that of the "
@@ -93,40 +80,41 @@ def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Mea
     )
 
 
+def widest(variant: str) -> Row:
+    """The widest models of a variant are judged."""
+    return Row("accuracy", by="width", where={"model": variant}, unit="models", units="models")
+
+
 def _width(row: Scored) -> int:
     return row.config.d_model
 
 
-def _point(row: Scored, name: str) -> dict:
-    """One model with its exact interval over symbols."""
-    value, low, high = proportion(row.right, row.total).floats()
-    model_label = f"{_width(row)}, {row.seed}"
-    return {"width and seed": model_label, "accuracy": value, "low": low, "high": high, "series": name}
-
-
-def measure_width(evidence: Evidence) -> Measurement:
-    """Slope of log2 of the samples needed for an error below a tenth, per doubling of width, over seeds."""
+def measure_width(evidence: Evidence) -> Readings:
+    """Slope of log2 of the samples needed for an error below a tenth over log2 of the width, one row a seed."""
     models = by(scores(evidence, WIDTHS, each_symbol=True), _width)
     needed = {width: thresholds(rows, ERROR, lambda row: 1 - row.accuracy) for width, rows in models.items()}
     # A line for each seed in doublings of both
-    ns = np.array([[n for n, _ in thresholds_of_width] for thresholds_of_width in needed.values()], dtype=float)
-    per_seed = np.log2(ns).T
+    ns = {width: [n for n, _ in thresholds_of_width] for width, thresholds_of_width in needed.items()}
+    per_seed = np.log2(np.array(list(ns.values()), dtype=float)).T
     widths = np.log2(np.array(list(needed), dtype=float))
-    slopes = np.array([np.polyfit(widths, row, 1)[0] for row in per_seed])
-    interval = t_interval(slopes, resolution=1 / max(1.0, float(np.ptp(widths))))
-    rows: list[list] = [["width", "n needed, by seed", "seeds that need more than the grid has"]]
-    for width, thresholds_of_width in needed.items():
-        n_by_seed = ", ".join(str(n) for n, _ in thresholds_of_width)
-        rows.append([width, n_by_seed, sum(not reached for _, reached in thresholds_of_width)])
+    frame = pd.DataFrame(
+        {
+            "seed": range(len(per_seed)),
+            **{f"n needed, width {width}": of_width for width, of_width in ns.items()},
+            SLOPE: [np.polyfit(widths, row, 1)[0] for row in per_seed],
+            "step of the slope": 1 / max(1.0, float(np.ptp(widths))),
+        }
+    )
     points = [
         _errors(n, models_of_n, f"width {width}")
         for width, models_of_width in models.items()
         for n, models_of_n in by_n(models_of_width).items()
     ]
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        tables=[("Training symbols needed for an error below a tenth (twice the largest n if never reached)", rows)],
+    never = {str(width): sum(not reached for _, reached in of_width) for width, of_width in needed.items()}
+    return Readings(
+        frame=frame,
+        title="Training symbols needed for an error below a tenth (twice the largest n if never reached)",
+        numbers={"seeds that need more than the grid has, by width": never},
         charts=[
             scaling_curves(
                 pd.DataFrame(points),
@@ -160,7 +148,8 @@ CLAIMS = (
         preregistration=PAPERS_BAR,
         quantity="accuracy, worst width",
         value_range=SHARE,
-        measure=partial(measure_copying, judged=B, which_width="worst"),
+        measure=measure_copying,
+        judged=Row("accuracy", extreme="smallest", where={"model": B}, unit="models", units="models"),
         needs=NEEDS,
     ),
     Claim(
@@ -173,7 +162,8 @@ CLAIMS = (
         preregistration=over_models("300 symbols of three seeds, none of which was copied"),
         quantity="accuracy, widest",
         value_range=SHARE,
-        measure=partial(measure_copying, judged=PLAIN, which_width="widest"),
+        measure=measure_copying,
+        judged=widest(PLAIN),
         needs=NEEDS,
     ),
     Claim(
@@ -185,7 +175,8 @@ CLAIMS = (
         preregistration=over_models("300 symbols of three seeds, one of which was copied"),
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_copying, judged=SAME, which_width="widest"),
+        measure=measure_copying,
+        judged=widest(SAME),
         needs=NEEDS,
     ),
     Claim(
@@ -201,8 +192,9 @@ CLAIMS = (
             "a fourth and a fifth seed, and after 0.24 [-0.02, 0.50] over five three more",
             looks=2,
         ),
-        quantity="doublings of n per doubling of width",
+        quantity=SLOPE,
         measure=measure_width,
+        judged=Mean(SLOPE, unit="seeds", resolution="step of the slope"),
         needs=(WIDTHS,),
         sizes=LARGE_SIZES,
         sizes_reason="It takes a grid of widths and samples, which is trained at size standard and above.",

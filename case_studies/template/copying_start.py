@@ -12,9 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtMost
-from case_studies.recipes.intervals import ends_text, t_interval
+from case_studies.recipes.intervals import interval_columns, t_interval
+from case_studies.recipes.judges import Row
 from interp.core.randomness import derived_seed
 from interp.view.charts import dots
 
@@ -32,6 +33,7 @@ GAMMAS = (0.0, 1.0)
 """Scales of the position embedding."""
 LARGEST = 0.05
 """Largest relative speed that counts as not moving."""
+SPEED = "relative speed"
 MATRICES = ("W_V", "W_O", "W_E", "P")
 
 
@@ -113,8 +115,8 @@ def _gradients(model: CopyingModel, parameters: Sequence[Tensor], symbols: Tenso
     return [gradient.double() for gradient in gradients]
 
 
-def measure_start(evidence: Evidence) -> Measurement:
-    """Largest relative speed of any matrix in the widest models, at the scale of the positions where it is larger."""
+def measure_start(evidence: Evidence) -> Readings:
+    """Relative speed of the fastest matrix, mean over draws, at every width and scale of the positions."""
     widths = WIDTHS[evidence.size]
     speeds: dict[tuple[float, int], list[dict[str, float]]] = {}
     for draw in range(DRAWS[evidence.size]):
@@ -124,39 +126,20 @@ def measure_start(evidence: Evidence) -> Measurement:
                 model = initial_model(width, gamma=gamma, seed=seed)
                 speeds.setdefault((gamma, width), []).append(relative_speeds(model))
     # The largest of any matrix is judged; every matrix is shown
-    largest = {key: np.array([max(by_matrix.values()) for by_matrix in draws]) for key, draws in speeds.items()}
-    rows: list[list] = [["gamma", "width", "largest", *MATRICES]]
-    points: list[dict] = []
+    rows = []
     for (gamma, width), draws in speeds.items():
-        value, low, high = t_interval(largest[gamma, width]).floats()
-        cells: list[str | None] = [f"{value:.4f}"]
-        for name in MATRICES:
-            values = [by_matrix[name] for by_matrix in draws if name in by_matrix]
-            cells.append(f"{np.mean(values):.4f}" if values else None)
-        rows.append([gamma, width, *cells])
-        points.append(
-            {"width": str(width), "relative speed": value, "low": low, "high": high, "series": f"gamma {gamma:g}"}
-        )
-    widest = {gamma: t_interval(largest[gamma, widths[-1]]) for gamma in GAMMAS}
-    judged = max(GAMMAS, key=lambda gamma: float(widest[gamma]))
-    return Measurement.from_interval(
-        widest[judged],
-        unit="draws of the initial weights",
-        numbers={
-            "width": widths[-1],
-            "gamma": judged,
-            **{
-                f"widest, gamma {gamma:g}": f"{widest[gamma]:.4f} {ends_text(widest[gamma], '.4f')}" for gamma in GAMMAS
-            },
-            "training symbols": SYMBOLS,
-            "unseen symbols": SYMBOLS,
-        },
-        tables=[("Relative speed at the start if one matrix is trained, mean over draws", rows)],
+        fastest = t_interval(np.array([max(by_matrix.values()) for by_matrix in draws]))
+        rows.append({"gamma": gamma, "width": width, **interval_columns(fastest, SPEED), **pd.DataFrame(draws).mean()})
+    frame = pd.DataFrame(rows).assign(draws=DRAWS[evidence.size], widest=lambda table: table["width"] == widths[-1])
+    return Readings(
+        frame=frame,
+        title="Relative speed at the start if one matrix is trained, mean over draws",
+        numbers={"training symbols": SYMBOLS, "unseen symbols": SYMBOLS},
         charts=[
             dots(
-                pd.DataFrame(points),
+                frame.assign(width=frame["width"].astype(str), series=[f"gamma {gamma:g}" for gamma in frame["gamma"]]),
                 x="width",
-                y="relative speed",
+                y=SPEED,
                 series="series",
                 rule=0.0,
                 title="fall of the loss on unseen symbols over that on training symbols, largest of any matrix",
@@ -185,5 +168,6 @@ CLAIMS = (
         ),
         quantity="largest relative speed, widest",
         measure=measure_start,
+        judged=Row(SPEED, where={"widest": True}, unit="draws of the initial weights", units="draws"),
     ),
 )

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Between, Conditional, Equal, Number
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import Mean
 from case_studies.recipes.template_models import SCALES, template_settings
 from case_studies.template.measures import Scored, by, loss_chart, scores
 from interp.sweeps.spec import ModelSpec, seeded
@@ -23,6 +24,7 @@ GRID = (4096, 8192, 16384)
 STEPS = 2000
 PAPERS_N = 8192
 """The first n of the paper's grid of doublings where the loss is below one half."""
+DOUBLINGS = f"doublings of n from {PAPERS_N}"
 
 
 def crossing_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -55,25 +57,23 @@ def crossing(rows: Sequence[Scored], level: float) -> tuple[float, bool]:
     return float(log_n[last] + share * (log_n[last + 1] - log_n[last])), True
 
 
-def measure_crossing(evidence: Evidence) -> Measurement:
-    """Doublings between the paper's n and the n at which each seed's loss falls below one half."""
+def measure_crossing(evidence: Evidence) -> Readings:
+    """Doublings between the paper's n and the n at which the loss falls below one half, one row a seed."""
     models = scores(evidence, GROUP)
-    rows: list[list] = [["seed", *(f"loss, n = {n}" for n in GRID), "n at the crossing"]]
-    doublings, not_reached = [], 0
+    rows = []
     for seed, seed_rows in by(models, lambda row: row.seed).items():
         log_n, reached = crossing(seed_rows, HALF)
-        doublings.append(log_n - np.log2(PAPERS_N))
-        not_reached += not reached
-        losses_by_n = {row.n: row.loss for row in seed_rows}
-        rows.append([seed, *(f"{losses_by_n[n]:.3f}" for n in GRID), round(2**log_n)])
-    return Measurement.from_interval(
-        t_interval(np.array(doublings)),
-        unit="seeds",
+        losses_by_n = {f"loss, n = {row.n}": row.loss for row in sorted(seed_rows, key=lambda row: row.n)}
+        crossed = {"n at the crossing": round(2**log_n), DOUBLINGS: log_n - np.log2(PAPERS_N), "reached": reached}
+        rows.append({"seed": seed, **losses_by_n, **crossed})
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        title="Loss on unseen symbols",
         numbers={
-            "n at the crossing, geometric mean": round(PAPERS_N * 2 ** float(np.mean(doublings))),
-            "seeds that never get there": not_reached,
+            "n at the crossing, geometric mean": round(PAPERS_N * 2 ** float(np.mean(frame[DOUBLINGS].to_numpy()))),
+            "seeds that never get there": int((~frame["reached"].to_numpy()).sum()),
         },
-        tables=[("Loss on unseen symbols", rows)],
         charts=[loss_chart({CELL: models}, figure="aba-abb", title=f"{CELL}, aba against abb")],
         note="A constant prediction has loss 1.",
     )
@@ -93,8 +93,9 @@ CLAIMS = (
             f"a loss of 0.51 [0.46, 0.56] at n = {PAPERS_N}, under a rule that asked for less than one half there. A "
             "doubling is the step of the paper's grid.",
         ),
-        quantity=f"doublings of n from {PAPERS_N}",
+        quantity=DOUBLINGS,
         measure=measure_crossing,
+        judged=Mean(DOUBLINGS, unit="seeds"),
         needs=(GROUP,),
         sizes=("standard",),
         sizes_reason="These models are trained at size standard.",

@@ -3,55 +3,38 @@
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
+from case_studies.recipes.judges import GeometricMean, PairedRatio
 from case_studies.recipes.template_models import PLAIN
-from case_studies.template.measures import Scored, by_n, geometric_interval, loss_chart, losses, ratio, scores
+from case_studies.template.measures import by_n, loss_chart, losses, scored_frame, scores
 from case_studies.template.models import FEW, MANY, PAIRS, PAIRS_FEW, PAIRS_MANY, RECURRENT, RECURRENT_STEPS
 
 HALF = 0.5
 """Loss that the paper's curves are compared at; a constant prediction has loss 1."""
+TABLE = "Loss and accuracy on unseen symbols"
 WHY_NOT = "These models are trained at size standard and above."
 
 
-def _table(groups: dict[str, list[Scored]]) -> list[list]:
-    """Loss and accuracy of every model."""
-    rows: list[list] = [["model", "n", "seed", "loss", "accuracy"]]
-    for name, models in groups.items():
-        for n, seeds in by_n(models).items():
-            rows += [[name, n, row.seed, f"{row.loss:.4f}", f"{row.accuracy:.3f}"] for row in seeds]
-    return rows
+def measure_test_loss(evidence: Evidence, *, group: str, series: str, figure: str) -> Readings:
+    """Test loss of every model of a curve."""
+    models = {series: scores(evidence, group)}
+    chart = loss_chart(models, figure=figure, title=f"{series}, {figure.replace('-', ' ')}")
+    return Readings(frame=scored_frame(models), title=TABLE, charts=[chart], note="A constant prediction has loss 1.")
 
 
-def measure_test_loss(evidence: Evidence, *, group: str, series: str, figure: str, n: int) -> Measurement:
-    """Test loss at one n, geometric mean over seeds."""
-    models = scores(evidence, group)
-    seeds = by_n(models)[n]
-    interval = geometric_interval(np.log(losses(seeds)))
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={"n": n, "lowest loss": min(row.loss for row in seeds), "highest loss": max(row.loss for row in seeds)},
-        tables=[("Loss and accuracy on unseen symbols", _table({series: models}))],
-        charts=[loss_chart({series: models}, figure=figure, title=f"{series}, {figure.replace('-', ' ')}")],
-        note="A constant prediction has loss 1.",
-    )
-
-
-def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement:
-    """Test loss of recurrent networks over that of transformers of the same seeds, at `FEW` samples."""
+def measure_against_transformer(evidence: Evidence, *, cell: str) -> Readings:
+    """Test losses of recurrent networks and of transformers at `FEW` samples, one row a seed."""
     models = {cell: scores(evidence, f"recurrent {cell}"), PLAIN: scores(evidence, f"aba-abb {PLAIN}")}
-    of_cell, of_transformer = (by_n(seeds)[FEW] for seeds in models.values())
-    interval = ratio(of_cell, of_transformer)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={"n": FEW},
-        tables=[("Loss and accuracy on unseen symbols", _table(models))],
+    groups = {name: by_n(seeds)[FEW] for name, seeds in models.items()}
+    frame = pd.DataFrame({f"loss, {name}": losses(seeds) for name, seeds in groups.items()})
+    return Readings(
+        frame=frame.assign(seed=[row.seed for row in groups[cell]]),
+        tables=[(TABLE, scored_frame(models))],
         charts=[loss_chart(models, figure="aba-abb", title="aba against abb")],
         note=f"At size standard recurrent networks have {RECURRENT_STEPS} steps, more than transformers.",
     )
@@ -69,7 +52,8 @@ def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **figur
         rule=rule,
         preregistration=BEFORE_ANY_MODEL,
         quantity="loss on unseen symbols",
-        measure=partial(measure_test_loss, n=n, **figure_options),
+        measure=partial(measure_test_loss, **figure_options),
+        judged=GeometricMean("loss", unit="models", where={"n": n}),
         needs=(figure_options["group"],),
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
@@ -111,6 +95,7 @@ def _against(cell: str, paper: str) -> Claim:
         preregistration=BEFORE_ANY_MODEL,
         quantity=f"loss {cell} / loss transformer",
         measure=partial(measure_against_transformer, cell=cell),
+        judged=PairedRatio(f"loss, {cell}", f"loss, {PLAIN}", unit="seeds"),
         needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"),
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.judge import Readings
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, TwoSided
-from case_studies.recipes.intervals import as_interval, ends_text, t_interval
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Mean, PairedDifference, Row
 from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A
 from case_studies.template.measures import (
     Scored,
@@ -37,10 +40,13 @@ MAGNITUDE = 3.0
 LEARNED = 0.5
 """Loss of a length that has been learned, for a comparison of lengths; a constant prediction has loss 1."""
 OTHER_RATES = "aba-abb other rates"
+RATIO, LOG_RATIO, BEST = "ratio", "log10 of the ratio", "best n of its length"
+SAVED, STEP = "doublings of n saved", "doublings to the next smaller n, at most"
+LONGEST, SHORTEST = "loss at the longest", "loss at the shortest"
 
 
-def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: bool = False) -> Measurement:
-    """Ratio of test losses, modified over plain models, at the shared n where its upper end is lowest."""
+def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: bool = False) -> Readings:
+    """Ratio of test losses, modified over plain models, at every n that both have."""
     plain = scores(evidence, f"{task} {PLAIN}")
     modified = by_n(scores(evidence, f"{task} {variant}"))
     shown = {PLAIN: plain, variant: [row for seeds in modified.values() for row in seeds]}
@@ -57,31 +63,31 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: b
     # The ratio at every n that both have; the best is judged
     unmodified = by_n(plain)
     shared = [n for n in modified if n in unmodified]
-    rows: list[list] = [
-        ["n", f"loss, {PLAIN}", f"loss, {variant}", "accuracy", f"accuracy, {variant}", "ratio", "95 %"]
-    ]
-    ratios = {n: ratio(modified[n], unmodified[n], comparisons=len(shared)) for n in shared}
-    for n, interval in ratios.items():
-        variants = (unmodified[n], modified[n])
-        means = [f"{geometric_mean(seeds):.4f}" for seeds in variants]
-        accuracy = [f"{np.mean([row.accuracy for row in seeds]):.3f}" for seeds in variants]
-        rows.append([n, *means, *accuracy, f"{interval:.3g}", ends_text(interval, ".3g")])
-    best = min(ratios, key=lambda n: float(ratios[n].high))
-    return Measurement.from_interval(
-        ratios[best],
-        unit="seeds",
-        numbers={
-            "n": best,
-            "all intervals above a quarter": all(interval.low > QUARTER for interval in ratios.values()),
-        },
-        tables=[("Loss and accuracy on unseen symbols", rows)],
+    rows = [ratio_row(modified[n], unmodified[n], comparisons=len(shared), variant=variant) for n in shared]
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        title="Loss and accuracy on unseen symbols",
+        numbers={"all intervals above a quarter": bool((frame["low"] > QUARTER).all())},
         charts=[loss_chart(shown, figure="mimetic" if variant == MIMETIC else task, title=task.replace("-", " "))],
         note=note,
     )
 
 
-def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_data: str) -> Measurement:
-    """Doublings of n that the first variant saves over the second before the loss stays below a level."""
+def ratio_row(modified: Sequence[Scored], plain: Sequence[Scored], *, comparisons: int, variant: str) -> dict[str, Any]:
+    """Losses, accuracies and the ratio of losses of models of one n, with Bonferroni's correction."""
+    variants = {PLAIN: plain, variant: modified}
+    return {
+        "n": plain[0].n,
+        **{f"loss, {name}": geometric_mean(seeds) for name, seeds in variants.items()},
+        **{f"accuracy, {name}": np.mean([row.accuracy for row in seeds]) for name, seeds in variants.items()},
+        **interval_columns(ratio(modified, plain, comparisons=comparisons), RATIO),
+        "seeds": len(modified),
+    }
+
+
+def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_data: str) -> Readings:
+    """Doublings of n that the first variant saves over the second before the loss stays below a level, by seed."""
     # Only seeds of both variants, so that they are paired
     groups = {name: _on_all_n(evidence, name) for name in (more_data, less_data)}
     shared = set.intersection(*({row.seed for row in rows} for rows in groups.values()))
@@ -89,27 +95,28 @@ def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_
     # Smallest n of each seed from which its loss stays below the level
     needed = {name: thresholds(rows, level, lambda row: row.loss) for name, rows in groups.items()}
     ns = {name: np.array([n for n, _ in of_seeds], dtype=float) for name, of_seeds in needed.items()}
-    # Thresholds are known to a step of the grid
-    resolution = max(step_below(n, rows) for name, rows in groups.items() for n, _ in needed[name])
-    interval = t_interval(np.log2(ns[more_data] / ns[less_data]), resolution=resolution)
+    frame = pd.DataFrame(
+        {
+            "seed": sorted(shared),
+            **{f"n, {name}": of_seeds.astype(int) for name, of_seeds in ns.items()},
+            SAVED: np.log2(ns[more_data] / ns[less_data]),
+            # Thresholds are known to a step of the grid
+            STEP: np.max([[step_below(n, rows) for n, _ in needed[name]] for name, rows in groups.items()], axis=0),
+        }
+    )
     # Seeds that never reach the level, with either variant and with both
     never = {name: sum(not reached for _, reached in of_seeds) for name, of_seeds in needed.items()}
     reached_by_either = [a or b for (_, a), (_, b) in zip(needed[more_data], needed[less_data], strict=True)]
-    neither = reached_by_either.count(False)
-    rows: list[list] = [["seed", *(f"n, {name}" for name in groups)]]
-    rows += [[seed, *(int(n_of_seeds[seed]) for n_of_seeds in ns.values())] for seed in range(len(ns[more_data]))]
     note = f"A seed whose loss never stays below {level} counts as twice the largest n: {sum(never.values())} of "
-    note += f"{2 * len(ns[more_data])}. The interval is over seeds. {same_budget(evidence)}"
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={f"median n, {name}": float(np.median(n_of_seeds)) for name, n_of_seeds in ns.items()}
-        | {
-            "doublings between neighbouring n at the thresholds, at most": round(resolution, 3),
+    note += f"{2 * len(frame)}. The interval is over seeds. {same_budget(evidence)}"
+    return Readings(
+        frame=frame,
+        title=f"Smallest n from which the loss stays below {level}",
+        numbers={
+            **{f"median n, {name}": float(np.median(of_seeds)) for name, of_seeds in ns.items()},
             "seeds that never get there": never,
-            "seeds where neither does": neither,
+            "seeds where neither does": reached_by_either.count(False),
         },
-        tables=[(f"Smallest n from which the loss stays below {level}", rows)],
         charts=[loss_chart(groups, figure="aba-abb", title="aba against abb")],
         note=note,
     )
@@ -136,48 +143,48 @@ def _majority_scores(evidence: Evidence) -> tuple[dict[int, list[Scored]], dict[
     return plain, modified
 
 
-def measure_majority(evidence: Evidence) -> Measurement:
-    """log10 of the loss ratio with both scalars, at the best n of the length where it is least favourable."""
+def measure_majority(evidence: Evidence) -> Readings:
+    """log10 of the loss ratio with both scalars, at every length and n; marked is the best n of each length."""
     plain, modified = _majority_scores(evidence)
     comparisons = sum(len(by_n(models_of_length)) for models_of_length in plain.values())
-    rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {A_AND_B}", "ratio", "95 %"]]
-    # The best n of each length; then the length where that is least favourable
-    per_length = []
+    frames = []
     for length in plain:
-        unmodified_by_n = by_n(plain[length])
         modified_by_n = by_n(modified[length])
-        ratios = {n: ratio(modified_by_n[n], unmodified_by_n[n], comparisons=comparisons) for n in unmodified_by_n}
-        for n, interval in ratios.items():
-            means = [f"{geometric_mean(seeds_by_n[n]):.3f}" for seeds_by_n in (unmodified_by_n, modified_by_n)]
-            rows.append([length, n, *means, f"{interval:.3g}", ends_text(interval, ".3g")])
-        per_length.append(min(ratios.values(), key=lambda interval: float(interval.high)))
-    worst = max(per_length, key=lambda interval: float(interval.high))
-    value, low, high = (float(np.log10(end)) for end in worst.floats())
-    return Measurement.from_interval(
-        as_interval(value, low, high, int(worst.n)),
-        unit="seeds",
-        tables=[("Majority on unseen symbols", rows)],
+        rows = [
+            ratio_row(modified_by_n[n], seeds, comparisons=comparisons, variant=A_AND_B)
+            for n, seeds in by_n(plain[length]).items()
+        ]
+        of_length = pd.DataFrame({"length": length, **pd.DataFrame(rows)})
+        frames.append(of_length.assign(**{BEST: of_length["high"] == of_length["high"].min()}))
+    frame = pd.concat(frames, ignore_index=True).rename(columns={RATIO: LOG_RATIO})
+    frame[[LOG_RATIO, "low", "high"]] = np.log10(frame[[LOG_RATIO, "low", "high"]])
+    return Readings(
+        frame=frame,
+        title="Majority on unseen symbols",
         charts=[_majority_chart(plain, modified)],
         note="The ratio at the length where it is least favourable, at its best n; intervals are Bonferroni-corrected. "
         f"{same_budget(evidence)}",
     )
 
 
-def measure_harder(evidence: Evidence) -> Measurement:
-    """Loss of the plain model at the longest majority minus that at the shortest, at the largest n."""
+def measure_harder(evidence: Evidence) -> Readings:
+    """Loss of the plain model at the longest and the shortest majority, at the largest n, one row a seed."""
     plain, modified = _majority_scores(evidence)
     largest = max(row.n for models_of_length in plain.values() for row in models_of_length)
-    by_length = {
-        length: np.array([row.loss for row in by_n(models_of_length)[largest]])
-        for length, models_of_length in plain.items()
-    }
-    interval = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    seeds_by_length = {length: by_n(models_of_length)[largest] for length, models_of_length in plain.items()}
+    by_length = {length: [row.loss for row in seeds] for length, seeds in seeds_by_length.items()}
+    frame = pd.DataFrame(
+        {
+            "seed": [row.seed for row in seeds_by_length[min(by_length)]],
+            LONGEST: by_length[max(by_length)],
+            SHORTEST: by_length[min(by_length)],
+        }
+    )
+    return Readings(
+        frame=frame,
         numbers={
             "n": largest,
-            "mean loss by length": {str(length): float(losses.mean()) for length, losses in by_length.items()},
+            "mean loss by length": {str(length): float(np.mean(losses)) for length, losses in by_length.items()},
         },
         charts=[_majority_chart(plain, modified)],
     )
@@ -238,6 +245,7 @@ def _ratio_claim(
         preregistration=preregistration,
         quantity=f"loss {variant} / loss {PLAIN}, best n",
         measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates),
+        judged=Row(RATIO, by="high", extreme="smallest", unit="seeds", units="seeds"),
         needs=(f"{task} {PLAIN}", f"{task} {variant}", *([OTHER_RATES] if rates else [])),
     )
 
@@ -263,8 +271,9 @@ def _threshold_claim(
         "grid of n",
         rule=Conditional(Number("seeds where neither does", Equal(0)), bar),
         preregistration=preregistration,
-        quantity="doublings of n saved",
+        quantity=SAVED,
         measure=partial(measure_threshold, level=level, less_data=less_data, more_data=more_data),
+        judged=Mean(SAVED, unit="seeds", resolution=STEP),
         needs=(f"aba-abb {more_data}", f"aba-abb {less_data}", between(more_data), between(less_data)),
         **options,
     )
@@ -329,6 +338,7 @@ CLAIMS = (
         preregistration=extended("-2.0 [-8.6, 4.7] over three seeds", "three seeds"),
         quantity="log10 of loss with / without, worst length",
         measure=measure_majority,
+        judged=Row(LOG_RATIO, by="high", where={BEST: True}, unit="seeds", units="seeds"),
         needs=(f"majority {PLAIN}", f"majority {A_AND_B}"),
     ),
     Claim(
@@ -341,6 +351,7 @@ CLAIMS = (
         preregistration=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),
         quantity="difference of losses",
         measure=measure_harder,
+        judged=PairedDifference(LONGEST, SHORTEST, unit="seeds"),
         needs=(f"majority {PLAIN}", f"majority {A_AND_B}"),
     ),
 )

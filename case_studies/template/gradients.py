@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Below
-from case_studies.recipes.intervals import ends_text, t_interval
+from case_studies.recipes.intervals import interval_columns, t_interval
+from case_studies.recipes.judges import Row
 from hooks import make_model
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
@@ -24,16 +25,17 @@ WIDTHS = {"quick": (64, 128, 256), "standard": (64, 128, 256, 512, 1024, 2048), 
 DRAWS = {"quick": 4, "standard": 10, "paper": 10}
 SYMBOLS = 64
 """Number of training symbols and number of unseen ones."""
+SPEED = "relative speed"
 
 
-def measure_plain(evidence: Evidence) -> Measurement:
+def measure_plain(evidence: Evidence) -> Readings:
     """Speed of the unseen loss in the widest plain models of which all weights are trained."""
-    return _measurement(_speeds(evidence, with_b=False), WIDTHS[evidence.size])
+    return _readings(_speeds(evidence, with_b=False), WIDTHS[evidence.size])
 
 
-def measure_b(evidence: Evidence) -> Measurement:
+def measure_b(evidence: Evidence) -> Readings:
     """Speed of the unseen loss in the widest models with b I of which only b is trained."""
-    return _measurement(_speeds(evidence, with_b=True), WIDTHS[evidence.size])
+    return _readings(_speeds(evidence, with_b=True), WIDTHS[evidence.size])
 
 
 def relative_speed(model: nn.Module, task: Template, parameters: Sequence[nn.Parameter]) -> float:
@@ -75,26 +77,22 @@ def _speed(task: Template, width: int, *, seed: int, with_b: bool) -> float:
     return relative_speed(model, task, trained)
 
 
-def _measurement(speed: Float[np.ndarray, "draw width"], widths: Sequence[int]) -> Measurement:
-    interval = t_interval(speed[:, -1])
-    # Every width is shown, the widest is judged
-    rows: list[list] = [["width", "relative speed, mean", "95 % over draws", "least", "largest"]]
-    points: list[dict] = []
-    for width, column in zip(widths, speed.T, strict=True):
-        mean = t_interval(column)
-        rows.append([width, f"{mean:.3g}", ends_text(mean, ".3g"), f"{column.min():.3g}", f"{column.max():.3g}"])
-        value, low, high = mean.floats()
-        points.append({"width": str(width), "relative speed": value, "low": low, "high": high})
-    return Measurement.from_interval(
-        interval,
-        unit="draws of the initial weights",
+def _readings(speed: Float[np.ndarray, "draw width"], widths: Sequence[int]) -> Readings:
+    """The mean speed at every width, over draws."""
+    rows = [
+        {"width": width, **interval_columns(t_interval(column), SPEED), "least": column.min(), "largest": column.max()}
+        for width, column in zip(widths, speed.T, strict=True)
+    ]
+    frame = pd.DataFrame(rows).assign(draws=len(speed))
+    return Readings(
+        frame=frame,
+        title="Relative speed at the start, mean over draws",
         numbers={"training symbols": SYMBOLS, "unseen symbols": SYMBOLS},
-        tables=[("Relative speed at the start", rows)],
         charts=[
             dots(
-                pd.DataFrame(points),
+                frame.astype({"width": str}),
                 x="width",
-                y="relative speed",
+                y=SPEED,
                 rule=0.0,
                 title=f"fall of the loss on unseen symbols over that on training symbols, {len(speed)} draws",
             )
@@ -104,6 +102,8 @@ def _measurement(speed: Float[np.ndarray, "draw width"], widths: Sequence[int]) 
     )
 
 
+WIDEST = Row(SPEED, by="width", unit="draws of the initial weights", units="draws")
+"""The widest models are judged."""
 HOW = (
     "Speed of the loss on unseen symbols over that on training symbols in the widest models, t interval over "
     "draws of the initial weights"
@@ -125,6 +125,7 @@ CLAIMS = (
         ),
         quantity="relative speed, widest",
         measure=measure_plain,
+        judged=WIDEST,
     ),
     Claim(
         id="copying.gradient-b",
@@ -135,5 +136,6 @@ CLAIMS = (
         preregistration=BEFORE_ANY_MODEL,
         quantity="relative speed, widest",
         measure=measure_b,
+        judged=WIDEST,
     ),
 )

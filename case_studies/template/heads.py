@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,9 @@ from torch import Tensor
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Conditional, Number
-from case_studies.recipes.intervals import as_interval, proportion, t_interval
+from case_studies.recipes.judges import Mean, Share
 from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.measures import n_train, template_task
 from case_studies.template.solved import FEWEST, GROUPS, N_READ, solved
@@ -34,6 +33,8 @@ RESOLUTION = 1e-3
 N_UNTRAINED = 19
 """Untrained models that each model is compared with: one of them has a more dependent head by chance in 1 of 20."""
 DEPENDENCE = "more attention if equal"
+DEPENDS = "a head depends on equality"
+CORRELATION, HAS_CORRELATION = "rank correlation", "heads differ"
 DISTANCE = f"{DEPENDENCE}, absolute"
 
 
@@ -103,52 +104,55 @@ def _on(models: Sequence[Transformer], strings: TemplateBatch) -> tuple[np.ndarr
     return np.stack([preference for preference, _ in preferences]), np.stack([error for _, error in preferences])
 
 
-def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
-    """Share of solved models with a head whose attention depends on equality, in either direction."""
-    rows: list[list] = [["n", "seed", "head", DEPENDENCE, "95 % ±", "untrained, at most", "label", "a"]]
-    points, signs_by_model = [], []
+def measure_same_symbol(evidence: Evidence, *, variant: str) -> Readings:
+    """Whether a solved model has a head whose attention depends on equality, in either direction; one row a model."""
+    rows, of_heads = [], []
     maps = {}
-    labelled = 0
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         # Dependence on equality, and for comparison the labels of the same heads
         task = template_task(spec)
         reading = equality_preference(evidence, model, task)
         kinds = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
-        labelled += any("association" in labels for labels in kinds.label)
-        signs_by_model.append(reading.signs)
+        labelled = any("association" in labels for labels in kinds.label)
+        names = {"n": n_train(spec), "seed": spec.seed}
+        rows.append(names | {DEPENDS: bool(reading.signs.any()), "a head is labelled association": labelled})
         for (layer, head), preference in np.ndenumerate(reading.preference):
             scalars = model.block(layer).attention.a
-            a = None if scalars is None else scalars[head].item()
-            numbers = [f"{preference:+.3f}", f"{reading.half[layer, head]:.3f}", f"{reading.untrained:.3f}"]
-            shown = [kinds.label[layer][head], None if a is None else f"{a:+.3f}"]
-            rows.append([n_train(spec), spec.seed, f"{layer}.{head}", *numbers, *shown])
-            points.append(
+            of_heads.append(
                 {
+                    **names,
+                    "head": f"{layer}.{head}",
                     "layer": f"layer {layer}",
                     DEPENDENCE: float(preference),
-                    "a": a or 0.0,
+                    "95 % ±": reading.half[layer, head],
+                    "untrained, at most": reading.untrained,
+                    "sign": reading.signs[layer, head],
+                    "label": kinds.label[layer][head],
                     "row entropy, 0 to 1": float(kinds.entropy[layer, head]),
+                    "a": 0.0 if scalars is None else scalars[head].item(),
                 }
             )
         if len(maps) < 4:
             for head in range(2):
                 name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
                 maps[name] = patterns_on([model], _example(task))[0, 0, 0, head].numpy()
-    signs = np.stack(signs_by_model)
-    interval = proportion(int(signs.any((1, 2)).sum()), len(signs))
-    return Measurement.from_interval(
-        interval,
-        unit="solved models",
-        numbers={"solved models": count, "models with a head labelled association": labelled, **_counts(signs, points)},
-        tables=[("Every head", rows)],
+    frame, heads = pd.DataFrame(rows), pd.DataFrame(of_heads)
+    return Readings(
+        frame=frame,
+        numbers={
+            "solved models": count,
+            "models with a head labelled association": int(frame["a head is labelled association"].to_numpy().sum()),
+            **_counts(heads),
+        },
+        tables=[("Every head", heads)],
         charts=[
             scatter(
-                pd.DataFrame(points),
+                heads.filter(["layer", DEPENDENCE, "a", "row entropy, 0 to 1"]),
                 x="a" if variant == A else "row entropy, 0 to 1",
                 y=DEPENDENCE,
                 series="layer",
-                title=f"{variant}: every head, n = {len(signs)} models",
+                title=f"{variant}: every head, n = {len(frame)} models",
             ),
             pattern_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])"),
         ],
@@ -157,14 +161,14 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     )
 
 
-def _counts(signs: Float[np.ndarray, "model layer head"], points: list[dict]) -> dict[str, Any]:
+def _counts(heads: pd.DataFrame) -> dict[str, int]:
     """Heads of each sign, in all layers and in the first."""
-    counts: dict[str, Any] = {"heads": signs.size}
-    for prefix, chosen_signs in (("", signs), ("first layer: ", signs[:, 0])):
-        counts[f"{prefix}heads that attend more to equal symbols"] = int((chosen_signs > 0).sum())
-        counts[f"{prefix}heads that attend less to equal symbols"] = int((chosen_signs < 0).sum())
-    first = [point["a"] for point in points if point["layer"] == "layer 0"]
-    return counts | {"first layer: heads": len(first), "first layer: a below 0": sum(a < 0 for a in first)}
+    first = heads.loc[heads["layer"] == "layer 0"]
+    counts = {"heads": len(heads)}
+    for prefix, chosen in (("", heads), ("first layer: ", first)):
+        counts[f"{prefix}heads that attend more to equal symbols"] = int((chosen["sign"].to_numpy() > 0).sum())
+        counts[f"{prefix}heads that attend less to equal symbols"] = int((chosen["sign"].to_numpy() < 0).sum())
+    return counts | {"first layer: heads": len(first), "first layer: a below 0": int((first["a"].to_numpy() < 0).sum())}
 
 
 def _example(task: Template) -> TemplateBatch:
@@ -173,10 +177,9 @@ def _example(task: Template) -> TemplateBatch:
     return task.fill(torch.tensor([0]), torch.tensor([[first, first + 1]]))
 
 
-def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> Measurement:
+def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> Readings:
     """Rank correlation over the heads of a model, of dependence on equality with accuracy lost by ablation."""
-    rows: list[list] = [["n", "seed", "rank correlation", "first layer", "last layer"]]
-    points, by_model = [], []
+    rows, points = [], []
     n = N_READ[evidence.size]
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
@@ -185,30 +188,31 @@ def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> M
         drop = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop
         lost = np.asarray(drop)[:, 0].reshape(size.shape)
         # Over all heads, which is judged, and over those of the first and of the last layer
-        correlations = [
-            rank_correlation(size, lost),
-            rank_correlation(size[0], lost[0]),
-            rank_correlation(size[-1], lost[-1]),
-        ]
-        by_model.append(correlations[0])
-        cells = [None if correlation is None else f"{correlation:+.3f}" for correlation in correlations]
-        rows.append([n_train(spec), spec.seed, *cells])
+        correlation = rank_correlation(size, lost)
+        rows.append(
+            {
+                "n": n_train(spec),
+                "seed": spec.seed,
+                CORRELATION: correlation,
+                "first layer": rank_correlation(size[0], lost[0]),
+                "last layer": rank_correlation(size[-1], lost[-1]),
+                HAS_CORRELATION: correlation is not None,
+            }
+        )
         points += [
             {DISTANCE: float(size[head]), "accuracy lost": float(lost[head]), "models": f"{variant}, layer {head[0]}"}
             for head in np.ndindex(size.shape)
         ]
-    judged = [correlation for correlation in by_model if correlation is not None]
-    no_correlation = as_interval(0.0, -1.0, 1.0, 0)
-    interval = t_interval(np.array(judged), resolution=RESOLUTION) if judged else no_correlation
-    return Measurement.from_interval(
-        interval,
-        unit="solved models",
+    frame = pd.DataFrame(rows)
+    with_correlation = int(frame[HAS_CORRELATION].to_numpy().sum())
+    return Readings(
+        frame=frame,
+        title="Rank correlation over the heads of each model",
         numbers={
             "solved models": count,
-            "models with a correlation": len(judged),
-            "models in which all heads cost the same": len(by_model) - len(judged),
+            "models with a correlation": with_correlation,
+            "models in which all heads cost the same": len(frame) - with_correlation,
         },
-        tables=[("Rank correlation over the heads of each model", rows)],
         charts=[
             scatter(
                 pd.DataFrame(points),
@@ -247,6 +251,7 @@ def _looking_claim(name: str, variant: str, models: str, prior_knowledge: str) -
         quantity="share of solved models",
         value_range=SHARE,
         measure=partial(measure_same_symbol, variant=variant),
+        judged=Share(DEPENDS, unit="solved models"),
         needs=(GROUPS[variant],),
     )
 
@@ -272,6 +277,13 @@ def _agreement_claim(name: str, variant: str, models: str, prior_knowledge: str)
         quantity="rank correlation within models",
         value_range=DIFFERENCE,
         measure=partial(measure_pattern_ablation_agreement, variant=variant),
+        judged=Mean(
+            CORRELATION,
+            unit="solved models",
+            where={HAS_CORRELATION: True},
+            without_rows=(0.0, -1.0, 1.0),
+            resolution=RESOLUTION,
+        ),
         needs=(GROUPS[variant],),
     )
 

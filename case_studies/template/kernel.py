@@ -2,14 +2,14 @@
 
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast, Below, Number, TwoSided
-from case_studies.recipes.intervals import clipped, ends_text, t_interval
+from case_studies.recipes.intervals import ends_text, interval_columns
+from case_studies.recipes.judges import Mean, Row
 from case_studies.template.measures import BARELY, SOLVED
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
@@ -23,6 +23,7 @@ N = {"quick": 512, "standard": 2048, "paper": 4096}
 REPEATS = {"quick": 32, "standard": 64, "paper": 64}
 DRAWS = 5
 """Kernel regressions, each with new strings and new draws of the kernel."""
+SMALLEST = "smallest eigenvalue"
 NEGLIGIBLE = 1e-3
 """Share of the largest eigenvalue of N below which the smallest counts as zero, for a kernel with random draws."""
 
@@ -31,64 +32,42 @@ def _task(name: str, evidence: Evidence) -> Template:
     return Template(templates=TASKS[name], train=N[evidence.size])
 
 
-def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> Measurement:
-    """Mean accuracy of kernel ridge regression on unseen symbols, over draws of the strings and of the kernel.
+def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> Readings:
+    """Accuracy of kernel ridge regression on unseen symbols, one row a draw of strings and kernel and a setting.
 
     Kernel and lambda are chosen on validation symbols, for each draw.
     """
     regressions = _regressions(name, evidence, mlp=mlp)
-    accuracy = np.array([regression.accuracy.value[regression.chosen] for regression in regressions])
-    interval = t_interval(accuracy, resolution=1 / regressions[0].n)
-    rows: list[list] = [
-        [
-            "draw",
-            "chosen",
-            "kernel",
-            "lambda",
-            "validation loss",
-            "test loss",
-            "95 %",
-            "accuracy",
-            "95 % over strings",
-            "spread of predictions",
-        ]
+    rows = [
+        {
+            "draw": draw,
+            "chosen": index == regression.chosen,
+            "kernel": kernel,
+            "lambda": regression.regularisation[index],
+            "validation loss": regression.validation_mse[index],
+            "test loss": float(regression.mse[index]),
+            "test loss, 95 %": ends_text(regression.mse[index], ".3f"),
+            **interval_columns(regression.accuracy[index], "accuracy"),
+            "strings": regression.n,
+            "spread of predictions": regression.spread[index],
+        }
+        for draw, regression in enumerate(regressions)
+        for index, kernel in enumerate(regression.kernels)
     ]
-    # Every setting of every draw is shown, the chosen ones are judged
-    points: list[dict] = []
-    for draw, regression in enumerate(regressions):
-        for i, kernel in enumerate(regression.kernels):
-            loss = ends_text(regression.mse[i], ".3f")
-            share = ends_text(regression.accuracy[i], ".3f")
-            chosen = "yes" if i == regression.chosen else None
-            rows.append(
-                [
-                    draw,
-                    chosen,
-                    kernel,
-                    f"{regression.regularisation[i]:g}",
-                    f"{regression.validation_mse[i]:.3f}",
-                    f"{regression.mse[i]:.3f}",
-                    loss,
-                    f"{regression.accuracy[i]:.3f}",
-                    share,
-                    f"{regression.spread[i]:.3f}",
-                ]
-            )
-        value, low, high = regression.accuracy[regression.chosen].floats()
-        points.append({"draw": str(draw), "accuracy": value, "low": low, "high": high})
-    return Measurement.from_interval(
-        clipped(interval, 0.0, 1.0),
-        unit="draws of strings and kernel",
+    frame = pd.DataFrame(rows)
+    chosen = frame.loc[frame["chosen"].to_numpy()]
+    return Readings(
+        frame=frame,
+        title="Every draw and setting",
         numbers={
-            "test loss": np.mean([regression.mse.value[regression.chosen] for regression in regressions]),
+            "test loss": chosen["test loss"].mean(),
             "training strings": regressions[0].n_train,
-            "chosen": [regression.kernels[regression.chosen] for regression in regressions],
-            "lowest accuracy of any setting": min(regression.accuracy.value.min() for regression in regressions),
+            "chosen": list(chosen["kernel"]),
+            "lowest accuracy of any setting": frame["accuracy"].min(),
         },
-        tables=[("Every draw and setting", rows)],
         charts=[
             dots(
-                pd.DataFrame(points),
+                chosen.astype({"draw": str}),
                 x="draw",
                 y="accuracy",
                 rule=0.5,
@@ -109,33 +88,33 @@ def _regressions(name: str, evidence: Evidence, *, mlp: bool) -> list[KernelResu
     return [kernel_regression(task, kernels=kernels, n=n, seed=seed) for seed in seeds]
 
 
-def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
-    """The smallest eigenvalue of N, for the task where it is lowest."""
+def measure_matrix(evidence: Evidence, *, mlp: bool) -> Readings:
+    """The smallest eigenvalue of N, for each task."""
     kernel = MLPKernel() if mlp else TransformerKernel(beta=4.0, activation="relu")
     matrices = {
         name: template_matrix(_task(name, evidence), kernel, repeats=REPEATS[evidence.size], seed=evidence.seed)
         for name in TASKS
     }
-    rows: list[list] = [["task", "kernel", "smallest eigenvalue", "95 %", "largest", "verdict", "draws"]]
-    verdicts = {name: singularity(matrix) for name, matrix in matrices.items()}
-    for name, matrix in matrices.items():
-        ends = ends_text(matrix.smallest, ".4g")
-        largest = f"{matrix.eigenvalues[-1]:.4g}"
-        rows.append([name, matrix.kernel, f"{matrix.smallest:.4g}", ends, largest, verdicts[name], matrix.n])
-    # The task whose interval ends lowest is judged
-    worst = min(matrices.values(), key=lambda matrix: matrix.smallest.low)
-    return Measurement(
-        value=float(worst.smallest),
-        low=float(worst.smallest.low),
-        high=float(worst.smallest.high),
-        n=worst.repeats,
-        unit="kernel, exact" if mlp else "sets of draws",
-        exact=mlp,
+    rows = [
+        {
+            "task": name,
+            "kernel": matrix.kernel,
+            **interval_columns(matrix.smallest, SMALLEST),
+            "largest": matrix.eigenvalues[-1],
+            "verdict": singularity(matrix),
+            "draws": matrix.n,
+            "sets of draws": matrix.repeats,
+        }
+        for name, matrix in matrices.items()
+    ]
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        title="N of each task",
         numbers={
-            f"tasks with a {verdict} N": list(verdicts.values()).count(verdict)
+            f"tasks with a {verdict} N": list(frame["verdict"]).count(verdict)
             for verdict in ("singular", "nonsingular")
         },
-        tables=[("N of each task", rows)],
         charts=[matrix.plot() for matrix in matrices.values()],
         note="An entry of N is the kernel of two strings, one of each template, that share no symbol.",
     )
@@ -164,6 +143,10 @@ def _over_draws(prior_knowledge: str) -> Preregistration:
     )
 
 
+REGRESSION = Mean("accuracy", unit="draws of strings and kernel", where={"chosen": True}, share_of="strings")
+LOWEST_RANDOM = Row(SMALLEST, by="low", extreme="smallest", unit="sets of draws", units="sets of draws")
+LOWEST_EXACT = Row(SMALLEST, extreme="smallest", unit="kernel, exact", units="sets of draws", exact=True)
+"""The task whose interval ends lowest is judged; the network's kernel has no random draws."""
 HOW = (
     "Mean accuracy of kernel ridge regression, its setting chosen on validation symbols, t interval over draws of the "
     "strings and the kernel"
@@ -181,6 +164,7 @@ CLAIMS = (
             quantity="accuracy",
             value_range=SHARE,
             measure=partial(measure_regression, name=name),
+            judged=REGRESSION,
         )
         for name in TASKS
     ),
@@ -194,6 +178,7 @@ CLAIMS = (
         quantity="accuracy",
         value_range=SHARE,
         measure=partial(measure_regression, name="aba-abb", mlp=True),
+        judged=REGRESSION,
     ),
     Claim(
         id="kernel.matrix",
@@ -210,6 +195,7 @@ CLAIMS = (
         ),
         quantity="smallest eigenvalue of N",
         measure=partial(measure_matrix, mlp=False),
+        judged=LOWEST_RANDOM,
     ),
     Claim(
         id="kernel.matrix-mlp",
@@ -221,5 +207,6 @@ CLAIMS = (
         by_construction=True,
         quantity="smallest eigenvalue of N",
         measure=partial(measure_matrix, mlp=True),
+        judged=LOWEST_EXACT,
     ),
 )

@@ -9,9 +9,10 @@ from jaxtyping import Float, Int
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Below, Between
-from case_studies.recipes.intervals import ends_text, t_interval
+from case_studies.recipes.intervals import interval_columns, t_interval
+from case_studies.recipes.judges import Mean
 from interp.core.randomness import derived_generator, derived_seed
 from interp.tasks import Template
 from interp.theory.kernels.kernel_regression import kernel_regression
@@ -27,12 +28,13 @@ FIXED_SYMBOLS = 2048
 """Training symbols on the grid of n."""
 REGRESSIONS = {"quick": 3, "standard": 10, "paper": 10}
 PENALTY = 1e-3
+SLOPE = "slope"
 FEATURES = {"quick": (256, 512, 1024), "standard": (256, 1024, 4096, 16384), "paper": (256, 1024, 4096, 16384)}
 STRINGS, ALPHABET = 32, 8
 """Strings of the block structure and their symbols, so few that strings share some."""
 
 
-def measure_error(evidence: Evidence, *, grid: str) -> Measurement:
+def measure_error(evidence: Evidence, *, grid: str) -> Readings:
     """Slope of log2 of the squared error on unseen symbols per doubling of n or of rho, over draws."""
     # Along one grid the strings vary, along the other the symbols and with them rho
     if grid == "n":
@@ -46,7 +48,7 @@ def measure_error(evidence: Evidence, *, grid: str) -> Measurement:
     for draw in range(REGRESSIONS[evidence.size]):
         seed = derived_seed(evidence.seed, f"error against {grid}", draw)
         errors.append([_error(task, n, seed) for task, n in zip(tasks, ns, strict=True)])
-    return _slopes(np.array(errors), x, grid, "squared error", "draws of strings and kernel")
+    return _slopes(np.array(errors), x, grid, "squared error")
 
 
 def _error(task: Template, n: int, seed: int) -> float:
@@ -54,7 +56,7 @@ def _error(task: Template, n: int, seed: int) -> float:
     return float(kernel_regression(task, kernels=[kernel], regularisation=[PENALTY], n=n, seed=seed).mse[0])
 
 
-def measure_blocks(evidence: Evidence) -> Measurement:
+def measure_blocks(evidence: Evidence) -> Readings:
     """Slope of log2 of the spread of the kernel within pairs of equal pattern, per doubling of its draws."""
     task = Template(templates="aba_abb", train=ALPHABET)
     generator = derived_generator(evidence.seed, "strings of the blocks")
@@ -64,7 +66,7 @@ def measure_blocks(evidence: Evidence) -> Measurement:
         seed = derived_seed(evidence.seed, "blocks", draw)
         kernels = [TransformerKernel(activation="relu", n_draws=count, seed=seed) for count in FEATURES[evidence.size]]
         spreads.append([spread_within(kernel, strings) for kernel in kernels])
-    return _slopes(np.array(spreads), list(FEATURES[evidence.size]), "draws", "spread", "draws of the kernel")
+    return _slopes(np.array(spreads), list(FEATURES[evidence.size]), "draws", "spread")
 
 
 def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> float:
@@ -84,22 +86,16 @@ def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> flo
     return float(np.sqrt(np.square(inside).sum() / (sizes - 1).sum()))
 
 
-def _slopes(values: Float[np.ndarray, "draw x"], x: Sequence[float], name: str, varied: str, unit: str) -> Measurement:
-    """The log-log slope of every draw with its t interval; a table and a chart of all values."""
-    slopes = np.polyfit(np.log2(x), np.log2(values).T, 1)[0]
-    interval = t_interval(slopes)
-    rows: list[list] = [[name, f"{varied}, mean", "95 % over draws"]]
-    points: list[dict] = []
-    for size, column in zip(x, values.T, strict=True):
-        mean = t_interval(column)
-        rows.append([size, f"{mean:.3g}", ends_text(mean, ".3g")])
-        value, low, high = mean.floats()
-        points.append({name: size, varied: value, "low": max(low, 0.0), "high": high, "series": "mean over draws"})
-    return Measurement.from_interval(
-        interval,
-        unit=unit,
-        tables=[(f"{varied} by {name}", rows)],
-        charts=[scaling_curves(pd.DataFrame(points), x=name, y=varied, series="series", title=f"{varied} by {name}")],
+def _slopes(values: Float[np.ndarray, "draw x"], x: Sequence[float], name: str, varied: str) -> Readings:
+    """The log-log slope of every draw; a table and a chart of the means at each x."""
+    frame = pd.DataFrame({"draw": range(len(values)), SLOPE: np.polyfit(np.log2(x), np.log2(values).T, 1)[0]})
+    columns = zip(x, values.T, strict=True)
+    means = pd.DataFrame([{name: size, **interval_columns(t_interval(column), varied)} for size, column in columns])
+    points = means.assign(low=means["low"].clip(lower=0.0), series="mean over draws")
+    return Readings(
+        frame=frame,
+        tables=[(f"{varied} by {name}, mean over draws", means)],
+        charts=[scaling_curves(points, x=name, y=varied, series="series", title=f"{varied} by {name}")],
     )
 
 
@@ -116,6 +112,7 @@ CLAIMS = (
         preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of squared error per doubling of n",
         measure=partial(measure_error, grid="n"),
+        judged=Mean(SLOPE, unit="draws of strings and kernel"),
     ),
     Claim(
         id="kernel.error-rho",
@@ -126,6 +123,7 @@ CLAIMS = (
         preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of squared error per doubling of rho",
         measure=partial(measure_error, grid="rho"),
+        judged=Mean(SLOPE, unit="draws of strings and kernel"),
     ),
     Claim(
         id="kernel.blocks",
@@ -139,5 +137,6 @@ CLAIMS = (
         by_construction=True,
         quantity="log2 of spread per doubling of draws",
         measure=measure_blocks,
+        judged=Mean(SLOPE, unit="draws of the kernel"),
     ),
 )

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 
 from case_studies.frame.evidence import Evidence
-from case_studies.recipes.intervals import as_interval, clipped, ends_text, proportion, t_interval
+from case_studies.recipes.intervals import as_interval, clipped, interval_columns, proportion, t_interval
+from case_studies.recipes.judges import Mean
 from case_studies.recipes.template_models import SCALES
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -128,10 +129,33 @@ def mean_accuracy(rows: Sequence[Scored]) -> Interval:
     return clipped(interval, 0.0, 1.0)
 
 
-def exact_interval(row: Scored) -> str:
-    """The exact 95 % interval of one model's accuracy over its test strings, as text."""
-    interval = proportion(row.right, row.total)
-    return ends_text(interval, ".3f")
+def scored_frame(groups: Mapping[str, Iterable[Scored]], *, of: str = "model") -> pd.DataFrame:
+    """One row a model, by group, n and seed: accuracy with its exact interval over strings, and losses.
+
+    Args:
+        groups: Scores of the models of each group.
+        of: Name of the column of the groups.
+    """
+    rows = []
+    for name, models in groups.items():
+        for scored in (scored for seeds in by_n(models).values() for scored in seeds):
+            rows.append(
+                {
+                    of: name,
+                    "n": scored.n,
+                    "seed": scored.seed,
+                    **interval_columns(proportion(scored.right, scored.total), "accuracy"),
+                    "strings": scored.total,
+                    "loss": losses([scored])[0],
+                    "validation loss": scored.validation,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def accuracy_judge(**where: Any) -> Mean:
+    """Mean accuracy with its t interval over the models of `scored_frame` with these values."""
+    return Mean("accuracy", unit="models", where=where, share_of="strings")
 
 
 def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scored]:

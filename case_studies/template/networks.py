@@ -1,48 +1,31 @@
 """Claims about fully connected networks: which inputs let them generalise to unseen symbols."""
 
-from functools import partial
-
 from case_studies.frame.claims import SHARE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below
 from case_studies.template.measures import (
     BARELY,
     SOLVED,
-    by_n,
-    exact_interval,
+    accuracy_judge,
     loss_chart,
-    mean_accuracy,
+    scored_frame,
     scores,
 )
 from case_studies.template.models import NETWORKS
 from case_studies.template.preregistration import over_models
 
+LARGEST = "largest n"
 HOW = "Mean accuracy at the largest n, t interval over models (seeds)"
 
 
-def measure_network(evidence: Evidence, *, inputs: str) -> Measurement:
-    """Mean accuracy on unseen symbols at the largest n, over models."""
+def measure_network(evidence: Evidence) -> Readings:
+    """Accuracy of every network on unseen symbols; judged at the largest n, with the best chance to generalise."""
     models = {name: scores(evidence, f"network {name}") for name in NETWORKS}
-    rows: list[list] = [["inputs", "n", "seed", "accuracy", "95 % over strings", "test loss", "validation loss"]]
-    for name, models_of_inputs in models.items():
-        for scored in models_of_inputs:
-            numbers = [f"{loss:.3f}" for loss in (scored.loss, scored.validation)]
-            rows.append([name, scored.n, scored.seed, f"{scored.accuracy:.3f}", exact_interval(scored), *numbers])
-    # Judged at the largest n, where a network has the best chance to generalise
-    groups = by_n(models[inputs])
-    last = groups[max(groups)]
-    interval = mean_accuracy(last)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={
-            "n": max(groups),
-            "lowest accuracy": min(scored.accuracy for scored in last),
-            "highest accuracy": max(scored.accuracy for scored in last),
-            "strings per model": last[0].total,
-        },
-        tables=[("aba against abb on unseen symbols", rows)],
+    frame = scored_frame(models, of="inputs")
+    return Readings(
+        frame=frame.assign(**{LARGEST: frame["n"] == frame.groupby("inputs")["n"].transform("max")}),
+        title="aba against abb on unseen symbols",
         charts=[loss_chart(models, figure="aba-abb", title="fully connected networks, aba against abb")],
         note="A constant prediction has loss 1.",
     )
@@ -61,7 +44,8 @@ CLAIMS = (
         preregistration=over_models("0.51 [0.49, 0.53], 2,000 strings of the best of three seeds"),
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_network, inputs="one-hot"),
+        measure=measure_network,
+        judged=accuracy_judge(inputs="one-hot", **{LARGEST: True}),
         needs=NEEDS,
     ),
     Claim(
@@ -75,7 +59,8 @@ CLAIMS = (
         preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_network, inputs="one-hot and equality"),
+        measure=measure_network,
+        judged=accuracy_judge(inputs="one-hot and equality", **{LARGEST: True}),
         needs=NEEDS,
     ),
     Claim(
@@ -88,7 +73,8 @@ CLAIMS = (
         preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_network, inputs="shared embedding"),
+        measure=measure_network,
+        judged=accuracy_judge(inputs="shared embedding", **{LARGEST: True}),
         needs=NEEDS,
     ),
 )

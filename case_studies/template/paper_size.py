@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast, Conditional, Equal, Number
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import Mean
 from case_studies.recipes.template_models import PLAIN, SCALES, VARIANTS, A
 from case_studies.template.measures import by, loss_chart, scores, thresholds
 from interp.sweeps.spec import ModelSpec, seeded
@@ -20,6 +21,7 @@ from interp.training.settings import TrainSettings
 MAGNITUDE = 3.0
 """Doublings of n that count as an order of magnitude: a factor of 8."""
 SEEDS = 5
+SAVED = "doublings of n saved"
 BATCH, EPOCHS = 1024, 1000
 FAST_A = "+ a I, fast a"
 """a I whose scalars learn at `FAST_RATE` times the rate of the other weights."""
@@ -84,30 +86,31 @@ def paper_size_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     return groups
 
 
-def measure_saved(evidence: Evidence, *, variant: str, level: float) -> Measurement:
-    """Doublings of n that a variant with a I saves before the loss stays below a level, for each seed."""
+def measure_saved(evidence: Evidence, *, variant: str, level: float) -> Readings:
+    """Doublings of n that a variant with a I saves before the loss stays below a level, one row a seed."""
     models = {name: scores(evidence, of_paper_size(name)) for name in (PLAIN, variant)}
     # Smallest n of each seed from which its loss stays below the level
     needed = {name: thresholds(rows, level, lambda row: row.loss) for name, rows in models.items()}
-    ns = {name: np.array([n for n, _ in of_seeds], dtype=float) for name, of_seeds in needed.items()}
-    interval = t_interval(np.log2(ns[PLAIN] / ns[variant]), resolution=1.0)
+    ns = {name: np.array([n for n, _ in of_seeds]) for name, of_seeds in needed.items()}
     # Seeds that never reach the level, and those where neither model does
     never = {name: sum(not reached for _, reached in of_seeds) for name, of_seeds in needed.items()}
     pairs = zip(needed[PLAIN], needed[variant], strict=True)
     reached_by_either = [plain or with_a for (_, plain), (_, with_a) in pairs]
-    rows: list[list] = [["seed", *(f"n, {name}" for name in ns)]]
-    seeds = by(models[PLAIN], lambda row: row.seed)
-    for seed, n_plain, n_with_a in zip(seeds, ns[PLAIN], ns[variant], strict=True):
-        rows.append([seed, int(n_plain), int(n_with_a)])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    frame = pd.DataFrame(
+        {
+            "seed": list(by(models[PLAIN], lambda row: row.seed)),
+            **{f"n, {name}": of_seeds for name, of_seeds in ns.items()},
+            SAVED: np.log2(ns[PLAIN] / ns[variant]),
+        }
+    )
+    return Readings(
+        frame=frame,
+        title=f"Smallest n from which the loss stays below {level}",
         numbers={
             **{f"median n, {name}": float(np.median(n_of_seeds)) for name, n_of_seeds in ns.items()},
             "seeds that never get there": never,
             "seeds where neither does": reached_by_either.count(False),
         },
-        tables=[(f"Smallest n from which the loss stays below {level}", rows)],
         charts=[loss_chart(models, figure="aba-abb", title="aba against abb, the paper's size")],
         note=f"A seed whose loss never stays below {level} counts as twice the largest n. n is known to a doubling.",
     )
@@ -125,12 +128,13 @@ def _claim(name: str, variant: str, *, level: float, prior_knowledge: str, **fie
             "a factor of 4 on models of a twentieth of these weights, and the paper's figure. The rule is that of "
             f"those models. {prior_knowledge}",
         ),
-        quantity="doublings of n saved",
+        quantity=SAVED,
         needs=(of_paper_size(PLAIN), of_paper_size(variant)),
         sizes=("standard",),
         sizes_reason="At size quick these models take too long (five hours of one core); at size paper "
         "`identity.samples` has models of this size.",
         measure=partial(measure_saved, variant=variant, level=level),
+        judged=Mean(SAVED, unit="seeds", resolution=1.0),
         **fields,
     )
 

@@ -9,9 +9,10 @@ import torch
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number, Rule
-from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Mean, PairedDifference, Share
 from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.copying import COPIED
 from case_studies.template.measures import SOLVED, n_train, template_task
@@ -23,14 +24,18 @@ from interp.heads.diagonals import diagonals
 from interp.probing.probe import probe
 from interp.view.charts import dots
 
+LEARNED_A, WITHOUT_A = "a as learned", "a = 0"
+FIRST_LAYER, LAST_LAYER = "after layer 1", "after layer 2"
+STRONG, UNTRAINED = "a head is strong", "a head is strong before training"
+N_PROBED = 600
+"""Strings on which a probe is fitted, and on which it is scored."""
 BAR = 0.1
 """Accuracy that solved models must lose with a = 0 before they count as using a I."""
 
 
-def measure_identity_used(evidence: Evidence) -> Measurement:
-    """Accuracy on unseen symbols that solved models lose when their scalars a are set to 0."""
-    rows: list[list] = [["model", "n", "seed", "accuracy", "a = 0", "|a|, mean"]]
-    points, lost = [], []
+def measure_identity_used(evidence: Evidence) -> Readings:
+    """Accuracy on unseen symbols of solved models, and of the same models with their scalars a set to 0."""
+    rows, points = [], []
     n = N_READ[evidence.size]
     models, count = solved(evidence, GROUPS[A])
     for index, (spec, model) in enumerate(models, start=1):
@@ -41,23 +46,28 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
         with torch.no_grad():
             for a in scalars:
                 a.zero_()
-        evaluations = {
-            name: evaluate(variant_model, template_task(spec), n=n, seed=evidence.seed)
-            for name, variant_model in (("a as learned", model), ("a = 0", without))
+        accuracies = {
+            name: evaluate(variant_model, template_task(spec), n=n, seed=evidence.seed).accuracy[0]
+            for name, variant_model in ((LEARNED_A, model), (WITHOUT_A, without))
         }
-        before, after = (float(evaluation.accuracy[0]) for evaluation in evaluations.values())
-        rows.append([index, n_train(spec), spec.seed, f"{before:.3f}", f"{after:.3f}", f"{size:.3f}"])
-        lost.append(before - after)
+        rows.append(
+            {
+                "model": index,
+                "n": n_train(spec),
+                "seed": spec.seed,
+                **{name: float(accuracy) for name, accuracy in accuracies.items()},
+                "|a|, mean": size,
+                "strings": n,
+            }
+        )
         points += [
-            {"model": str(index), **evaluation.accuracy[0].columns("accuracy"), "with": name}
-            for name, evaluation in evaluations.items()
+            {"model": str(index), **interval_columns(accuracy, "accuracy"), "with": name}
+            for name, accuracy in accuracies.items()
         ]
-    interval = t_interval(np.array(lost), resolution=1 / n)
-    return Measurement.from_interval(
-        interval,
-        unit="solved models",
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Accuracy on unseen symbols",
         numbers={"solved models": count},
-        tables=[("Accuracy on unseen symbols", rows)],
         charts=[
             dots(
                 pd.DataFrame(points),
@@ -71,31 +81,27 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
     )
 
 
-def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
-    """Accuracy of linear probes for the template at [CLS] after the first layer, on unseen symbols."""
-    rows: list[list] = [
-        ["model", "n", "seed", "after embedding", "after layer 1", "after layer 2", "untrained, layer 2"]
-    ]
-    readings = {"embedding": 0, "after layer 1": 1, "after layer 2": -1}
-    points, first, last = [], [], []
+def measure_where_readable(evidence: Evidence, *, variant: str) -> Readings:
+    """Accuracy of linear probes for the template at [CLS], on unseen symbols, after every layer."""
+    readings = {"after embedding": 0, FIRST_LAYER: 1, LAST_LAYER: -1}
+    rows, points = [], []
     models, count = solved(evidence, GROUPS[variant])
     # Probe accuracy by layer; that after the first is judged, that of an untrained model is a control
     for index, (spec, model) in enumerate(models, start=1):
-        result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
-        cells = result.accuracy.value[:, 0]
-        accuracies = [f"{cells[layer]:.3f}" for layer in readings.values()]
-        rows.append([index, n_train(spec), spec.seed, *accuracies, f"{result.untrained[-1, 0]:.3f}"])
-        first.append(float(cells[1]))
-        last.append(float(cells[-1]))
-        for name, layer in readings.items():
-            value, low, high = result.accuracy[layer, 0].floats()
-            points.append({"model": str(index), "probe accuracy": value, "low": low, "high": high, "where": name})
-    interval = t_interval(np.array(first), resolution=1 / 600)
-    return Measurement.from_interval(
-        interval,
-        unit="solved models",
-        numbers={"solved models": count, "mean after the last layer": float(np.mean(last))},
-        tables=[("Probes at [CLS], fitted on validation symbols, scored on test symbols", rows)],
+        result = probe(model, template_task(spec), label="label", n_train=N_PROBED, n_test=N_PROBED, seed=evidence.seed)
+        cells = {name: result.accuracy[layer, 0] for name, layer in readings.items()}
+        row = {"model": index, "n": n_train(spec), "seed": spec.seed}
+        control = float(result.untrained[-1, 0])
+        rows.append(row | {name: float(cell) for name, cell in cells.items()} | {"untrained, layer 2": control})
+        points += [
+            {"model": str(index), **interval_columns(cell, "probe accuracy"), "where": name}
+            for name, cell in cells.items()
+        ]
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        title="Probes at [CLS], fitted on validation symbols, scored on test symbols",
+        numbers={"solved models": count, "mean after the last layer": frame[LAST_LAYER].mean()},
         charts=[
             dots(
                 pd.DataFrame(points),
@@ -103,40 +109,46 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
                 y="probe accuracy",
                 series="where",
                 rule=0.5,
-                title="probes for the template at [CLS], unseen symbols; 600 strings per point",
+                title=f"probes for the template at [CLS], unseen symbols; {N_PROBED} strings per point",
             )
         ],
     )
 
 
-def measure_strong_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: float = SOLVED) -> Measurement:
-    """Share of solved models with a strong positive diagonal in some head's matrix; untrained models as a control."""
-    rows: list[list] = [["n", "width", "seed", "head", "cosine with I", "z", "p, Holm", "scalar", "untrained cosine"]]
+def measure_strong_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: float = SOLVED) -> Readings:
+    """Whether a solved model has a strong positive diagonal in some head's matrix, one row a model."""
+    rows, of_heads, results = [], [], []
     models, count = solved(evidence, group, accuracy=accuracy)
-    results, strong, untrained_strong = [], [], []
     for spec, model in models:
         # The same statistic before training is the control
         learned = diagonals(model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
-        strong.append(bool(learned.heads(matrix)))
-        untrained_strong.append(bool(untrained.heads(matrix)))
         results.append(learned)
+        names = {"n": n_train(spec), "width": spec.config.d_model, "seed": spec.seed}
+        rows.append(names | {STRONG: bool(learned.heads(matrix)), UNTRAINED: bool(untrained.heads(matrix))})
         for layer, head in np.ndindex(learned.cosine.shape[:2]):
             cell = (layer, head, matrix)
-            numbers = [f"{learned.cosine[cell]:+.3f}", f"{learned.z[cell]:+.1f}", f"{learned.p_holm[cell]:.3g}"]
-            numbers += [f"{learned.scalar[cell]:+.3f}", f"{untrained.cosine[cell]:+.3f}"]
-            rows.append([n_train(spec), spec.config.d_model, spec.seed, f"{layer}.{head}", *numbers])
-    interval = proportion(sum(strong), len(strong))
-    return Measurement.from_interval(
-        interval,
-        unit="solved models",
+            of_heads.append(
+                {
+                    **names,
+                    "head": f"{layer}.{head}",
+                    "cosine with I": learned.cosine[cell],
+                    "z": learned.z[cell],
+                    "p, Holm": learned.p_holm[cell],
+                    "scalar": learned.scalar[cell],
+                    "untrained cosine": untrained.cosine[cell],
+                }
+            )
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
         numbers={
             "solved models": count,
-            "the same share before training": float(np.mean(untrained_strong)),
+            "the same share before training": frame[UNTRAINED].mean(),
             "null sd of the cosine": results[0].null_sd,
             "largest cosine of that rank": results[0].largest,
         },
-        tables=[("Every head", rows)],
+        tables=[("Every head", pd.DataFrame(of_heads))],
         charts=[results[0].plot()],
         note="Strong: the cosine is in the upper tail among random matrices with the same singular values, Holm over "
         "heads and matrices, at 0.01. The chart shows the first model of the table.",
@@ -161,9 +173,11 @@ def _readable_claim(name: str, variant: str, models: str) -> Claim:
         quantity="probe accuracy after layer 1",
         value_range=SHARE,
         measure=partial(measure_where_readable, variant=variant),
+        judged=Mean(FIRST_LAYER, unit="solved models", resolution=1 / N_PROBED),
     )
 
 
+HAS_STRONG = Share(STRONG, unit="solved models")
 FIGURE_7 = "ours, after Figure 7, which is about a pretrained GPT-2"
 
 
@@ -178,6 +192,7 @@ def _diagonal_claim(name: str, variant: str, models: str) -> Claim:
         quantity="share of solved models",
         value_range=SHARE,
         measure=partial(measure_strong_diagonals, group=GROUPS[variant], matrix=0),
+        judged=HAS_STRONG,
     )
 
 
@@ -192,6 +207,7 @@ CLAIMS = (
         quantity="accuracy lost",
         value_range=DIFFERENCE,
         measure=measure_identity_used,
+        judged=PairedDifference(LEARNED_A, WITHOUT_A, unit="solved models", share_of="strings"),
     ),
     _readable_claim("probes.identity", A, "with a I"),
     _diagonal_claim("diagonals.query-key", PLAIN, "without a I"),
@@ -214,6 +230,7 @@ CLAIMS = (
         quantity="share of copying models",
         value_range=SHARE,
         measure=partial(measure_strong_diagonals, group=f"copy {PLAIN}", matrix=1, accuracy=COPIED),
+        judged=HAS_STRONG,
         sizes=LARGE_SIZES,
         sizes_reason="At size quick no model copies unseen symbols without b I.",
     ),

@@ -1,15 +1,15 @@
 """The claim about kernel regression on random sets of templates, with the network's kernel as control (Lemma 4.5)."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AllOf, AtLeast, AtMost, Number
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from case_studies.template.template_sets import (
     ALMOST_ALL,
     DRAWN_FROM,
@@ -17,6 +17,7 @@ from case_studies.template.template_sets import (
     MANY_SETS,
     SETS,
     TemplateSet,
+    parameters_of,
     template_sets,
 )
 from interp.core.randomness import derived_seed
@@ -31,6 +32,7 @@ OF_CONSTANT = 0.5
 """Largest error of a regression that generalises, over that of a constant prediction."""
 SELDOM = 0.05
 """Largest share of the sets of wildcards only on which a kernel with a singular N may pass."""
+PASSES = "passes"
 WILDCARDS_ONLY, WITH_FIXED = "wildcards only", "with fixed tokens"
 PASSES_ON = {kind: f"share that passes, {kind}" for kind in (WILDCARDS_ONLY, WITH_FIXED)}
 NETWORK_ON = {kind: f"share on which a network's kernel passes, {kind}" for kind in (WILDCARDS_ONLY, WITH_FIXED)}
@@ -86,63 +88,43 @@ def errors_of(template_set: TemplateSet) -> dict[str, Errors]:
     }
 
 
-def measure_regression(evidence: Evidence) -> Measurement:
-    """Share of random sets for which kernel regression generalises, with its exact interval."""
-    sets = template_sets(evidence.seed, SETS[evidence.size])
-    errors = [errors_of(template_set) for template_set in sets]
-    passed = [errors_of_set["transformer"].generalises for errors_of_set in errors]
-    network_passed = [errors_of_set["network"].generalises for errors_of_set in errors]
-    # Without fixed tokens, only a kernel that compares tokens can tell the templates apart
-    kinds = [WILDCARDS_ONLY if has_wildcards_only(template_set) else WITH_FIXED for template_set in sets]
-    numbers: dict[str, float | int | str] = {}
+def measure_regression(evidence: Evidence) -> Readings:
+    """Errors of kernel regression on random sets of templates, one row a set."""
+    rows = []
+    for template_set in template_sets(evidence.seed, SETS[evidence.size]):
+        errors = errors_of(template_set)
+        transformer, network = errors["transformer"], errors["network"]
+        rows.append(
+            {
+                **parameters_of(template_set),
+                # Without fixed tokens, only a kernel that compares tokens can tell the templates apart
+                "kind": WILDCARDS_ONLY if has_wildcards_only(template_set) else WITH_FIXED,
+                PASSES: transformer.generalises,
+                "network's kernel passes": network.generalises,
+                f"error, {N_FEW}": transformer.few,
+                f"error, {N_MANY}": transformer.many,
+                f"network, {N_MANY}": network.many,
+                "constant": transformer.constant,
+                "error over a constant's": transformer.many / transformer.constant,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    numbers: dict[str, Any] = {}
     for kind in (WILDCARDS_ONLY, WITH_FIXED):
-        of_kind = [index for index, kind_of_set in enumerate(kinds) if kind_of_set == kind]
+        of_kind = frame.loc[frame["kind"].to_numpy() == kind]
         numbers[f"sets, {kind}"] = len(of_kind)
-        numbers[PASSES_ON[kind]] = _share(passed, of_kind)
-        numbers[NETWORK_ON[kind]] = _share(network_passed, of_kind)
-        ratios = [errors[index]["transformer"].many / errors[index]["transformer"].constant for index in of_kind]
-        numbers[f"largest error over a constant's, {kind}"] = max(ratios, default=float("nan"))
-    return Measurement.from_interval(
-        proportion(sum(passed), len(sets)),
-        unit="template sets",
+        numbers[PASSES_ON[kind]] = of_kind[PASSES].mean()
+        numbers[NETWORK_ON[kind]] = of_kind["network's kernel passes"].mean()
+        numbers[f"largest error over a constant's, {kind}"] = of_kind["error over a constant's"].max()
+    return Readings(
+        frame=frame,
+        table=frame.sort_values("error over a constant's", ascending=False, kind="stable").head(20),
+        title="Sets with the largest errors",
         numbers=numbers,
-        tables=[("Sets with the largest errors", _largest(sets, errors, kinds))],
         note=f"{DRAWN_FROM} Of templates of wildcards only, strings over new symbols share no token with the training "
         "strings: the kernel of a network gives all of them one value, and its N is singular. Fixed tokens tell "
         "templates apart for it too. Lambda is the same for all sets.",
     )
-
-
-def _share(passed: Sequence[bool], indices: Sequence[int]) -> float:
-    return float(np.mean([passed[index] for index in indices])) if indices else float("nan")
-
-
-def _largest(
-    sets: Sequence[TemplateSet], errors: Sequence[Mapping[str, Errors]], kinds: Sequence[str], count: int = 20
-) -> list[list]:
-    """A table of the sets with the largest errors from many strings, relative to a constant's."""
-    rows: list[list] = [
-        [
-            "templates",
-            "kind",
-            "beta",
-            "gamma",
-            "b1",
-            "b2",
-            f"error, {N_FEW}",
-            f"error, {N_MANY}",
-            f"network, {N_MANY}",
-            "constant",
-        ]
-    ]
-    order = np.argsort([-of_set["transformer"].many / of_set["transformer"].constant for of_set in errors])
-    for index in order[:count]:
-        kernel, of_set = sets[index].kernel, errors[index]
-        transformer = of_set["transformer"]
-        parameters = [f"{number:.2f}" for number in (kernel.beta, kernel.gamma, kernel.b1, kernel.b2)]
-        values = (transformer.few, transformer.many, of_set["network"].many, transformer.constant)
-        rows.append([sets[index].text, kinds[index], *parameters, *(f"{value:.3f}" for value in values)])
-    return rows
 
 
 CLAIMS = (
@@ -169,6 +151,7 @@ CLAIMS = (
         quantity="share of template sets",
         value_range=SHARE,
         measure=measure_regression,
+        judged=Share(PASSES, unit="template sets"),
         sizes=LARGE_SIZES,
         sizes_reason=MANY_SETS,
     ),

@@ -8,14 +8,13 @@ import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Below
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import Mean, PairedRatio
 from case_studies.template.measures import (
     Scored,
     best_rate,
     by,
-    geometric_interval,
     loss_over_seeds,
     losses,
     paper_curves,
@@ -31,11 +30,13 @@ RATES = Preregistration(
     "three.",
     looks=1,
 )
+SLOPE, WORST, BEST = "change of log loss per doubling", "loss at the worst rate", "loss at the best rate"
+RANDOM_TEMPLATES = "random templates"
 VARIED: dict[str, Callable[[Scored], int]] = {
     "depth": lambda row: row.config.n_layers,
     "heads": lambda row: row.config.n_heads,
     "width": lambda row: row.config.d_model,
-    "random templates": lambda row: len(row.task.labelled),
+    RANDOM_TEMPLATES: lambda row: len(row.task.labelled),
 }
 
 
@@ -52,46 +53,44 @@ def _curves(rows: list[dict], *, varied_size: str, title: str):
     )
 
 
-def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Measurement:
-    """Slope of the log test loss per doubling, for each seed; each size has its best learning rate."""
+def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Readings:
+    """Slope of the log test loss per doubling, one row a seed; each size has its best learning rate."""
     varied = VARIED[varied_size]
     models = scores(evidence, group)
-    draws = varied_size == "random templates"
+    draws = varied_size == RANDOM_TEMPLATES
     if not draws:  # random templates have one learning rate, and one draw per seed
         models = best_rate(models, varied)
     # A line for each seed through the logarithms of its losses
     groups = by(models, varied)
+    losses_by_size = {size: losses(models_of_size) for size, models_of_size in groups.items()}
     sizes = np.log2(np.array(list(groups), dtype=float))
-    logs = np.log(np.array([losses(models_of_size) for models_of_size in groups.values()]))
-    slopes = np.array([np.polyfit(sizes, column, 1)[0] for column in logs.T])
-    interval = t_interval(slopes)
+    logs = np.log(np.array(list(losses_by_size.values())))
+    slopes = [np.polyfit(sizes, column, 1)[0] for column in logs.T]
+    frame = pd.DataFrame(
+        {
+            "seed": [row.seed for row in next(iter(groups.values()))],
+            SLOPE: slopes,
+            **{f"loss, {varied_size} {size}": losses_of_size for size, losses_of_size in losses_by_size.items()},
+        }
+    )
     means = loss_over_seeds(groups, x=varied_size, series="transformer" if draws else "best rate")
-    rows: list[list] = [[varied_size, "loss", "95 %", "models"]]
-    rows += [
-        [mean[varied_size], f"{mean['loss']:.4f}", f"[{mean['low']:.3g}, {mean['high']:.3g}]", mean["seeds"]]
-        for mean in means
-    ]
-    return Measurement.from_interval(
-        interval,
-        unit="draws of templates" if draws else "seeds",
+    return Readings(
+        frame=frame,
         numbers={"n": SWEEP_N, "rates chosen": sorted({row.rate for row in models})},
-        tables=[(f"Test loss by {varied_size}, n = {SWEEP_N}", rows)],
+        tables=[(f"Test loss by {varied_size}, n = {SWEEP_N}", pd.DataFrame(means).drop(columns="series"))],
         charts=[_curves(means, varied_size=varied_size, title=f"; {len(slopes)} models per point, 95 %")],
         note="The slope of the natural logarithm of the loss over log2 of the size.",
     )
 
 
-def measure_rates(evidence: Evidence) -> Measurement:
-    """Loss at the worst of the middle learning rates over that at the best of them, geometric mean over seeds."""
+def measure_rates(evidence: Evidence) -> Readings:
+    """Loss at the worst and at the best of the middle learning rates, one row a seed."""
     groups = by(scores(evidence, "sweep learning rate"), lambda row: row.rate)
     # Rates within an order of magnitude, which the paper calls similar
-    middle = [losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3]
-    logs = np.log(np.array(middle))
-    interval = geometric_interval(logs.max(0) - logs.min(0))
+    middle = np.array([losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3])
     means = loss_over_seeds(groups, x="learning rate", series="transformer")
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    return Readings(
+        frame=pd.DataFrame({WORST: middle.max(0), BEST: middle.min(0)}),
         numbers={"n": SWEEP_N},
         charts=[_curves(means, varied_size="learning rate", title=", loss by learning rate, 95 %")],
     )
@@ -112,7 +111,7 @@ def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Cl
 
 
 def _slope_claim(name: str, statement: str, paper: str, *, varied_size: str, rises: bool = False, **fields) -> Claim:
-    draws = varied_size == "random templates"
+    draws = varied_size == RANDOM_TEMPLATES
     group = varied_size if draws else f"sweep {varied_size}"
     units = "draws of templates" if draws else "seeds, each size with the best of two rates on validation symbols"
     return _claim(
@@ -122,8 +121,9 @@ def _slope_claim(name: str, statement: str, paper: str, *, varied_size: str, ris
         group=group,
         method=f"Slope of log loss per doubling at n = {SWEEP_N}, t interval over {units}",
         rule=Above(0) if rises else Below(0),
-        quantity="change of log loss per doubling",
+        quantity=SLOPE,
         measure=partial(measure_slope, varied_size=varied_size, group=group),
+        judged=Mean(SLOPE, unit="draws of templates" if draws else "seeds"),
         **fields,
     )
 
@@ -166,5 +166,6 @@ CLAIMS = (
         preregistration=RATES,
         quantity="loss, worst / best rate",
         measure=measure_rates,
+        judged=PairedRatio(WORST, BEST, unit="seeds"),
     ),
 )

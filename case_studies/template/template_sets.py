@@ -4,16 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
-from case_studies.recipes.intervals import as_interval, proportion
+from case_studies.recipes.judges import Share
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
 from interp.tasks.template.families import random_templates
@@ -146,8 +148,8 @@ def smallest_test(differences: Float[np.ndarray, "repeat permutation"]) -> float
     return float(np.min(means / np.maximum(half, 1e-300)))
 
 
-def measure_sets(evidence: Evidence, *, test: Callable[[TemplateSet], bool]) -> Measurement:
-    """Share of random sets that pass a test, with its exact interval.
+def measure_sets(evidence: Evidence, *, test: Callable[[TemplateSet], bool]) -> Readings:
+    """Whether random sets pass a test, one row a set.
 
     Draws cannot prove a zero, so sets that do not pass are undecided: the interval ends at that of the share if all of
     them passed.
@@ -157,35 +159,36 @@ def measure_sets(evidence: Evidence, *, test: Callable[[TemplateSet], bool]) -> 
         test: The test of a set.
     """
     sets = template_sets(evidence.seed, SETS[evidence.size])
-    passed = [test(template_set) for template_set in sets]
-    count, n = sum(passed), len(sets)
-    interval = as_interval(count / n, float(proportion(count, n).low), float(proportion(n, n).high), n)
-    rows: list[list] = [["templates", "beta", "gamma", "b1", "b2"]]
-    for template_set, passes in zip(sets, passed, strict=True):
-        if not passes:
-            kernel = template_set.kernel
-            numbers = [f"{number:.2f}" for number in (kernel.beta, kernel.gamma, kernel.b1, kernel.b2)]
-            rows.append([template_set.text, *numbers])
+    frame = pd.DataFrame(
+        [
+            {
+                **parameters_of(template_set),
+                "number of templates": len(template_set.task.labelled),
+                PASSES: test(template_set),
+            }
+            for template_set in sets
+        ]
+    )
     by_size = {
-        str(size): f"{sum(passed_of_size)} of {len(passed_of_size)}"
-        for size, passed_of_size in _by_number_of_templates(sets, passed).items()
+        str(size): f"{passes.sum()} of {len(passes)}" for size, passes in frame.groupby("number of templates")[PASSES]
     }
-    return Measurement.from_interval(
-        interval,
-        unit="template sets",
-        numbers={"sets that pass, by number of templates": by_size, "other sets": n - count},
-        tables=[("Sets that do not pass", rows)] if len(rows) > 1 else [],
+    undecided = frame.loc[~frame[PASSES].to_numpy()]
+    return Readings(
+        frame=frame,
+        table=undecided,
+        title="Sets that do not pass",
+        numbers={"sets that pass, by number of templates": by_size, "other sets": len(undecided)},
         note=DRAWN_FROM,
     )
 
 
-def _by_number_of_templates(sets: Sequence[TemplateSet], passed: Sequence[bool]) -> dict[int, list[bool]]:
-    groups: dict[int, list[bool]] = {}
-    for template_set, passes in zip(sets, passed, strict=True):
-        groups.setdefault(len(template_set.task.labelled), []).append(passes)
-    return dict(sorted(groups.items()))
+def parameters_of(template_set: TemplateSet) -> dict[str, Any]:
+    """The columns that describe a set: its templates, and the parameters of its kernel."""
+    kernel = template_set.kernel
+    return {"templates": template_set.text, **{name: getattr(kernel, name) for name in ("beta", "gamma", "b1", "b2")}}
 
 
+PASSES = "passes"
 MANY_SETS = "A share of almost all sets takes more than 70 of them."
 HOW = "random sets of disjoint templates, each with random parameters of the kernel"
 
@@ -200,6 +203,7 @@ def _claim(name: str, test: Callable[[TemplateSet], bool], **fields) -> Claim:
         quantity="share of template sets",
         value_range=SHARE,
         measure=partial(measure_sets, test=test),
+        judged=Share(PASSES, unit="template sets", undecided=False),
         sizes=LARGE_SIZES,
         sizes_reason=MANY_SETS,
         **fields,

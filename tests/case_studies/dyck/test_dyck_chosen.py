@@ -38,7 +38,7 @@ def random_models(n, first=0):
 
 
 def judged(claim, given, task=TASK):
-    measured = CLAIMS[claim].measure(planted(task, given))
+    measured = CLAIMS[claim].measurement(planted(task, given))
     return measured, CLAIMS[claim].verdict(measured)
 
 

@@ -40,7 +40,7 @@ def pretended_learning(monkeypatch):
 
 
 def judged(claim, given, size="quick", task=TASK):
-    measured = CLAIMS[claim].measure(planted(task, given, size=size))
+    measured = CLAIMS[claim].measurement(planted(task, given, size=size))
     return measured, CLAIMS[claim].verdict(measured)
 
 

@@ -60,7 +60,7 @@ def test_scores_are_those_of_classify_heads_and_shuffled_ones_are_near_chance():
 
 
 def judged(claim, given):
-    measured = CLAIMS[claim].measure(planted(TASK, given))
+    measured = CLAIMS[claim].measurement(planted(TASK, given))
     return measured, CLAIMS[claim].verdict(measured)
 
 

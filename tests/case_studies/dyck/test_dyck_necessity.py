@@ -72,7 +72,7 @@ def test_half_the_fault_survives_twice_the_length():
 
 
 def measure(claim):
-    measured = CLAIMS[claim].measure(Evidence(size="quick", seed=0, groups={}, folder=Path("nowhere")))
+    measured = CLAIMS[claim].measurement(Evidence(size="quick", seed=0, groups={}, folder=Path("nowhere")))
     return measured, CLAIMS[claim].verdict(measured)
 
 

@@ -42,7 +42,7 @@ def random_models(n, scale=1.0):
 
 
 def judged(claim, given):
-    measured = CLAIMS[claim].measure(planted(TASK, given))
+    measured = CLAIMS[claim].measurement(planted(TASK, given))
     return measured, CLAIMS[claim].verdict(measured)
 
 

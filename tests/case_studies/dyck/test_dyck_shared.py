@@ -49,7 +49,7 @@ def shared(pair, depth="one"):
     (claim,) = (claim for claim in STUDY.claims if claim.id == f"pruning.shared.{depth}")
     specs = tuple(seeded(TASK, pair[0].cfg, TrainSettings(steps=1), 2))
     groups = dict.fromkeys(claim.needs, specs)
-    measured = claim.measure(Planted(size="quick", seed=0, groups=groups, folder=Path("nowhere"), pair=pair))
+    measured = claim.measurement(Planted(size="quick", seed=0, groups=groups, folder=Path("nowhere"), pair=pair))
     return measured, claim.verdict(measured)
 
 

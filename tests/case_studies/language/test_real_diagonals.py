@@ -24,7 +24,7 @@ def encoder(monkeypatch):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
 def test_random_weights_have_no_strong_diagonals(encoder, claim):
-    measurement = claim.measure(EVIDENCE)
+    measurement = claim.measurement(EVIDENCE)
     assert measurement.numbers["strong heads"] == 0
     assert claim.rule.verdict(measurement) != "reproduced"
 

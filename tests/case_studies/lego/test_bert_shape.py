@@ -120,6 +120,6 @@ def test_their_measure_reads_the_folder(bert, tmp_path, monkeypatch):
     monkeypatch.setattr(starts, "gallery", lambda *given, **named: {"mark": "line"})
     measured = claim("start.association")
     run = run_of(tmp_path, "start.association")
-    measurement = measured.measure(run.evidence[measured.id])
+    measurement = measured.measurement(run.evidence[measured.id])
     assert len(measurement.tables[0][1]) == 1 + 3 * 2  # a title, every head
     assert not (tmp_path / "models").exists()

@@ -139,7 +139,7 @@ def test_unknown_parts_and_long_inputs_are_refused():
 
 
 def test_base_sizes_at_the_papers_batch():
-    found = claim("flops").measure(evidence())
+    found = claim("flops").measurement(evidence())
     assert found.value == found.low == found.high == found.numbers["Hybrid over BERT"]
     assert found.exact
     # (12 d^2 + 2 T d), (10 d^2 + 21 * 576), (11 d^2 + T d + 21 * 192) with d = 768, T = 512
@@ -161,7 +161,7 @@ def test_base_sizes_at_the_papers_batch():
 
 
 def test_parameters_of_base_sizes():
-    found = claim("parameters").measure(evidence())
+    found = claim("parameters").measurement(evidence())
     assert found.numbers["BERT, millions"] == pytest.approx(109.514298)
     assert found.value == found.numbers["Hybrid over BERT"] > found.numbers["Hardcode over BERT"]
     assert claim("parameters").verdict(found) == "reproduced"
@@ -309,7 +309,7 @@ def tiny(monkeypatch):
 
 
 def test_measures_return_the_largest_ratio_with_interval_tables_and_charts(tiny):
-    said = claim("time").measure(evidence("standard"))
+    said = claim("time").measurement(evidence("standard"))
     assert 0 < said.low <= said.value <= said.high < math.inf
     assert (said.n, said.unit) == (7, "rounds")
     assert said.numbers["threads"] == torch.get_num_threads()
@@ -326,7 +326,7 @@ def test_measures_return_the_largest_ratio_with_interval_tables_and_charts(tiny)
 def test_hard_coded_maps_are_linear_in_the_length_and_learned_ones_are_not(monkeypatch):
     monkeypatch.setattr(cost, "SHORT", 64)
     monkeypatch.setattr(cost, "LONG", 512)
-    said = claim("linear").measure(evidence("standard"))
+    said = claim("linear").measurement(evidence("standard"))
     assert said.numbers["association, operations"] == said.numbers["cls, operations"] == 8
     assert 7.5 < said.numbers["association, stored bytes"] <= 8
     assert said.value == max(ratio for name, ratio in said.numbers.items() if name.startswith(("association", "cls")))

@@ -65,10 +65,10 @@ def test_a_portion_of_the_heads_is_counted_over_models(monkeypatch):
     blank = SimpleNamespace(label=[["unclassified"] * 3] * 2)
     monkeypatch.setattr(portion, "labels_of", lambda evidence, spec, task: (SimpleNamespace(label=labels), blank, None))
     evidence = evidence_of(monkeypatch, {"pretrained": [None] * 3})
-    said = CLAIMS["heads.portion"].measure(evidence)
+    said = CLAIMS["heads.portion"].measurement(evidence)
     assert (said.value, said.n, said.unit) == (0.5, 3, "models")
     assert said.numbers["share before pretraining, every model"] == [0, 0, 0]
     assert said.tables[0][1][1] == ["0", "6", "1", "1", "1", "3", "0.500", "0.000"]
     assert CLAIMS["heads.portion"].verdict(said) == "reproduced"
     labels[0][:] = ["unclassified"] * 3
-    assert CLAIMS["heads.portion"].verdict(CLAIMS["heads.portion"].measure(evidence)) == "not reproduced"
+    assert CLAIMS["heads.portion"].verdict(CLAIMS["heads.portion"].measurement(evidence)) == "not reproduced"

@@ -15,7 +15,7 @@ SUPERVISED = [1, 1, 0, 0]
 def measured(monkeypatch, worst_trained):
     accuracies = {"plain-mimic": [1, worst_trained, 0.8, 0.1], "plain-random": [1, 0.5, 0.5, 0.9]}
     found = {name: [curve([values], SUPERVISED, depths=(2,))] * 3 for name, values in accuracies.items()}
-    return CLAIMS["start.lengths-mimic"].measure(evidence_of(monkeypatch, found, lengths))
+    return CLAIMS["start.lengths-mimic"].measurement(evidence_of(monkeypatch, found, lengths))
 
 
 def test_the_first_untrained_variable_is_compared(monkeypatch):

@@ -26,7 +26,7 @@ def test_pairs_count_if_both_models_have_fitted_the_last_trained_variable(monkey
     }
     evidence = evidence_of(monkeypatch, found, one_length)
     for place, difference in (("first", 0.2), ("second", 0.05)):
-        said = CLAIMS[f"beyond.tied.{place}"].measure(evidence)
+        said = CLAIMS[f"beyond.tied.{place}"].measurement(evidence)
         assert (said.value, said.n) == (pytest.approx(difference), 2)
         assert said.numbers["pairs"] == 2
     assert CLAIMS["beyond.tied.third"].sizes == ("paper",)
@@ -35,17 +35,17 @@ def test_pairs_count_if_both_models_have_fitted_the_last_trained_variable(monkey
 def test_equal_differences_have_the_interval_of_the_sentences_and_no_pair_decides_nothing(monkeypatch):
     rows = {"spare-tied": [[1, 1, 0.9, 0.5]] * 3, "spare-untied": [[1, 1, 0.8, 0.5]] * 3}
     evidence = evidence_of(monkeypatch, {name: curves_of(values) for name, values in rows.items()}, one_length)
-    said = CLAIMS["beyond.tied.first"].measure(evidence)
+    said = CLAIMS["beyond.tied.first"].measurement(evidence)
     assert 0 < said.high - said.low < 0.01
     assert CLAIMS["beyond.tied.first"].verdict(said) == "reproduced"
     unfitted = {name: curves_of([[1, 0.5, 0.9, 0.5]] * 3) for name in rows}
-    none = CLAIMS["beyond.tied.first"].measure(evidence_of(monkeypatch, unfitted, one_length))
+    none = CLAIMS["beyond.tied.first"].measurement(evidence_of(monkeypatch, unfitted, one_length))
     assert CLAIMS["beyond.tied.first"].verdict(none) == "inconclusive"
 
 
 def test_somewhat_better_than_random_is_above_chance_and_less_than_half_way(monkeypatch):
     rows = [[1, 1, 0.6, 0.5], [1, 1, 0.62, 0.5], [1, 1, 0.64, 0.5], [1, 0.7, 1, 1]]
-    said = CLAIMS["beyond.untied"].measure(evidence_of(monkeypatch, {"plain-untied": curves_of(rows)}, one_length))
+    said = CLAIMS["beyond.untied"].measurement(evidence_of(monkeypatch, {"plain-untied": curves_of(rows)}, one_length))
     assert (said.value, said.n) == (pytest.approx(0.62), 3)
     assert CLAIMS["beyond.untied"].verdict(said) == "reproduced"
     for low, high, verdict in (
@@ -80,11 +80,11 @@ def test_a_tied_model_that_extrapolates_at_once_is_ahead_of_an_untied_one_that_d
             spec.description = {"task": {"supervised": [0, 1]}}  # type: ignore[misc]
             spec.settings = SimpleNamespace(eval_every=100, steps=400)  # type: ignore[misc]
     monkeypatch.setattr(Evidence, "history", lambda self, spec: histories[spec.name][spec.seed])
-    said = CLAIMS["lag.tied"].measure(evidence)
+    said = CLAIMS["lag.tied"].measurement(evidence)
     assert (said.value, said.n, said.numbers["pairs"]) == (-0.5, 3, 3)
     assert CLAIMS["lag.tied"].verdict(said) == "reproduced"
     histories.update({"spare-tied": [LATER] * 4, "spare-untied": [AT_ONCE] * 4})
-    assert CLAIMS["lag.tied"].verdict(CLAIMS["lag.tied"].measure(evidence)) == "not reproduced"
+    assert CLAIMS["lag.tied"].verdict(CLAIMS["lag.tied"].measurement(evidence)) == "not reproduced"
     assert CLAIMS["lag.tied"].verdict(measured(-0.1, -0.2, 0.01)) == "inconclusive"
 
 

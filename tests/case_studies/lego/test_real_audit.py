@@ -119,7 +119,7 @@ def test_each_claim_audits_its_model(name, audited, monkeypatch, letters):
     monkeypatch.setattr(Evidence, "run", lambda self, spec: type("Run", (), {"model": spec.key}))
     claim = next(claim for claim in STUDY.claims if claim.id == f"real.audit.{name}")
     groups = {group: tuple(real_audit.audited_groups("standard")[group]) for group in claim.needs}
-    measurement = claim.measure(Evidence(size="standard", seed=0, groups=groups, folder=Path()))
+    measurement = claim.measurement(Evidence(size="standard", seed=0, groups=groups, folder=Path()))
     assert claim.rule.verdict(measurement) == "inconclusive"
     ((model, task, options),) = calls
     heads = [(0, 1), (0, 0), (1, 1)]

@@ -44,7 +44,7 @@ def weights(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
 def test_a_model_with_random_weights_has_no_such_heads(weights, claim):
-    measurement = claim.measure(EVIDENCE)
+    measurement = claim.measurement(EVIDENCE)
     assert claim.rule.verdict(measurement) != "reproduced"
     assert measurement.n in (32, 8)  # sentences, or the heads of the model
 

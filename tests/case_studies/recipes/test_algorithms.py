@@ -21,15 +21,16 @@ def evidence_of(monkeypatch, models, learned=lambda name: True):
     """Evidence of one group with these models by name."""
     specs = [SimpleNamespace(seed=seed, task=TASK, key=name) for seed, name in enumerate(models)]
     monkeypatch.setattr(algorithms, "has_learned", lambda _, spec: learned(spec.key))
-    monkeypatch.setattr(algorithms, "excluded_models", lambda *_: [])
+    monkeypatch.setattr(algorithms, "lowest_accuracy", lambda *_: 0.5)
     return SimpleNamespace(
         size="quick", seed=0, folder=Path("nowhere"), specs=lambda group: specs,
         run=lambda spec: SimpleNamespace(model=models[spec.key]),
     )  # fmt: skip
 
 
-def measured(evidence, algorithm=chain_loop, rival=sign_count):
-    return algorithms.measure_algorithm_share(evidence, groups=["one"], algorithm=algorithm, rivals=(rival,))
+def measured(evidence, algorithm=chain_loop, rival=sign_count, judged=algorithms.IMPLEMENTING):
+    readings = algorithms.algorithm_verdicts(evidence, groups=["one"], algorithm=algorithm, rivals=(rival,))
+    return judged.measurement(readings, seed=0)
 
 
 @pytest.fixture
@@ -97,21 +98,18 @@ def test_undecided_models_may_implement_it_or_not(monkeypatch):
 
     monkeypatch.setattr(algorithms, "implements_test", result)
     evidence = evidence_of(monkeypatch, dict.fromkeys("abcd"))
-    given = {"groups": ["one"], "algorithm": chain_loop, "rivals": (sign_count,)}
-    found = algorithms.measure_decided_algorithm_share(evidence, **given)
-    assert (found.value, found.n) == (0.25, 4)
-    assert (found.low, found.high) == (proportion(1, 4).low, proportion(3, 4).high)
-    assert "if the 2 undecided models implemented it" in found.note
+    measurement = measured(evidence, judged=algorithms.IMPLEMENTING_OR_UNDECIDED)
+    assert (measurement.value, measurement.n) == (0.25, 4)
+    assert (measurement.low, measurement.high) == (proportion(1, 4).low, proportion(3, 4).high)
     verdicts[:] = ["implements", "implements", "implements", "neither"]
-    assert algorithms.measure_decided_algorithm_share(evidence, **given) == algorithms.measure_algorithm_share(
-        evidence, **given
-    )
+    assert measured(evidence, judged=algorithms.IMPLEMENTING_OR_UNDECIDED) == measured(evidence)
 
 
-def test_models_that_have_not_learned_are_left_out(monkeypatch, models):
-    learned = evidence_of(monkeypatch, models, learned=lambda name: name == "count")
-    share = measured(learned, sign_count, chain_loop)
-    assert (share.value, share.n) == (1, 1)
-    none = measured(evidence_of(monkeypatch, models, learned=lambda name: False))
-    assert (none.low, none.high) == (0, 1)
-    assert "No model has learned its task" in none.note
+def test_models_that_have_not_learned_are_listed_and_not_counted(monkeypatch, models):
+    evidence = evidence_of(monkeypatch, models, learned=lambda name: name == "count")
+    measurement = measured(evidence, sign_count, chain_loop)
+    assert (measurement.value, measurement.n, measurement.numbers) == (1, 1, {"implements": 1})
+    (_, (header, _, unlearned)) = measurement.tables[0]
+    assert unlearned[header.index("reason")] == "lowest accuracy 0.500"
+    nothing = measured(evidence_of(monkeypatch, models, learned=lambda name: False))
+    assert (nothing.value, nothing.low, nothing.high, nothing.n) == (0, 0, 1, 1)

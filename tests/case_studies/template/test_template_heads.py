@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from case_studies.recipes.template_models import PLAIN, A
+from case_studies.recipes.template_models import PLAIN
 from case_studies.template import heads, reading, solved
 from hooks import make_model
 from interp import config_for
@@ -16,6 +16,7 @@ from interp.core.randomness import derived_generator
 from interp.tasks import Template
 
 TASK = Template(templates="aba_abb", train=60)
+CLAIMS = {claim.id: claim for claim in heads.CLAIMS}
 EVIDENCE = SimpleNamespace(size="quick", seed=0)
 SIZES = {"d_model": 32, "n_heads": 4, "d_head": 8, "d_mlp": 16}
 
@@ -104,7 +105,7 @@ def test_the_share_counts_heads_of_either_sign(monkeypatch):
     models = [planted([-0.1] * 4), planted([0.0] * 4), planted([0.1, -0.1, -0.1, 0.0])]
     specs = [SimpleNamespace(task=TASK, seed=seed, settings=SimpleNamespace(n_train=60)) for seed in range(3)]
     monkeypatch.setattr(heads, "solved", lambda evidence, group: (list(zip(specs, models, strict=True)), 3))
-    found = heads.measure_same_symbol(EVIDENCE, variant=A)
+    found = CLAIMS["heads.same-symbol.identity"].measurement(EVIDENCE)
     assert (found.value, found.n) == (pytest.approx(2 / 3), 3)
     assert found.numbers["first layer: heads that attend more to equal symbols"] == 1
     assert found.numbers["first layer: heads that attend less to equal symbols"] == 6
@@ -113,7 +114,7 @@ def test_the_share_counts_heads_of_either_sign(monkeypatch):
 
 
 def agreement(monkeypatch, sizes, drops):
-    """What `measure_pattern_ablation_agreement` finds for models with these dependences and drops, a row per model."""
+    """What the claim about agreement measures for models with these dependences and drops, a row per model."""
     specs = [(SimpleNamespace(task=TASK, seed=i, settings=SimpleNamespace(n_train=60)), i) for i in range(len(sizes))]
     monkeypatch.setattr(heads, "solved", lambda evidence, group: (specs, len(specs)))
     more = [np.array(one, dtype=float).reshape(2, -1) for one in sizes]
@@ -122,7 +123,7 @@ def agreement(monkeypatch, sizes, drops):
         heads, "equality_preference", lambda evidence, model, task: SimpleNamespace(preference=more[model])
     )
     monkeypatch.setattr(heads, "ablate_heads", lambda model, *args, **options: SimpleNamespace(drop=lost[model]))
-    return heads.measure_pattern_ablation_agreement(EVIDENCE, variant=PLAIN)
+    return CLAIMS["heads.ablation-agrees.plain"].measurement(EVIDENCE)
 
 
 def test_agreement_is_judged_within_models(monkeypatch):
@@ -161,7 +162,7 @@ def test_a_planted_diagonal_in_a_copying_model_is_found(monkeypatch):
 
     monkeypatch.setattr(reading, "solved", found)
     claim = next(claim for claim in reading.CLAIMS if claim.id == "diagonals.value-output.copying")
-    said = claim.measure(EVIDENCE)
+    said = claim.measurement(EVIDENCE)
     assert asked == {"group": f"copy {PLAIN}", "accuracy": 0.9}
     assert said.value == 0.5
     assert said.numbers["the same share before training"] == 0

@@ -19,6 +19,9 @@ from interp.tasks import Template
 from interp.theory.kernels.random_features import TransformerKernel
 from interp.theory.kernels.template_matrix import template_matrix
 
+CLAIMS = {claim.id: claim for claim in STUDY.claims}
+QUICK = SimpleNamespace(size="quick", seed=0)
+
 
 def scored(loss=1.0, *, n=64, seed=0, right=50):
     return Scored(
@@ -34,10 +37,10 @@ def losses_of_two_seeds(crossing):
 
 
 def savings(monkeypatch, plain, modified, *, between=None):
-    """What `measure_threshold` finds for these models."""
+    """The doublings of n that a I saves with these models."""
     found = {f"aba-abb {PLAIN}": plain, f"aba-abb {A}": modified} | (between or {})
     monkeypatch.setattr(efficiency, "scores", lambda evidence, name: found.get(name, []))
-    return efficiency.measure_threshold(SimpleNamespace(size="quick"), level=0.5, less_data=A, more_data=PLAIN)
+    return CLAIMS["identity.saves.half"].measurement(QUICK)
 
 
 def test_equal_savings_have_the_interval_of_the_grid_at_the_threshold(monkeypatch):
@@ -118,15 +121,15 @@ def test_copying_has_models_as_units(monkeypatch):
     }
     rows = {name: [replace(row, model=model) for row in part] for name, part in rows.items()}
     monkeypatch.setattr(copying, "scores", lambda evidence, name, each_symbol: rows[name])
-    worst = copying.measure_copying(None, judged=B, which_width="worst")
+    worst = CLAIMS["copying.identity"].measurement(QUICK)
     assert (worst.value, worst.n, worst.unit) == (pytest.approx(0.95), 3, "models")
     assert worst.low == pytest.approx(0.95 - 4.303 * 0.05 / 3**0.5, abs=1e-3)
     assert worst.high == 1  # cut
-    assert worst.numbers["width"] == 64
+    assert worst.numbers["judged: width"] == 64
     every = dict(worst.tables)["Every model"]
-    assert [f"{B}", "64", "0", "0.900", "[0.824, 0.951]", "100"] in [list(row) for row in every]
-    widest = copying.measure_copying(None, judged=PLAIN, which_width="widest")
-    assert (widest.value, widest.low, widest.numbers["width"]) == (0, 0, 128)
+    assert [B, "128", "0", "0.9", "[0.8238, 0.951]", "100"] in [row[:6] for row in every]
+    widest = CLAIMS["copying.fails"].measurement(QUICK)
+    assert (widest.value, widest.low, widest.numbers["judged: width"]) == (0, 0, 128)
     assert 0 < widest.high < 0.02  # equal accuracies have the width of one symbol
 
 
@@ -134,15 +137,14 @@ def test_networks_have_models_as_units(monkeypatch):
     rows = [scored(n=n, seed=seed, right=right) for n, part in ((512, (90, 90, 90)), (2048, (50, 55, 60)))
             for seed, right in enumerate(part)]  # fmt: skip
     monkeypatch.setattr(networks, "scores", lambda evidence, name: rows)
-    found = networks.measure_network(None, inputs="one-hot")
-    assert (found.value, found.n, found.numbers["n"]) == (pytest.approx(0.55), 3, 2048)
+    found = CLAIMS["networks.one-hot"].measurement(QUICK)
+    assert (found.value, found.n) == (pytest.approx(0.55), 3)
     assert found.high - found.value == pytest.approx(4.303 * 0.05 / 3**0.5, abs=1e-3)
 
 
 def test_kernel_regression_has_draws_as_units(monkeypatch):
     monkeypatch.setattr(kernel, "N", {"quick": 40})
-    evidence = SimpleNamespace(size="quick", seed=0)
-    found = kernel.measure_regression(evidence, name="aba-abb", mlp=True)
+    found = CLAIMS["kernel.mlp"].measurement(QUICK)
     assert (found.n, found.unit) == (kernel.DRAWS, "draws of strings and kernel")
     draws = dict(found.tables)["Every draw and setting"][1:]
     assert {row[0] for row in draws} == {"0", "1", "2", "3", "4"}

@@ -17,7 +17,7 @@ from case_studies.template.study import STUDY
 from interp.tasks import Template
 
 CLAIMS = {claim.id: claim for claim in STUDY.claims}
-EVIDENCE = SimpleNamespace(size="standard")
+EVIDENCE = SimpleNamespace(size="standard", seed=0)
 groups = cache(STUDY.groups)
 
 
@@ -66,7 +66,7 @@ def test_seeds_are_paired_at_the_papers_size():
 def saved(monkeypatch, plain, with_a):
     models = {of_paper_size(PLAIN): plain, of_paper_size(A): with_a}
     monkeypatch.setattr(paper_size, "scores", lambda evidence, group: models[group])
-    return CLAIMS["identity.paper-size.half"].measure(EVIDENCE)
+    return CLAIMS["identity.paper-size.half"].measurement(EVIDENCE)
 
 
 def test_doublings_saved_at_the_papers_size(monkeypatch):
@@ -107,7 +107,7 @@ def with_areas(monkeypatch, a, b):
         for group, of_seeds in losses.items()
     }
     monkeypatch.setattr(areas, "scores", lambda evidence, group: models[group])
-    return CLAIMS["identity.b-saves-less"].measure(EVIDENCE)
+    return CLAIMS["identity.b-saves-less"].measurement(EVIDENCE)
 
 
 def test_areas_are_compared_within_seeds(monkeypatch):
@@ -151,7 +151,7 @@ def test_the_lstms_crossing_is_compared_with_the_papers(monkeypatch):
     ]
     monkeypatch.setattr(crossing, "scores", lambda evidence, group: rows)
     claim = CLAIMS["curves.lstm.crossing"]
-    measurement = claim.measure(EVIDENCE)
+    measurement = claim.measurement(EVIDENCE)
     assert measurement.value == pytest.approx(-0.25)  # 0 and -1/2 doublings
     assert (measurement.n, measurement.numbers["seeds that never get there"]) == (2, 0)
     printed = paper_curves("aba-abb", x="n", y="loss").set_index(["series", "n"])["loss"]

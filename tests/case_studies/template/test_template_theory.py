@@ -1,5 +1,7 @@
 """Claims of the template study that need no training: gradients at the start, the kernel's error and blocks."""
 
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,17 +55,17 @@ def test_only_b_is_trained_with_b():
 
 
 def test_gradient_measures_take_draws_as_units():
-    found = gradients.measure_b(QUICK)
+    found = CLAIMS["copying.gradient-b"].measurement(QUICK)
     assert found.n == gradients.DRAWS["quick"]
     assert found.low < found.value < found.high
-    slope = gradients.measure_plain(QUICK)
+    slope = CLAIMS["copying.gradient"].measurement(QUICK)
     assert slope.n == gradients.DRAWS["quick"]
 
 
 def test_slope_of_a_power_law():
     x = [1.0, 2.0, 8.0]
     values = np.array([[c * at**-1.5 for at in x] for c in (1.0, 3.0, 4.0)]) * [[1.0, 1.0, 1.01]]
-    assert kernel_rates._slopes(values, x, "n", "error", "draws").value == pytest.approx(-1.5, abs=0.01)
+    assert kernel_rates._slopes(values, x, "n", "error").frame["slope"].mean() == pytest.approx(-1.5, abs=0.01)
 
 
 def test_spread_within_patterns_is_zero_for_an_exact_kernel_and_not_for_one_that_sees_identity():
@@ -82,9 +84,9 @@ def test_spread_within_patterns_is_zero_for_an_exact_kernel_and_not_for_one_that
 
 def test_a_kernel_that_sees_identity_does_not_have_the_slope_of_draws(monkeypatch):
     spread = kernel_rates.spread_within
-    found = kernel_rates.measure_blocks(QUICK)
+    found = CLAIMS["kernel.blocks"].measurement(QUICK)
     monkeypatch.setattr(kernel_rates, "spread_within", lambda kernel, strings: spread(kernel, strings) + 0.1)
-    assert kernel_rates.measure_blocks(QUICK).value > -0.3 > found.value
+    assert CLAIMS["kernel.blocks"].measurement(QUICK).value > -0.3 > found.value
 
 
 def test_error_reads_its_grid(monkeypatch):
@@ -95,10 +97,10 @@ def test_error_reads_its_grid(monkeypatch):
         return (seed % 7 + 1) * n**-1.0 * task.train**-2.0 * (1 + 0.01 * (len(seen) % 2))
 
     monkeypatch.setattr(kernel_rates, "_error", error)
-    assert kernel_rates.measure_error(QUICK, grid="n").value == pytest.approx(-1, abs=0.02)
+    assert CLAIMS["kernel.error-n"].measurement(QUICK).value == pytest.approx(-1, abs=0.02)
     assert {train for train, _, _ in seen} == {kernel_rates.FIXED_SYMBOLS}
     seen.clear()
-    assert kernel_rates.measure_error(QUICK, grid="rho").value == pytest.approx(-2, abs=0.02)
+    assert CLAIMS["kernel.error-rho"].measurement(QUICK).value == pytest.approx(-2, abs=0.02)
     assert {n for _, n, _ in seen} == {kernel_rates.FIXED_N["quick"]}
     assert len({seed for _, _, seed in seen}) == kernel_rates.REGRESSIONS["quick"]
 
@@ -114,8 +116,8 @@ def test_theory_claims_need_no_models():
 def test_speeds_are_judged_at_the_widest_models(monkeypatch):
     speed = np.array([[8.0, 4.0, 2.0], [-8.8, 4.0, 2.2]])
     monkeypatch.setattr(gradients, "_speeds", lambda evidence, with_b: speed)
-    assert gradients.measure_b(QUICK).value == pytest.approx(2.1)
-    assert gradients.measure_plain(QUICK).value == pytest.approx(2.1)
+    assert CLAIMS["copying.gradient-b"].measurement(QUICK).value == pytest.approx(2.1)
+    assert CLAIMS["copying.gradient"].measurement(QUICK).value == pytest.approx(2.1)
 
 
 def initial_losses(model):
@@ -157,9 +159,9 @@ def test_the_largest_speed_is_judged_at_the_widest_models(monkeypatch):
 
     monkeypatch.setattr(copying_start, "initial_model", lambda width, *, gamma, seed: (width, gamma, seed))
     monkeypatch.setattr(copying_start, "relative_speeds", speeds)
-    measurement = copying_start.measure_start(QUICK)
+    measurement = CLAIMS["copying.start"].measurement(QUICK)
     assert measurement.value == pytest.approx(100 / 2048 + 1 / 500, abs=1e-5)
-    assert (measurement.n, measurement.numbers["gamma"]) == (copying_start.DRAWS["quick"], 1.0)
+    assert (measurement.n, measurement.numbers["judged: gamma"]) == (copying_start.DRAWS["quick"], 1.0)
     assert CLAIMS["copying.start"].verdict(measurement) == "not reproduced"
 
 
@@ -191,10 +193,15 @@ def test_permutation_differences():
     assert template_sets.smallest_test(noisy) < 1 < template_sets.smallest_test(noisy[:, :1])
 
 
+def measured_sets(test):
+    claim = CLAIMS["kernel.sets.nonsingular"]
+    return replace(claim, measure=partial(template_sets.measure_sets, test=test)).measurement(QUICK)
+
+
 def test_sets_that_do_not_pass_are_shown_and_may_be_undecided():
     sets = template_sets.template_sets(0, 10)
     names = {template_set.text for template_set in sets[:8]}
-    measurement = template_sets.measure_sets(QUICK, test=lambda template_set: template_set.text in names)
+    measurement = measured_sets(lambda template_set: template_set.text in names)
     assert (measurement.value, measurement.n, measurement.high) == (0.8, 10, 1)
     assert measurement.low == pytest.approx(0.444, abs=1e-3)
     ((_, rows),) = measurement.tables
@@ -223,7 +230,7 @@ def test_sets_of_wildcards_only_are_judged_apart(monkeypatch):
     assert 10 < sum(kinds) < 60
     claim = CLAIMS["kernel.sets.regression"]
     monkeypatch.setattr(set_regression, "errors_of", regression_of_a_network)
-    measurement = set_regression.measure_regression(QUICK)
+    measurement = CLAIMS["kernel.sets.regression"].measurement(QUICK)
     assert (measurement.value, measurement.numbers["sets, wildcards only"]) == (1, sum(kinds))
     assert measurement.numbers[set_regression.NETWORK_ON["wildcards only"]] == 0
     assert measurement.numbers[set_regression.NETWORK_ON["with fixed tokens"]] == 1
@@ -235,7 +242,7 @@ def test_sets_of_wildcards_only_are_judged_apart(monkeypatch):
         return {"transformer": errors["network"], "network": errors["network"]}
 
     monkeypatch.setattr(set_regression, "errors_of", network_twice)
-    assert claim.verdict(set_regression.measure_regression(QUICK)) == "not reproduced"
+    assert claim.verdict(CLAIMS["kernel.sets.regression"].measurement(QUICK)) == "not reproduced"
 
 
 def test_a_networks_kernel_does_not_generalise_without_fixed_tokens(monkeypatch):

@@ -286,7 +286,7 @@ def claims_on(monkeypatch):
         monkeypatch.setattr(edge_claims, "edge_scores", lambda evidence: models)
         monkeypatch.setattr(edge_claims, "excluded_models", lambda evidence, groups: [])
         evidence = Evidence(size="standard", seed=0, groups={}, folder=Path())
-        measurements = {claim.id: claim.in_range(claim.measure(evidence)) for claim in edge_claims.edge_claims()}
+        measurements = {claim.id: claim.in_range(claim.measurement(evidence)) for claim in edge_claims.edge_claims()}
         verdicts = {claim.id: claim.verdict(measurements[claim.id]) for claim in edge_claims.edge_claims()}
         return measurements, verdicts
 
