@@ -136,8 +136,6 @@ def measure_balanced(evidence: Evidence) -> Measurement:
 CLAIMS = (
     Claim(
         id="corollary-1.uniform",
-        source="bounded Dyck, Corollary 1",
-        statement="Two layers of uniform attention can generate the language exactly, at any length.",
         method="Largest error of a next-token probability of hand-written models in float64, for two and three types, "
         "depths 4 and 8, up to length 2000 (4000 at size standard)",
         rule=Value(Below(EXACT)),
@@ -149,9 +147,6 @@ CLAIMS = (
     ),
     Claim(
         id="theorem-1.balanced",
-        source="bounded Dyck, Theorem 1, sufficiency; here with linear heads in place of its MLP",
-        statement="A layer that satisfies the balance condition can predict the right closer at any length, whatever "
-        "its attention.",
         method="Lowest accuracy on the hard positions of 40 random prefixes of length 450, and of every prefix of "
         "length 12 (two types) and 9 (three types; 8 and 6 at size quick), which begin with all shorter ones, over "
         "hand-written balanced models with uniform and with uneven attention",

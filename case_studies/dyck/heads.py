@@ -247,8 +247,6 @@ def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
 CLAIMS = (
     Claim(
         id="heads.not-stack-like.minimal",
-        source="bounded Dyck, Section 4.1, Figure 2",
-        statement="Most heads on top of a minimal first layer are not stack-like.",
         method="Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like "
         "attention by its attention to open or matching brackets, with its exact 95 % interval",
         rule=if_learned(Above(0.5)),

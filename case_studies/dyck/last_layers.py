@@ -83,21 +83,18 @@ SEEN = {
     "linear-positions": "1.65 [1.29, 2.08] times random causal rows, 30 seeds.",
 }
 GROUPS = {
-    "no-positions": ("gpt", "two layers, no positional encoding"),
-    "linear-positions": ("gpt-linear", "two layers, linear positional encoding"),
+    "no-positions": "gpt",
+    "linear-positions": "gpt-linear",
 }
-"""Group and description of the models with each positional encoding."""
+"""Group of the models with each positional encoding."""
 
 
 def _claims(name: str) -> tuple[Claim, Claim]:
     """The paper's two statements about the models with one positional encoding."""
-    group, models = GROUPS[name]
+    group = GROUPS[name]
     return (
         Claim(
             id=f"variation.{name}.last-layer",
-            source="bounded Dyck, Section 4.1, Figure 1; the bar, that they may be further apart than random, is ours",
-            statement="Heads of models from different initialisations tend to be very different: their patterns are at "
-            f"least as far apart as random ones ({models}).",
             method=over_random(CAUSAL),
             rule=if_learned(AtLeast(1)),
             preregistration=Preregistration(
@@ -110,8 +107,6 @@ def _claims(name: str) -> tuple[Claim, Claim]:
         ),
         Claim(
             id=f"variation.{name}.close",
-            source="bounded Dyck, Section 4.1, with the baseline of footnote 14",
-            statement=f"The variation of the last layer is close to that of random square matrices ({models}).",
             method=over_random(SQUARE),
             rule=if_learned(Between(*CLOSE)),
             preregistration=Preregistration(

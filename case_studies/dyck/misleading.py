@@ -92,9 +92,6 @@ def measure_misleading(evidence: Evidence) -> Measurement:
 CLAIMS = (
     Claim(
         id="misleading.stack-like",
-        source="bounded Dyck, Appendix B.1, Figures 4 to 6",
-        statement="Transformers trained on Dyck sometimes have misleading attention: a stack-like pattern on which "
-        "their answers do not depend.",
         method="Share of stack-like last heads (nearer to stack-like attention than to their own rows with keys "
         "shuffled) that lose less than 0.05 of hard accuracy when their pattern is replaced by uniform and by random "
         "rows, with its exact 95 % interval over models",

@@ -28,8 +28,6 @@ def measure_prefixes(evidence: Evidence) -> Measurement:
 CLAIMS = (
     Claim(
         id="prefixes.balance-within",
-        source="bounded Dyck, Appendix D.2",
-        statement="In models trained on prefixes, violation and length generalisation are not negatively correlated.",
         method="Spearman's correlation of mean S / P with accuracy at length 450 by the paper's criterion, with its "
         "95 % bootstrap interval over models",
         rule=if_learned(AtLeast(0)),

@@ -260,16 +260,12 @@ def distance_within(
     return as_interval(within, min(float(low), within), max(float(high), within), n)
 
 
-D2 = "bounded Dyck, Appendix D.2"
 LINEAR = "gpt-prefixes-linear"
 LONGER = f"the last layer on {REPEATED} probe prefixes in a row"
 OVER_SEEDS = "with its 95 % bootstrap interval over seeds"
 CLAIMS = (
     Claim(
         id="prefixes.variation",
-        source=D2,
-        statement="In models trained on prefixes, without positional encoding, the variation is surprisingly high: the "
-        "patterns of last layers are at least as far apart as random ones (the bar is ours).",
         method=over_random(CAUSAL),
         rule=if_learned(AtLeast(1)),
         preregistration=Preregistration("after a result", "2.22 [1.91, 2.52], 30 seeds; the earlier bar was 3/4."),
@@ -279,8 +275,6 @@ CLAIMS = (
     ),
     Claim(
         id="prefixes.variation-linear",
-        source=D2,
-        statement="In models trained on prefixes with linear positions the variation is high as well.",
         method=over_random(CAUSAL),
         rule=if_learned(AtLeast(1)),
         preregistration=Preregistration(
@@ -294,8 +288,6 @@ CLAIMS = (
     ),
     Claim(
         id="prefixes.minimal-varies-little",
-        source=D2,
-        statement="On prefixes too, patterns above a minimal first layer vary less than those of standard models.",
         method="Variation above the minimal first layer divided by that of the standard models' last layer; its "
         "interval combines the worst ends of both 95 % intervals over seeds",
         rule=if_learned(Below(1)),
@@ -306,8 +298,6 @@ CLAIMS = (
     ),
     Claim(
         id="prefixes.longer",
-        source="bounded Dyck, Appendix D.2, Figure 8",
-        statement="The variation increases on a longer sequence.",
         method=f"Variation of {LONGER} minus that on one, {OVER_SEEDS}",
         rule=if_learned(Above(0)),
         preregistration=Preregistration(
@@ -334,8 +324,6 @@ CLAIMS = (
     ),
     Claim(
         id="prefixes.current-or-first",
-        source="bounded Dyck, Appendix D.2, Figure 7",
-        statement="On prefixes, some models attend more to the current token, and some more to the first.",
         method="Numbers of models whose last layer has more attention, mean over queries of the probe prefix, on the "
         "current token than on the first, and the reverse; the value is the share of the former, with its exact 95 % "
         "interval",
@@ -352,9 +340,6 @@ CLAIMS = (
     ),
     Claim(
         id="prefixes.kinds-explain",
-        source="bounded Dyck, Appendix D.2, Figure 7",
-        statement="The variation is high because models that attend more to the current token are far from those that "
-        "attend more to the first: between models of one kind it is not high.",
         method="Mean distance between last layers of models of the same kind on the probe prefix divided by that of "
         f"random causal rows, {OVER_SEEDS}",
         rule=if_learned(Below(1)),

@@ -102,9 +102,6 @@ def measure_independent(evidence: Evidence) -> Measurement:
 CLAIMS = (
     Claim(
         id="proposition-1.independent",
-        source="bounded Dyck, Proposition 1, Appendix B.1",
-        statement="For any query and key weights of all layers there are value weights with which the model computes "
-        "the same function: it can be independent of every attention pattern.",
         method="Largest difference of a logit between models of Eq. 6 with W_V = 0, one to three layers, whose W_Q and "
         "W_K give every score the opposite sign, and the least distance of their patterns in a layer",
         rule=AllOf(Value(Equal(0)), Number(DISTANCE, AtLeast(1))),

@@ -209,16 +209,12 @@ def measure_shared(evidence: Evidence, *, group: str, widths: tuple[int, ...] = 
     )
 
 
-THEOREM, COROLLARY = "bounded Dyck, Theorem 3", "bounded Dyck, Corollary 3"
 AT_28 = "at 28 candidates per weight, the only width by the earlier rule, "
 
 
-def _shared_claim(name: str, depth: str, measure: Callable[[Evidence], Measurement], fixed: Preregistration) -> Claim:
+def _shared_claim(name: str, measure: Callable[[Evidence], Measurement], fixed: Preregistration) -> Claim:
     return Claim(
         id=f"pruning.shared.{name}",
-        source=COROLLARY,
-        statement=f"Two different transformers of {depth} can share any weight matrix of the random network they "
-        "are pruned from: no single matrix distinguishes them.",
         method="Distance of the two networks with the matrix that they share chosen to be every matrix of every "
         "random layer in turn, the least of all",
         rule=AllOf(
@@ -238,8 +234,6 @@ def _shared_claim(name: str, depth: str, measure: Callable[[Evidence], Measureme
 CLAIMS = (
     Claim(
         id="pruning.transformer.one",
-        source=THEOREM,
-        statement="A random transformer of four times the depth can be pruned to a trained one of one layer.",
         method="Largest error of a logit of two targets of width 8, over sequences half of which are random "
         "tokens, then optimised to increase it; order of all classes at the positions of the sequences sampled",
         rule=AllOf(Value(AtMost(WITHIN)), Number("least share of positions in order", AtLeast(ORDER))),
@@ -250,9 +244,6 @@ CLAIMS = (
     ),
     Claim(
         id="pruning.transformer.two",
-        source=THEOREM,
-        statement="A random transformer of four times the depth can be pruned to a trained one of two layers, to any "
-        "error if it is wide enough: the error falls as its width grows.",
         method="Slope per candidate for each weight of log2 of the largest error of a logit of two targets of width 8, "
         f"at {len(WIDTHS['standard'])} numbers of candidates from {WIDTHS['standard'][0]} to "
         f"{WIDTHS['standard'][-1]}, with its 95 % t interval over random networks; and error and order of all classes "
@@ -265,10 +256,9 @@ CLAIMS = (
         measure=partial(measure_width, group="narrow-two"),
         needs=("narrow-two",),
     ),
-    _shared_claim("one", "one layer", partial(measure_shared, group="narrow-one"), BEFORE_ANY_MODEL),
+    _shared_claim("one", partial(measure_shared, group="narrow-one"), BEFORE_ANY_MODEL),
     _shared_claim(
         "two",
-        "two layers",
         partial(measure_shared, group="narrow-two", widths=SHARED_WIDTHS),
         Preregistration(
             "after a result", f"{AT_28}a largest error against the own target of 0.033, the bar being 0.02."

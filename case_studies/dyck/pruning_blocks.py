@@ -145,12 +145,9 @@ def measure_block(evidence: Evidence, *, description: str, error: Callable[[int,
     )
 
 
-def _claim(name: str, description: str, error: Callable[[int, int], float], source: str, slope: str) -> Claim:
+def _claim(name: str, description: str, error: Callable[[int, int], float], slope: str) -> Claim:
     return Claim(
         id=f"pruning.{name}",
-        source=f"bounded Dyck, {source}",
-        statement=f"A random network can be pruned to any {description}; the number of candidates needed for each "
-        "weight is logarithmic in one over the error.",
         method="Share of the variance of log2 of the largest error, found over inputs of length 1, that a line in the "
         "number of candidates explains, minus that which a line in its logarithm explains (a power law), "
         f"{DRAWS} draws at each of {len(CANDIDATES)} numbers of candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}, "
@@ -171,7 +168,7 @@ def _claim(name: str, description: str, error: Callable[[int, int], float], sour
 
 
 CLAIMS = (
-    _claim("linear", "linear map", linear_error, "Lemma 2 (Pensia et al. 2020)", "-0.90 [-0.96, -0.84]"),
-    _claim("mlp", "two-layer MLP", mlp_error, "Lemma 6", "-0.80 [-0.87, -0.72]"),
-    _claim("attention", "attention module", attention_error, "Lemma 14", "-0.86 [-0.92, -0.81]"),
+    _claim("linear", "linear map", linear_error, "-0.90 [-0.96, -0.84]"),
+    _claim("mlp", "two-layer MLP", mlp_error, "-0.80 [-0.87, -0.72]"),
+    _claim("attention", "attention module", attention_error, "-0.86 [-0.92, -0.81]"),
 )

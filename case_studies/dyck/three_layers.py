@@ -57,8 +57,6 @@ def measure_first_layer(evidence: Evidence) -> Measurement:
 CLAIMS = (
     Claim(
         id="uniformity.three-layers.first-layer",
-        source="bounded Dyck, Appendix D.3; the bar is ours, the paper has none",
-        statement="In three-layer models, attention of the first layer is close to uniform.",
         method="Row entropy of the first layer on the probe prefix as a fraction of its maximum (1 is uniform), mean "
         "over models with three layers, two and three types, depths 4 and 8, with its 95 % bootstrap interval",
         rule=if_learned(AtLeast(UNIFORM)),

@@ -148,8 +148,6 @@ CLAIMS = (
     ),
     Claim(
         id="variation.minimal-first-layer",
-        source="bounded Dyck, Section 4.1 (Eq. 19)",
-        statement="With a minimal first layer the patterns above it vary less across seeds.",
         method="Variation divided by that of the standard models' last layer, in the setting of Figure 3 (complete "
         "words, loss on closers, linear head); its interval combines the worst ends of both 95 % intervals over seeds",
         rule=if_learned(Below(1)),

@@ -15,6 +15,7 @@ from case_studies.frame.evidence import SIZES, Evidence, Size
 from case_studies.frame.judge import Judge, Readings
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import OutsideFiles
+from case_studies.frame.paper_statements import paper_statements
 from case_studies.frame.rules import ClaimVerdict, Rule
 from hooks.checks import check_choice
 from interp.sweeps.spec import ModelSpec
@@ -76,15 +77,16 @@ class Claim:
     """A paper's statement, how to measure it, and when it counts as reproduced.
 
     Raises:
-        ValueError: an id that cannot name a file, an unknown size, fewer than all sizes without `sizes_reason`, or a
-            `method` that ends a sentence.
+        ValueError: an id that cannot name a file, no statement or source, an unknown size, fewer than all sizes without
+            `sizes_reason`, or a `method` that ends a sentence.
     """
 
     id: str
     """Short name in lower case, with hyphens and dots: `corollary-1.uniform`."""
-    source: str
-    """The paper, and its figure, table or theorem."""
-    statement: str
+    source: str = ""
+    """The paper, and its figure, table or theorem. A claim of a paper whose list (`case_studies/papers`) has its
+    statement gives neither statement nor source nor the paper's number: they are read from there, by its id."""
+    statement: str = ""
     """What the paper says, in a sentence."""
     method: str
     """What is measured and how its interval is made, in words that the rule's text continues after a colon."""
@@ -124,6 +126,7 @@ class Claim:
     def __post_init__(self):
         if not NAME.fullmatch(self.id):
             raise ValueError(f"the claim id is {self.id!r}; use lower-case letters, digits, hyphens and dots.")
+        self._read_statement()
         if isinstance(self.needs, str):
             raise ValueError(f"needs of claim {self.id} is the text {self.needs!r}; give a tuple of names.")
         object.__setattr__(self, "needs", tuple(self.needs))
@@ -139,6 +142,27 @@ class Claim:
             raise ValueError(
                 f"method of claim {self.id} ends with {self.method[-1]!r}; the rule's text follows a colon."
             )
+
+    def _read_statement(self) -> None:
+        """Fill statement, source and the paper's number from the list of the paper, unless they are given.
+
+        Raises:
+            ValueError: neither here nor there, or in both.
+        """
+        listed = paper_statements().get(self.id)
+        if self.statement and self.source:
+            if listed and (self.statement, self.source, self.paper) != (listed.statement, listed.source, listed.paper):
+                raise ValueError(
+                    f"claim {self.id} has a statement here and in the list of a paper; keep that of the list."
+                )
+            return
+        if listed is None or self.statement or self.source or self.paper:
+            raise ValueError(
+                f"claim {self.id} has no statement or no source; give both, or, for a claim of a paper, neither and "
+                "add [[items.statements]] with this id to its item in case_studies/papers."
+            )
+        for name in ("statement", "source", "paper"):
+            object.__setattr__(self, name, getattr(listed, name))
 
     @property
     def is_ours(self) -> bool:

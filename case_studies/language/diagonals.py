@@ -85,8 +85,6 @@ def negated(model: Transformer) -> Transformer:
 CLAIMS = tuple(
     Claim(
         id=f"diagonals.{name}.gpt2",
-        source="template paper, Figure 7, on a small GPT-2",
-        statement=f"Pretraining makes the diagonal of {matrix_text} strong in several heads of GPT-2.",
         method=f"Share of models in which at least {SEVERAL} heads, and more than before training, have a strong "
         "positive diagonal (interp.diagonals), exact interval over seeds",
         rule=Above(0.5),

@@ -90,10 +90,6 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
 CLAIMS = (
     Claim(
         id="finetuning",
-        source="template paper, appendix: GPT-2 on aba against abb, here a small one",
-        paper="test loss below 0.1 at 256 strings pretrained, at none up to 8192 from scratch",
-        statement="Fine-tuned on few strings of a template task, a pretrained GPT-2 is more accurate on unseen symbols "
-        "than one trained from scratch.",
         method=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model "
         "trained from scratch, paired by seed, t interval",
         rule=Above(0),

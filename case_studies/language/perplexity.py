@@ -100,10 +100,6 @@ def _curves(evidence: Evidence) -> alt.TopLevelMixin:
 CLAIMS = (
     Claim(
         id="perplexity.gpt2",
-        source="template paper, Figure 6, on a small GPT-2 and other text",
-        paper="64.00 to 60.46 on Wikitext2 (0.057 nats), 16.83 to 16.40 on Wikitext103 (0.026)",
-        statement="With a I on W_Q W_K^T and b I on W_V W_O, GPT-2 reaches a lower perplexity in the same number of "
-        "steps.",
         method="Loss per token of the plain model minus that of the other, on the same held-out text, paired by seed, "
         "t interval",
         rule=Above(0),

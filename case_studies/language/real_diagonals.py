@@ -60,8 +60,6 @@ def measure_real_diagonals(evidence: Evidence, *, matrix: int) -> Measurement:
 CLAIMS = tuple(
     Claim(
         id=f"diagonals.{name}.minilm",
-        source="template paper, Figure 7; here all-MiniLM-L6-v2, an encoder",
-        statement=f"In a real pretrained model the diagonal of {matrix_text} is strong in several heads.",
         method="Share of the heads that have a strong positive diagonal (interp.diagonals), minus the largest share in "
         f"any of {N_UNTRAINED} untrained models, exact interval over heads",
         rule=Above(CONSIDERABLE),

@@ -328,8 +328,6 @@ def _bars(values: Mapping[str, float], unit: str, title: str) -> alt.TopLevelMix
 CLAIMS = (
     Claim(
         id="hardcoded.flops",
-        source=SOURCE,
-        statement="Models with hard-coded attention need fewer operations than BERT.",
         method="The larger of Hardcode's and Hybrid's forward operations over BERT's, base sizes, encoder alone, "
         f"{BATCH} sequences of {LENGTH} tokens, counted",
         rule=Value(Below(1)),

@@ -89,8 +89,6 @@ def _counts(has_both: Mapping[str, list[bool]]) -> dict[str, str]:
 CLAIMS = (
     Claim(
         id="heads.extrapolating",
-        source="LEGO, Section 1.2, takeaway 3; here, at size standard, heads that first mimicked these patterns",
-        statement="All models that extrapolate have heads dedicated to association and to manipulation.",
         method="Share of the extrapolating models with at least one association and one manipulation head, exact "
         "interval over models; the paper says all",
         rule=Conditional(Number(EXTRAPOLATING, AtLeast(FEWEST)), Value(Equal(1.0))),

@@ -72,10 +72,6 @@ LAG_FIXED = Preregistration(
 CLAIMS = (
     Claim(
         id="lag.tied",
-        source="LEGO, Section 4.1, Q2, and Figure 3b",
-        paper="in words: tied immediately, untied gradually",
-        statement="A tied model predicts the first untrained variable as soon as it fits the trained ones, an untied "
-        "one only later.",
         method="Steps from the first evaluation at which the last trained variable is half-way between chance and "
         f"certainty ({HALF_WAY}) to the first at which the next variable is, as a share of all steps, {TIED} minus "
         f"{UNTIED}, over pairs of models of a seed in which both have fitted the last trained variable, t interval",

@@ -73,12 +73,6 @@ def measure_first(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-FIGURE_3B = "LEGO, Section 4.1, Q1, and Figure 3b"
-IN_WORDS: dict[Place, str] = {
-    "first": "in words: tied near-perfect, untied somewhat better than random",
-    "second": "in words: tied near-perfect",
-    "third": "in words: tied nontrivial",
-}
 PAIRS_SEEN = Preregistration(
     "after a result",
     "0.07 [-0.09, 0.23] for the first and -0.02 [-0.08, 0.05] for the second untrained variable over five models an "
@@ -105,10 +99,6 @@ def _pairs(place: Place) -> Claim:
     sizes, sizes_reason = _sizes(place)
     return Claim(
         id=f"beyond.tied.{place}",
-        source=FIGURE_3B,
-        paper=IN_WORDS[place],
-        statement="Trained on the first variables of chains of one length, a tied model predicts the "
-        f"{place} untrained variable better than an untied one.",
         method=f"Accuracy of the {place} untrained variable, {TIED} minus {UNTIED}, both at their trained depth, over "
         f"pairs of models of a seed in which both have fitted the last trained variable (above {FITTED}), t interval",
         rule=Above(0),
@@ -126,10 +116,6 @@ CLAIMS = (
     *map(_pairs, PLACES),
     Claim(
         id="beyond.untied",
-        source="LEGO, Section 4.1, Q1, and Figure 3b; the upper bar is ours",
-        paper="in words: somewhat better than random on #6",
-        statement="Trained on the first variables of chains of one length, an untied model predicts the next one only "
-        "somewhat better than chance.",
         method="Accuracy of the first untrained variable of plain-untied at the trained depth, over models that have "
         f"fitted the last trained variable (above {FITTED}), t interval over models",
         rule=Between(0.5, HALF_WAY),

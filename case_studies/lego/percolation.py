@@ -104,10 +104,8 @@ def _map(evidence: Evidence, group: str):
 CLAIMS = (
     Claim(
         id="percolation.linear",
-        source="LEGO, Section 4.1 and Figure 4",
         sizes=LARGE_SIZES,
         sizes_reason=TOO_SHORT,
-        statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
         method="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
         f"decodes its value (accuracy {RESOLVED}), tied minus untied, same depth, t interval over seeds",
         rule=Above(0),

@@ -209,9 +209,6 @@ CLAIMS = (
     ),
     Claim(
         id="real.portion",
-        source="LEGO, Section 5 and Appendix F; the threshold is ours" + MODEL,
-        statement="Association, manipulation and broadcast heads are a considerable portion of the heads of a "
-        "pretrained model.",
         method="Share of the heads that are labelled association, manipulation or broadcast on chains of "
         f"{LENGTHS[1]}, exact interval over heads; a considerable portion is at least {CONSIDERABLE:g}",
         rule=AtLeast(CONSIDERABLE),

@@ -214,9 +214,6 @@ def _middle(
 CLAIMS = (
     Claim(
         id="shortcut.last-first",
-        source=f"{SECTION}; there before all those in the middle",
-        statement="From a random start the last variable is learned before the one that precedes it, although all are "
-        "trained.",
         method="Accuracy of the last variable minus that of the one before it, mean over the evaluations of training, "
         "t interval over seeds",
         rule=Above(0),
@@ -227,9 +224,6 @@ CLAIMS = (
     ),
     Claim(
         id="shortcut.parity",
-        source=SECTION + ": the parity of minus signs is the mechanism",
-        statement="From a random start the last variable is predicted from the parity of all signs, not along the "
-        "chain.",
         method=REMAINS,
         rule=COUNTED,
         preregistration=FIRST_MODELS,
@@ -268,10 +262,8 @@ CLAIMS = (
     ),
     Claim(
         id="shortcut.prevented",
-        source=SECTION,
         sizes=LARGE_SIZES,
         sizes_reason=SHORTER,
-        statement="After mimicking, most models trained on the first five variables and the last do not count signs.",
         method="Share of the models that count signs, among those that know the last variable "
         f"({0.5 + LEAST:.0%}); a model counts if more than half of its accuracy above chance remains on sentences with "
         "a broken chain, scored against the parity of all signs; exact interval over models",
@@ -284,12 +276,8 @@ CLAIMS = (
     ),
     Claim(
         id="shortcut.degrades",
-        source="LEGO, Section 4.3",
-        paper="in words: significantly degraded",
         sizes=("paper",),
         sizes_reason=NO_CHAINS,
-        statement="From a random start, training the last variable in place of one of the first ones degrades the "
-        "variables between: a shortcut impedes extrapolation.",
         method="Mean accuracy of the variables that neither arm trains, without the last one, first five and last "
         "trained (shortcut-random) minus first six trained (plain-untied), t interval over seeds",
         rule=Conditional(Number(CONTROL, AtLeast(0.5 + LEAST)), Below(0)),
@@ -301,11 +289,8 @@ CLAIMS = (
     ),
     Claim(
         id="shortcut.control",
-        source=f"{SECTION}; there this control is for the random start",
         sizes=LARGE_SIZES,
         sizes_reason=SHORTER,
-        statement="After mimicking, training the last variable in place of the sixth does not harm the variables "
-        "between: there is no shortcut to learn in their place.",
         method="Mean accuracy of the variables that neither arm trains, without the last one, first five and last "
         "trained minus first six trained, t interval over seeds",
         rule=Conditional(Number(CONTROL, AtLeast(0.5 + LEAST)), AtLeast(-MARGIN)),

@@ -1,6 +1,7 @@
 """Write `docs/papers`: `python -m case_studies.papers`."""
 
-from case_studies.papers.table import PAPERS, known_claims, pages
+from case_studies.frame.paper_statements import PAPERS
+from case_studies.papers.table import known_claims, pages
 
 if __name__ == "__main__":
     for path, text in pages(PAPERS, known_claims()).items():

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from case_studies.frame.claims import NOT_MEASURED, OURS
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.paper_statements import PaperStatement, item_statements
 from case_studies.frame.results import LABELS, StudyResult
 from case_studies.frame.stored import read_results
 from case_studies.frame.to_decide import to_decide
@@ -23,7 +24,6 @@ from case_studies.study import Study
 from hooks.checks import check_choice
 
 ROOT = Path(__file__).parents[2]
-PAPERS = tuple(sorted(Path(__file__).parent.glob("*.toml")))
 DOCS = ROOT / "docs/papers"
 FRONT_PAGES = (ROOT / "README.md", ROOT / "docs/index.md")
 """Pages with the table of counts."""
@@ -60,6 +60,8 @@ class PaperItem:
     read: SourceRead
     claims: tuple[str, ...] = ()
     """Claims that cover it, each as study:id."""
+    statements: tuple[PaperStatement, ...] = ()
+    """What it says, claim by claim, for the claims whose source it is."""
     missing: str = ""
     """What of it is not covered, why, and what covering it would take."""
     nothing_to_test: str = ""
@@ -97,7 +99,10 @@ def load_paper(path: Path) -> Paper:
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     items: list[PaperItem] = []
     for number, item in enumerate(content.pop("items", ()), 1):
-        items.append(_from_table(PaperItem, item, f"{path.name}, item {number}"))
+        place = f"{path.name}, item {number}"
+        if "statements" in item:
+            item["statements"] = item_statements(item, content.get("sources", ("",)), place)
+        items.append(_from_table(PaperItem, item, place))
     names = [item.item for item in items]
     for name in names:
         if names.count(name) > 1:

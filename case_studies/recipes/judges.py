@@ -204,7 +204,7 @@ class Share(Judge):
         wrong = next((value for value in values if value not in (False, True)), None)
         if self.counted is True and wrong is not None:
             raise ValueError(
-                f"the judged column {self.column!r} has the value {wrong!r}; give true and false, or the value that is "
+                f"the judged column {self.column!r} has the value {wrong}; give true and false, or the value that is "
                 "counted."
             )
         counted = int((values == self.counted).sum())
@@ -219,14 +219,14 @@ class Correlation(Judge):
     """Spearman's rank correlation of two columns, with its percentile bootstrap interval."""
 
     column: str
-    other: str
+    against: str
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (self.column, self.other)
+        return (self.column, self.against)
 
     def interval(self, rows: pd.DataFrame, *, seed: int) -> Interval:
-        return correlation(_numbers(rows, self.column), _numbers(rows, self.other), seed=seed)
+        return correlation(_numbers(rows, self.column), _numbers(rows, self.against), seed=seed)
 
 
 @dataclass(frozen=True)

@@ -85,12 +85,9 @@ def measure_symbolic_gain(evidence: Evidence) -> Readings:
     return Readings(frame=frame, tables=[(TABLE, scored_frame(models))], charts=[_chart(models, **DRAWN)])
 
 
-def _programs(name: str, *, judged: str, statement: str, paper: str, rule: AtLeast | Between) -> Claim:
+def _programs(name: str, *, judged: str, rule: AtLeast | Between) -> Claim:
     return Claim(
         id=f"symbolic.{name}",
-        source="template paper, Figure 2",
-        statement=statement,
-        paper=paper,
         method=f"Mean accuracy on unseen symbols at n = {SYMBOLIC_N}, t interval over models (seeds)",
         rule=rule,
         preregistration=PROGRAMS_SEEN,
@@ -126,9 +123,6 @@ def _psychometric(name: str, words: str, prior_knowledge: str) -> Claim:
 CLAIMS = (
     Claim(
         id="symbolic.identity",
-        source="template paper, Figure 2",
-        statement="With a I and b I a transformer learns from fewer samples which of two symbols a program prints.",
-        paper=f"n = {SYMBOLIC_N}: error 0.500 without, 0.002 with",
         method=f"Accuracy with minus accuracy without at n = {SYMBOLIC_N}, t interval over seeds; it says something "
         "only if one of them has learned the task",
         rule=TwoSided(
@@ -148,21 +142,8 @@ CLAIMS = (
         needs=tuple(SYMBOLIC.values()),
         **WHERE,
     ),
-    _programs(
-        "solved",
-        judged=A_AND_B,
-        paper=f"n = {SYMBOLIC_N}: error 0.002",
-        rule=AtLeast(SOLVED),
-        statement=f"With a I and b I {SYMBOLIC_N} samples suffice to learn which of two symbols a program prints.",
-    ),
-    _programs(
-        "one-half",
-        judged=PLAIN,
-        paper=f"n = {SYMBOLIC_N}: error 0.500",
-        rule=Between(*PLATEAU),
-        statement=f"Without a I and b I the error is still one half at {SYMBOLIC_N} samples, on programs that "
-        "print one of two symbols.",
-    ),
+    _programs("solved", judged=A_AND_B, rule=AtLeast(SOLVED)),
+    _programs("one-half", judged=PLAIN, rule=Between(*PLATEAU)),
     _psychometric(
         "distribution-of-three",
         "distribution of three",

@@ -77,9 +77,6 @@ def measure_areas(evidence: Evidence) -> Readings:
 CLAIMS = (
     Claim(
         id="identity.b-saves-less",
-        source="template paper, Figure 21",
-        statement="a I saves more samples than b I does.",
-        paper="loss below 0.5 from 512 with b I, 32 with a I",
         method=f"Mean over log2 of n, from {GRID[0]} to {GRID[-1]}, of the natural logarithm of the loss with b I "
         f"minus that with a I, losses of at least {LEAST}, t interval over paired seeds",
         rule=Conditional(Number("variants that learn", Equal(2)), Above(0)),

@@ -140,9 +140,6 @@ NEEDS = (f"copy {PLAIN}", f"copy {B}", f"copy {SAME}")
 CLAIMS = (
     Claim(
         id="copying.identity",
-        source="template paper, Figure 5b",
-        statement="With b I on W_V W_O the attention-only model copies unseen symbols, at every width.",
-        paper="error below 0.1 from 8 symbols on, from 16 at width 4096",
         method=f"Mean accuracy on unseen symbols at the width where it is lowest, {HOW}",
         rule=AtLeast(COPIED),
         preregistration=PAPERS_BAR,
@@ -154,9 +151,6 @@ CLAIMS = (
     ),
     Claim(
         id="copying.fails",
-        source="template paper, Figure 5a",
-        statement="Without b I, wide models learn few training symbols and do not generalise to unseen ones.",
-        paper="128 symbols: error 0.73 at width 512, 1.0 at 1024",
         method=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
         rule=Below(0.5),
         preregistration=over_models("300 symbols of three seeds, none of which was copied"),
@@ -181,9 +175,6 @@ CLAIMS = (
     ),
     Claim(
         id="copying.wider-is-worse",
-        source="template paper, Figure 5a",
-        statement="Without b I wider models need more samples to copy.",
-        paper="64 at width 64, 2048 at 4096",
         method="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, for each seed, "
         "t interval",
         rule=Above(0),

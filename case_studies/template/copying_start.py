@@ -153,10 +153,6 @@ def measure_start(evidence: Evidence) -> Readings:
 CLAIMS = (
     Claim(
         id="copying.start",
-        source="template paper, Theorem 5.1 and Appendix J.2",
-        statement="With the paper's initial weights, the loss on unseen symbols does not fall at the start of training "
-        "in wide models.",
-        paper="no movement in the limit of infinite width",
         method="Speed of the loss on unseen symbols over that on training symbols in the widest models, for the "
         f"trained matrix and the scale of the position embedding ({GAMMAS[0]:g} or {GAMMAS[1]:g}) where it is largest, "
         "which bounds that of any learning rates; t interval over draws of the initial weights",

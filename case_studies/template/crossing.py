@@ -82,9 +82,6 @@ def measure_crossing(evidence: Evidence) -> Readings:
 CLAIMS = (
     Claim(
         id="curves.lstm.crossing",
-        source="template paper, Figure 21",
-        statement=f"An {CELL} needs about {PAPERS_N} samples for a loss below one half on aba against abb.",
-        paper="0.568 at n = 4096, 0.291 at n = 8192",
         method=f"Doublings from n = {PAPERS_N} to the n where the loss falls below one half, log loss interpolated "
         "over log2 of n, t interval over seeds",
         rule=Conditional(Number("seeds that never get there", Equal(0)), Between(-1, 1)),

@@ -223,9 +223,6 @@ class LowestOf(Number):
 
 def _ratio_claim(
     name: str,
-    source: str,
-    statement: str,
-    paper: str,
     *,
     task: str,
     variant: str,
@@ -235,9 +232,6 @@ def _ratio_claim(
     control = "; the plain model is given the best of several learning rates at each n" if rates else ""
     return Claim(
         id=name,
-        source=f"template paper, {source}",
-        statement=statement,
-        paper=paper,
         method="Ratio of test losses, geometric mean over seeds, at the n of the grid where its interval, Bonferroni "
         "over "
         f"n, ends lowest{control}",
@@ -252,8 +246,6 @@ def _ratio_claim(
 
 def _threshold_claim(
     name: str,
-    statement: str,
-    paper: str,
     *,
     level: float,
     bar: Rule,
@@ -264,9 +256,6 @@ def _threshold_claim(
 ) -> Claim:
     return Claim(
         id=name,
-        source="template paper, Figure 21",
-        statement=statement,
-        paper=paper,
         method=f"Doublings of n saved until the loss stays below {level}, t interval over seeds, with the error of the "
         "grid of n",
         rule=Conditional(Number("seeds where neither does", Equal(0)), bar),
@@ -282,56 +271,33 @@ def _threshold_claim(
 CLAIMS = (
     _ratio_claim(
         "identity.aba-abb",
-        "Figure 21",
-        "With a I on W_Q W_K^T a transformer learns aba against abb from fewer samples.",
-        "n = 512: 0.654 without, 0.0016 with",
         task="aba-abb",
         variant=A,
         rates=True,
     ),
     *(
-        _threshold_claim(
-            f"identity.{name}.{words}", f"a I saves {amount}samples, for a loss of {loss}.", paper, level=level, bar=bar
-        )
-        for words, loss, level, paper in (
-            ("half", "one half", 0.5, "1024 without, 32 with"),
-            ("tenth", "a tenth", 0.1, "2048 without, 32 with"),
-        )
-        for name, amount, bar in (
-            ("saves", "", Above(0)),
-            ("samples", "an order of magnitude of ", AtLeast(MAGNITUDE)),
-        )
+        _threshold_claim(f"identity.{name}.{words}", level=level, bar=bar)
+        for words, level in (("half", 0.5), ("tenth", 0.1))
+        for name, bar in (("saves", Above(0)), ("samples", AtLeast(MAGNITUDE)))
     ),
     _ratio_claim(
         "identity.same-different",
-        "Appendix B, the figure on same against different",
-        "With a I a transformer learns same against different from fewer samples.",
-        "loss below 0.5 from 512 without, 32 with",
         task="same-different",
         variant=A,
         preregistration=extended("0.14 [0.06, 0.35] on a grid that ended at 512", "n = 1024"),
     ),
     _ratio_claim(
         "identity.programs",
-        "Figure 1",
-        "With a I a transformer learns from fewer samples which of two variables a program prints.",
-        "loss below 0.5 from 1024 without, 32 with",
         task="programs",
         variant=A,
     ),
     _ratio_claim(
         "identity.mimetic-start",
-        "Appendix B, the figure on mimetic initialisation",
-        "Initialising W_Q W_K^T near a multiple of the identity saves samples.",
-        "loss below 0.5 from 1024 without, 32 with",
         task="aba-abb",
         variant=MIMETIC,
     ),
     Claim(
         id="majority.identity",
-        source="template paper, Figure 22",
-        statement="With a I and b I majority takes fewer samples at every length.",
-        paper="length 4: loss below 0.5 from 8192 without, 512 with",
         method="Logarithm of the ratio of test losses at the length where it is least favourable, at its best n, "
         "Bonferroni over all",
         rule=Below(0),
@@ -343,9 +309,6 @@ CLAIMS = (
     ),
     Claim(
         id="majority.longer-is-harder",
-        source="template paper, Figure 22",
-        statement="Majority over longer strings has a higher loss at the same number of samples.",
-        paper="n = 2048: 0.00 at length 2, 0.85 at 4",
         method="Loss at the longest minus loss at the shortest, plain model, largest n, t interval over seeds",
         rule=Conditional(LowestOf("mean loss by length", Below(LEARNED)), Above(0)),
         preregistration=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),

@@ -129,8 +129,6 @@ CLAIMS = (
     ),
     Claim(
         id="copying.gradient-b",
-        source="template paper, Theorem 5.2",
-        statement="With b I, and only b trained, the loss on unseen symbols falls at the start of training.",
         method=HOW,
         rule=Above(0),
         preregistration=BEFORE_ANY_MODEL,

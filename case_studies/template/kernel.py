@@ -156,8 +156,6 @@ CLAIMS = (
     *(
         Claim(
             id=f"kernel.{name}",
-            source="template paper, Theorem 4.4 and Equation 3",
-            statement=f"The transformer's random-features kernel generalises to unseen symbols: {name}.",
             method=HOW,
             rule=AtLeast(SOLVED),
             preregistration=_over_draws("1.0 of the strings of one draw"),
@@ -170,8 +168,6 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.mlp",
-        source="template paper, Remark I.6: the kernel of the network",
-        statement="The kernel of a fully connected net does not generalise to unseen symbols.",
         method=f"{HOW}, aba against abb",
         rule=Below(BARELY),
         preregistration=_over_draws("0.48 of the strings of one draw"),
@@ -182,8 +178,6 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.matrix",
-        source="template paper, Lemma 4.6: the condition of Lemma 4.5 for Theorem 4.4",
-        statement="The matrix N of the templates is nonsingular for the transformer's kernel.",
         method="Smallest eigenvalue of N, for each of the two tasks; nonsingular if its interval over draws is above "
         "0, "
         f"singular if it includes 0 and is below {NEGLIGIBLE:g} of the largest eigenvalue",
@@ -199,8 +193,6 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.matrix-mlp",
-        source="template paper, Section 4.3 and Remark I.6",
-        statement="The matrix N is singular for the kernel of a fully connected net.",
         method="Smallest eigenvalue of N, for each of the two tasks; singular if it is zero to rounding",
         rule=_all_tasks("singular", "nonsingular"),
         preregistration=BEFORE_ANY_MODEL,

@@ -127,8 +127,6 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.blocks",
-        source="template paper, Equation 6 and Figure 4: the blocks of the kernel matrix",
-        statement="The transformer's kernel of two strings depends only on which of their tokens are equal.",
         method="Slope of log2 of the kernel's spread over pairs of strings with the same pattern of equal tokens over "
         "log2 of its draws, which is -1/2 if only the draws cause it and nearer 0 if anything else does, for each "
         "set of draws, t interval",

@@ -36,9 +36,6 @@ NEEDS = tuple(f"network {name}" for name in NETWORKS)
 CLAIMS = (
     Claim(
         id="networks.one-hot",
-        source="template paper, Theorem I.2 and Figure 21",
-        statement="A fully connected network on one-hot inputs does not generalise to unseen symbols.",
-        paper="loss 1.0 at every n",
         method=HOW,
         rule=Below(BARELY),
         preregistration=over_models("0.51 [0.49, 0.53], 2,000 strings of the best of three seeds"),
@@ -50,10 +47,6 @@ CLAIMS = (
     ),
     Claim(
         id="networks.equality",
-        source="template paper, Figure 24",
-        statement="A fully connected network does generalise if its inputs also encode which positions are equal "
-        "(X X^T).",
-        paper="n = 256: loss 0.14",
         method=HOW,
         rule=AtLeast(SOLVED),
         preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),

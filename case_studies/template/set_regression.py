@@ -130,9 +130,6 @@ def measure_regression(evidence: Evidence) -> Readings:
 CLAIMS = (
     Claim(
         id="kernel.sets.regression",
-        source="template paper, Lemma 4.5",
-        statement="Where N is nonsingular, kernel regression generalises to unseen symbols as samples grow, for any "
-        "disjoint templates.",
         method=f"Share of {HOW}, for which the squared error of kernel ridge regression on unseen symbols is lower "
         f"from {N_MANY} strings than from {N_FEW}, and below half of that of a constant prediction, exact interval; "
         "the same share of the sets without fixed tokens, and the share of these on which the kernel of a fully "

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from toys import PASSING, measured
 
+from case_studies.frame.paper_statements import PAPERS, paper_statements
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import Above
 from case_studies.frame.to_decide import to_decide
 from case_studies.papers import table
 from case_studies.papers.table import (
-    PAPERS,
     check_paper,
     check_sources,
     known_claims,
@@ -225,3 +225,65 @@ def test_a_claim_in_no_row(toy):
 def test_a_source_of_no_paper():
     with pytest.raises(ValueError, match="the source of lego:more is 'Figure 9'; begin it with 'ours' or "):
         pages(PAPERS, KNOWN | {"lego:one": "ours", "language:three": "ours", "lego:more": "Figure 9"})
+
+
+STATEMENT = """
+[[items.statements]]
+id = "one"
+statement = "Norms are positive."
+"""
+
+
+def listed(tmp_path, statement, *, name="toy"):
+    """The statements of a list whose first item has this one."""
+    path = tmp_path / f"{name}.toml"
+    first, rest = TOY.split('missing = "the rest: a minute."')
+    path.write_text(first + statement + rest, encoding="utf-8")
+    return path
+
+
+def test_a_statement_is_read_by_the_id_of_its_claim(tmp_path):
+    statements = paper_statements((listed(tmp_path, STATEMENT),))
+    assert statements["one"].statement == "Norms are positive."
+    assert (statements["one"].source, statements["one"].paper) == ("Toy et al., Figure 1", None)
+    given = STATEMENT + 'source = "Toy et al., page 3"\npaper = "1.5"\n'
+    statements = paper_statements((listed(tmp_path, given, name="given"),))
+    assert (statements["one"].source, statements["one"].paper) == ("Toy et al., page 3", "1.5")
+    assert load_paper(tmp_path / "given.toml").items[0].statements == (statements["one"],)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (STATEMENT.replace("one", "three"), "has the statement of three; list this claim among the item's claims"),
+        (STATEMENT.replace("Norms are positive.", ""), "the statement of a statement is empty"),
+        (STATEMENT + 'number = "1"\n', "unknown field 'number'"),
+        (STATEMENT + STATEMENT, "one has two statements; keep one"),
+    ],
+    ids=["not listed", "empty", "unknown field", "twice"],
+)
+def test_statements_that_are_refused(tmp_path, statement, words):
+    with pytest.raises(ValueError, match=words):
+        paper_statements((listed(tmp_path, statement),))
+
+
+def test_every_statement_is_that_of_a_claim_of_the_study_that_its_item_names(papers):
+    for paper in papers.values():
+        for item in paper.items:
+            for statement in item.statements:
+                (name,) = (claim for claim in item.claims if claim.partition(":")[2] == statement.id)
+                claims = {claim.id: claim for claim in table.study_of(name.partition(":")[0]).claims}
+                assert claims[statement.id].statement == statement.statement
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"statement": ""}, "has no statement or no source; give both, or, for a claim of a paper, neither"),
+        ({"id": "networks.one-hot"}, "has a statement here and in the list of a paper; keep that of the list"),
+    ],
+    ids=["none", "both"],
+)
+def test_a_statement_stands_in_one_place(changes, words):
+    with pytest.raises(ValueError, match=words):
+        replace(PASSING, **changes)

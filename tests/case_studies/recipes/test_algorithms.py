@@ -105,7 +105,7 @@ def test_undecided_models_may_implement_it_or_not(monkeypatch):
     assert measured(evidence, judged=algorithms.IMPLEMENTING_OR_UNDECIDED) == measured(evidence)
 
 
-def test_models_that_have_not_learned_are_listed_and_not_counted(monkeypatch, models):
+def test_models_that_have_not_learned_are_left_out(monkeypatch, models):
     evidence = evidence_of(monkeypatch, models, learned=lambda name: name == "count")
     measurement = measured(evidence, sign_count, chain_loop)
     assert (measurement.value, measurement.n, measurement.numbers) == (1, 1, {"implements": 1})
