@@ -115,7 +115,7 @@ def test_learning_is_judged_by_the_mean_of_all_seeds(monkeypatch):
     good = [stack_dyck(TASK) for _ in range(8)]
     measured, verdict = judged("learned.prefixes", {"gpt-prefixes": good})
     assert (verdict, measured.value) == ("reproduced", 1.0)
-    assert measured.low < 1 < measured.high  # equal seeds have an interval
+    assert measured.low < 1 == measured.high  # equal seeds have an interval, cut at 1
     assert measured.numbers["seeds that have not learned (below 0.9)"] == 1
     assert [title for title, _ in measured.tables][-1] == "Excluded"
     bad = random_models(3)
