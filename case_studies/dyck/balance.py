@@ -12,9 +12,10 @@ from case_studies.dyck.measures import KEPT, LONG, N_SEQUENCES, Chosen, accuraci
 from case_studies.dyck.preregistration import CONTRASTIVE
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Below, Rule
-from case_studies.recipes.intervals import bootstrap_interval, correlation, ends_text
+from case_studies.recipes.intervals import correlation, interval_columns
+from case_studies.recipes.judges import BootstrapDifference, Correlation
 from case_studies.recipes.learned import excluded_models
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes
@@ -26,6 +27,9 @@ SYMMETRIC = (
 )
 """Since then such an interval is inconclusive."""
 LONG_ACCURACY = ("accuracy at 450", "hard accuracy at 450")
+ARMS = ("without", "with")
+FORM_AND_ACCURACY = ["form of the violation", "accuracy measured"]
+VIOLATION_AND_LENGTH = Correlation("violation", "accuracy at 450", unit="models")
 FORMS = ("violation", "released average", "released pairing", "bounded", "share of a decision")
 WORDS, WITH_LOSS = "minimal-words-closers", "minimal-words-closers-contrastive"
 SETTINGS = {
@@ -65,8 +69,8 @@ def _readings(evidence: Evidence, group: str, models_used: Chosen) -> pd.DataFra
     )
 
 
-def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
-    """Rank correlation of violation and accuracy on long prefixes, over the models of all groups together."""
+def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Readings:
+    """Violation and accuracy on long prefixes of the models of all groups, one row a model."""
     # Readings of the models of all groups, labelled by their training
     labels = {group: "with contrastive loss" if group.endswith("contrastive") else "without" for group in groups}
     models_by_group = {group: chosen(evidence, group) for group in groups}
@@ -80,19 +84,19 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
         for form in FORMS
         for accuracy in LONG_ACCURACY
     }
-    interval = correlations["violation", "accuracy at 450"]
-    rows: list[list] = [["form of the violation", "accuracy measured", "Spearman", "95 %"]]
-    for key, rho in correlations.items():
-        rows.append([*key, f"{rho:+.2f}", ends_text(rho, "+.2f")])
-    return Measurement.from_interval(
-        interval,
-        unit="models",
+    rows = [
+        dict(zip(FORM_AND_ACCURACY, key, strict=True)) | interval_columns(rho, "Spearman")
+        for key, rho in correlations.items()
+    ]
+    return Readings(
+        frame=table,
+        title="Violation and accuracy of every model",
         numbers={
             KEPT: min(models.learned for models in models_by_group.values()),
             "lowest hard accuracy in distribution": table["hard accuracy"].min(),
         },
         tables=[
-            ("Correlation for each form of the violation; the rule uses only the first row", rows),
+            ("Correlation for each form of the violation; the rule uses only the first row", pd.DataFrame(rows)),
             *excluded_models(evidence, groups),
         ],
         charts=[
@@ -109,34 +113,33 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
     )
 
 
-def measure_contrastive(evidence: Evidence, *, group: str, column: str) -> Measurement:
-    """Change of the violation or of long accuracy caused by the contrastive loss, paired by seed."""
+def measure_contrastive(evidence: Evidence, *, group: str, column: str) -> Readings:
+    """Violation and long accuracy with and without the contrastive loss, one row a seed."""
     # Only seeds that have learned in both arms are compared
     arms = group, f"{group}-contrastive"
     pairs = chosen(evidence, *arms), chosen(evidence, *reversed(arms))
     plain, treated = (_readings(evidence, arm, models) for arm, models in zip(arms, pairs, strict=True))
     change = (treated[column] - plain[column]).to_numpy()
-    interval = bootstrap_interval(change, seed=evidence.seed, resolution=1 / N_SEQUENCES[evidence.size])
     # Chart and table: violation and accuracies of each seed, without and with the loss
     arms_together = pd.concat([plain.assign(loss="without"), treated.assign(loss="with")], ignore_index=True)
     shown = ["violation", *LONG_ACCURACY]
     long = arms_together.melt(id_vars=["seed", "loss"], value_vars=shown, var_name="measured", value_name="value")
     long["seed"] = long["seed"].astype(str)
-    rows: list[list] = [["seed", *(f"{name}, {loss}" for name in shown for loss in ("without", "with"))]]
-    for index, seed in enumerate(plain["seed"]):
-        cells = [f"{readings[name][index]:.3f}" for name in shown for readings in (plain, treated)]
-        rows.append([int(seed), *cells])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    names = {
+        f"{name}, {loss}": readings[name]
+        for name in shown
+        for loss, readings in zip(ARMS, (plain, treated), strict=True)
+    }
+    frame = pd.DataFrame({"seed": plain["seed"], **names, "prefixes": N_SEQUENCES[evidence.size]})
+    return Readings(
+        frame=frame,
+        title="Violation and accuracy of each seed",
         numbers={
             KEPT: pairs[0].learned,
-            "mean without": plain[column].mean(),
-            "mean with": treated[column].mean(),
             "seeds that improve": int((change < 0).sum() if column == "violation" else (change > 0).sum()),
             "lowest hard accuracy in distribution": min(plain["hard accuracy"].min(), treated["hard accuracy"].min()),
         },
-        tables=[("Violation and accuracy of each seed", rows), *excluded_models(evidence, arms)],
+        tables=excluded_models(evidence, arms),
         charts=[
             slopes(
                 long,
@@ -170,6 +173,7 @@ def _contrastive_claim(name: str, *, of: str) -> Claim:
         preregistration=CONTRASTIVE,
         quantity=f"change of {column}",
         measure=partial(measure_contrastive, group=group, column=column),
+        judged=BootstrapDifference(f"{column}, with", f"{column}, without", unit="seeds", share_of="prefixes"),
         needs=(group, f"{group}-contrastive"),
     )
 
@@ -195,6 +199,7 @@ def _correlation_claim(
         quantity="Spearman's correlation",
         value_range=DIFFERENCE,
         measure=partial(measure_correlation, groups=groups),
+        judged=VIOLATION_AND_LENGTH,
         needs=groups,
     )
 

@@ -1,16 +1,18 @@
 """Claims checked on hand-written models, without training: Corollary 1 and Theorem 1."""
 
-import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import torch
 
 from case_studies.dyck.measures import LONG
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AllOf, Below, Equal, Number, Value
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Row
 from case_studies.recipes.known_suite import KnownAnswers
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate
@@ -32,15 +34,16 @@ BALANCED_MODELS = KnownAnswers(names=("dyck balanced",))
 """The hand-written models of each claim."""
 SHORT = {"quick": {2: 8, 3: 6}, "standard": {2: 12, 3: 9}, "paper": {2: 12, 3: 9}}
 """Brackets of the prefixes that are all tested, by number of bracket types: beginnings are shorter prefixes."""
+ERROR, PLANTED, ACCURACY = "largest error", "imbalance planted", "hard accuracy at 450"
+N_LONG = 40
+"""Long prefixes per model."""
 EVERY_SHORT = "least accuracy on every short prefix"
 
 
 @torch.no_grad()
-def measure_uniform_exact(evidence: Evidence) -> Measurement:
-    """Largest error of any next-token probability of the uniform-attention model, over languages and lengths."""
-    rows: list[list] = [["types", "depth", "length", "largest error", "probability of a forbidden token"]]
-    worst, positions = 0.0, 0
-    points = []
+def measure_uniform_exact(evidence: Evidence) -> Readings:
+    """Largest error of any next-token probability of the uniform-attention model, one row a language and length."""
+    rows, positions = [], 0
     for types, depth in LANGUAGES:
         task = Dyck(n_types=types, max_depth=depth, length=max(LENGTHS[evidence.size]))
         generator = derived_generator(evidence.seed, "corollary 1", types, depth)
@@ -49,23 +52,23 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
         exact = task.next_token_probabilities(batch)
         # Prefixes of the longest words give the errors at shorter lengths
         for length in LENGTHS[evidence.size]:
-            error = (predicted - exact)[:, : length + 1].abs().max()
-            forbidden = (predicted * (exact == 0))[:, : length + 1].sum(-1).max()
-            rows.append([types, depth, length, f"{float(error):.1e}", f"{float(forbidden):.1e}"])
-            points.append((float(length), math.log10(float(error)), f"{types} types, depth {depth}"))
-        worst = max(worst, float((predicted - exact).abs().max()))
+            error = float((predicted - exact)[:, : length + 1].abs().max())
+            forbidden = float((predicted * (exact == 0))[:, : length + 1].sum(-1).max())
+            row = {"types": types, "depth": depth, "length": length}
+            rows.append(row | {ERROR: error, "probability of a forbidden token": forbidden})
         positions += batch.tokens.numel()
-    return Measurement(
-        value=worst,
-        low=worst,
-        high=worst,
-        exact=True,
-        n=positions,
-        unit="positions",
-        tables=[("Next-token probabilities of the model compared with the exact ones, float64", rows)],
+    frame = pd.DataFrame(rows).assign(positions=positions)
+    points = {
+        "length": frame["length"].astype(float),
+        "log10 of the largest error": np.log10(frame[ERROR]),
+        "language": [f"{row['types']} types, depth {row['depth']}" for row in rows],
+    }
+    return Readings(
+        frame=frame,
+        title="Next-token probabilities of the model compared with the exact ones, float64",
         charts=[
             scatter(
-                pd.DataFrame(points, columns=["length", "log10 of the largest error", "language"]),
+                pd.DataFrame(points),
                 x="length",
                 y="log10 of the largest error",
                 series="language",
@@ -77,54 +80,48 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
     )
 
 
-def measure_balanced(evidence: Evidence) -> Measurement:
+def measure_balanced(evidence: Evidence) -> Readings:
     """Accuracy on prefixes and violation of models that are balanced by construction, and with a planted fault."""
-    rows: list[list] = [
-        [
-            "types",
-            "depth",
-            "attention",
-            "imbalance planted",
-            "violation",
-            "hard accuracy at 450",
-            "on every short prefix",
-            "their length",
-            "their number",
-        ]
-    ]
-    points, balanced = [], []
+    rows = []
     for types, depth in LANGUAGES[:2]:
         task = Dyck(n_types=types, max_depth=depth, length=LONG)
         short = replace(task, length=SHORT[evidence.size][types])
         for attention in ("uniform", "uneven"):
             for imbalance in (0.0, 0.001, 0.01, 0.1):
                 model = balanced_dyck(task, attention=attention, imbalance=imbalance)
-                violation = balance_violation(model, task).violation
-                accuracy = evaluate(model, task, n=40, seed=evidence.seed).accuracy[0]
+                accuracy = evaluate(model, task, n=N_LONG, seed=evidence.seed).accuracy[0]
                 on_short = evaluate(model, short, n="all")
-                share = float(on_short.accuracy.value[0])
-                numbers = [f"{violation:.2e}", f"{accuracy:.3f}", f"{share:.4f}", short.length, on_short.n]
-                rows.append([types, depth, attention, imbalance, *numbers])
-                points.append((violation, float(accuracy), f"{types} types, {attention} attention"))
-                if imbalance == 0:
-                    balanced.append((violation, accuracy, share))
-    # The balanced model with the lowest accuracy is judged; those with a planted fault are shown
-    worst = min((accuracy for _, accuracy, _ in balanced), key=float)
-    return Measurement.from_interval(
-        replace(worst, n=40),
-        unit="prefixes",
+                rows.append(
+                    {
+                        "types": types,
+                        "depth": depth,
+                        "attention": attention,
+                        PLANTED: imbalance,
+                        "violation": balance_violation(model, task).violation,
+                        **interval_columns(accuracy, ACCURACY),
+                        "long prefixes": N_LONG,
+                        "on every short prefix": float(on_short.accuracy.value[0]),
+                        "their length": short.length,
+                        "their number": on_short.n,
+                    }
+                )
+    frame = pd.DataFrame(rows)
+    balanced = frame.loc[frame[PLANTED].to_numpy() == 0]
+    models = [f"{row['types']} types, {row['attention']} attention" for row in rows]
+    return Readings(
+        frame=frame,
+        title="Balanced models, and models with closers scaled by 1 + imbalance",
         numbers={
-            "largest violation of a balanced model": max(violation for violation, _, _ in balanced),
-            EVERY_SHORT: min(share for _, _, share in balanced),
+            "largest violation of a balanced model": balanced["violation"].max(),
+            EVERY_SHORT: balanced["on every short prefix"].min(),
         },
-        tables=[("Balanced models, and models with closers scaled by 1 + imbalance", rows)],
         charts=[
             scatter(
-                pd.DataFrame(points, columns=["violation", "hard accuracy at 450", "models"]),
+                frame.filter(["violation", ACCURACY]).assign(models=models),
                 x="violation",
-                y="hard accuracy at 450",
+                y=ACCURACY,
                 series="models",
-                title="planted fault, n = 40 prefixes per point",
+                title=f"planted fault, n = {N_LONG} prefixes per point",
             )
         ],
         note="Linear heads replace the theorem's MLP of six layers; they suffice to choose the closer. Long prefixes "
@@ -143,6 +140,7 @@ CLAIMS = (
         by_construction=True,
         quantity="largest error",
         measure=measure_uniform_exact,
+        judged=Row(ERROR, unit="positions", units="positions", exact=True),
         packs=UNIFORM_MODELS,
     ),
     Claim(
@@ -164,6 +162,7 @@ CLAIMS = (
         quantity="hard accuracy",
         value_range=SHARE,
         measure=measure_balanced,
+        judged=Row(ACCURACY, extreme="smallest", where={PLANTED: 0.0}, unit="prefixes", units="long prefixes"),
         packs=BALANCED_MODELS,
     ),
 )

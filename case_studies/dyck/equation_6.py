@@ -7,7 +7,7 @@ import pandas as pd
 
 from case_studies.dyck.heads import positions_of, table_of_positions
 from case_studies.dyck.last_layers import few
-from case_studies.dyck.learning import ACCURATE, measure_learned
+from case_studies.dyck.learning import ACCURATE, HARD_ACCURACY, measure_learned
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import baseline_of, maps_of_seeds
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
@@ -86,6 +86,7 @@ CLAIMS = (
         quantity="hard accuracy, mean",
         value_range=SHARE,
         measure=partial(measure_learned, group=EQ6),
+        judged=HARD_ACCURACY,
         needs=(EQ6,),
         sizes=LARGE_SIZES,
         sizes_reason=NOT_QUICK,

@@ -2,15 +2,15 @@
 
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
-from case_studies.recipes.intervals import bootstrap_interval
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import BootstrapMean
 from case_studies.recipes.learned import LEARNED, excluded_models, has_learned
 from interp.evaluation.evaluate import evaluate
 from interp.view.charts import dots
@@ -20,39 +20,43 @@ EARLIER = (
     "before any model. Of the first 60 two-layer models on words 16 were below 0.98, and their learning rate of 6e-3 "
     "and 1000 steps were changed to 3e-3, the paper's, and 1400."
 )
+HARD = "hard accuracy"
+HARD_ACCURACY = BootstrapMean(HARD, unit="seeds", share_of="examples")
 ACCURATE = 0.97
 """Mean accuracy on hard positions from which a language counts as learned; the paper's number was not found."""
 
 
-def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
-    """Mean accuracy over seeds on hard positions, in distribution."""
+def measure_learned(evidence: Evidence, *, group: str) -> Readings:
+    """Accuracy in distribution, on hard positions and on all outcomes, one row a seed."""
     task = task_of(evidence, group)
     n = N_HELD_OUT[evidence.size]
-    specs = evidence.specs(group)
-    # Accuracy on fresh examples, by outcome; that on hard positions is judged
-    results = [evaluate(model, task, n=n, seed=evidence.seed) for model in evidence.models(group)]
-    hard = np.array([result.accuracy.value[0] for result in results])
-    interval = bootstrap_interval(hard, seed=evidence.seed, resolution=1 / n)
-    rows: list[list] = [["seed", *task.outcomes]]
-    points = []
-    for spec, result in zip(specs, results, strict=True):
-        rows.append([spec.seed, *(f"{value:.4f}" for value in result.accuracy.value)])
-        points.append({"seed": str(spec.seed), **result.accuracy[0].columns("hard accuracy")})
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    rows = [
+        {
+            "seed": spec.seed,
+            **dict(zip(task.outcomes, result.accuracy.value, strict=True)),
+            **interval_columns(result.accuracy[0], HARD),
+            "examples": n,
+            "learned": has_learned(evidence, spec),
+        }
+        for spec, model in zip(evidence.specs(group), evidence.models(group), strict=True)
+        for result in [evaluate(model, task, n=n, seed=evidence.seed)]
+    ]
+    frame = pd.DataFrame(rows).drop(columns=task.outcomes[0])
+    hard = frame[HARD].to_numpy()
+    return Readings(
+        frame=frame,
+        title="Accuracy in distribution, by seed",
         numbers={
             "worst seed": hard.min(),
             f"seeds below {ACCURATE}": int((hard < ACCURATE).sum()),
-            f"seeds that have not learned (below {LEARNED})": sum(not has_learned(evidence, spec) for spec in specs),
-            "fresh examples per seed": n,
+            f"seeds that have not learned (below {LEARNED})": list(frame["learned"]).count(False),
         },
-        tables=[("Accuracy in distribution, by seed", rows), *excluded_models(evidence, [group])],
+        tables=excluded_models(evidence, [group]),
         charts=[
             dots(
-                pd.DataFrame(points),
+                frame.astype({"seed": str}),
                 x="seed",
-                y="hard accuracy",
+                y=HARD,
                 rule=ACCURATE,
                 domain=(0.9, 1.0),
                 title=f"hard accuracy, n = {n} fresh examples per seed; dashed: the bar of the mean",
@@ -63,27 +67,26 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-def measure_uniform(evidence: Evidence) -> Measurement:
-    """Mean accuracy of trained models with uniform attention."""
+def measure_uniform(evidence: Evidence) -> Readings:
+    """Accuracy of trained models with uniform attention, at the training length and at length 450, one row a model."""
     task = task_of(evidence, "uniform")
     models = evidence.models("uniform")
-    short = accuracies(models, task, evidence)
-    long = accuracies(models, task, evidence, length=LONG)
-    resolution = 1 / N_HELD_OUT[evidence.size]
-    interval = bootstrap_interval(short["hard"], seed=evidence.seed, resolution=resolution)
-    # Each model at the training length, which is judged, and on long words
-    rows = [
-        {"where": lengths, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
-        for lengths, accuracy in (("training length", short), ("length 450", long))
-        for seed, value in enumerate(accuracy["hard"])
-    ]
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={"hard accuracy at length 450, mean": float(long["hard"].mean())},
+    long = accuracies(models, task, evidence, length=LONG)["hard"]
+    frame = pd.DataFrame(
+        {
+            "seed": [spec.seed for spec in evidence.specs("uniform")],
+            HARD: accuracies(models, task, evidence)["hard"],
+            "at length 450": long,
+            "examples": N_HELD_OUT[evidence.size],
+        }
+    )
+    points = frame.melt(id_vars="seed", value_vars=[HARD, "at length 450"], var_name="where", value_name="accuracy")
+    return Readings(
+        frame=frame,
+        numbers={"hard accuracy at length 450, mean": float(long.mean())},
         charts=[
             dots(
-                pd.DataFrame(rows),
+                points.assign(seed=points["seed"].astype(str), low=points["accuracy"], high=points["accuracy"]),
                 x="where",
                 y="accuracy",
                 series="seed",
@@ -107,6 +110,7 @@ def _claim(name: str, group: str, preregistration: Preregistration) -> Claim:
         quantity="hard accuracy, mean",
         value_range=SHARE,
         measure=measure_uniform if group == "uniform" else partial(measure_learned, group=group),
+        judged=HARD_ACCURACY,
         needs=(group,),
     )
 

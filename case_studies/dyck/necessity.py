@@ -10,9 +10,9 @@ from scipy import stats
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AllOf, Between, Equal, Number, Value
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Row, Share
 from case_studies.recipes.known_suite import KnownAnswers
 from hooks import Transformer
 from interp.core.randomness import derived_seed
@@ -31,6 +31,7 @@ DRAWS = {"quick": 2, "standard": 5, "paper": 5}
 LENGTHS = (250, 500, 1000, 2000, 4000)
 """Lengths of the words, in brackets, in the order in which they are tried."""
 BALANCED = "balanced models that fail"
+FAILS, SLOPE = "fails", "slope of log length over log violation"
 BALANCED_MODELS = KnownAnswers(names=("dyck balanced",))
 """The hand-written models that are broken."""
 
@@ -117,12 +118,8 @@ def _broken(evidence: Evidence) -> pd.DataFrame:
     return table.astype({"first error": float})
 
 
-def _shown(table: pd.DataFrame) -> dict[str, Any]:
-    """The table and the chart of both claims."""
-    rows: list[list] = [["types", "fault", "amount", "violation", "first error, brackets", "violation x brackets"]]
-    for row in table.itertuples(index=False):
-        types, fault, amount, violation, error = row
-        rows.append([types, fault, amount, f"{violation:.4f}", f"{error:.0f}", f"{violation * error:.2f}"])
+def _chart(table: pd.DataFrame) -> Any:
+    """Length of the first error against the violation, of the models that fail."""
     points = table.dropna()
     points = pd.DataFrame(
         {
@@ -132,35 +129,33 @@ def _shown(table: pd.DataFrame) -> dict[str, Any]:
         }
     )
     title = f"length of the first error, n = {len(table)} hand-written models"
-    chart = scatter(points, x="log10 of the violation", y="log10 of the first error", series="fault", title=title)
-    return {"tables": [("Every broken model", rows)], "charts": [chart]}
+    return scatter(points, x="log10 of the violation", y="log10 of the first error", series="fault", title=title)
 
 
-def measure_failing(evidence: Evidence) -> Measurement:
-    """Share of broken models with a wrong prediction on some word of repeated nests of up to 4000 brackets."""
+def measure_failing(evidence: Evidence) -> Readings:
+    """Whether a broken model is wrong on some word of repeated nests of up to 4000 brackets, one row a model."""
     table = _broken(evidence)
-    interval = proportion(int(table["first error"].notna().to_numpy().sum()), len(table))
     tasks = [Dyck(n_types=types, max_depth=depth) for types, depth in LANGUAGES]
     unbroken = [
         first_error(balanced_dyck(task, attention=kind), task) for task in tasks for kind in ("uniform", "uneven")
     ]
-    return Measurement.from_interval(
-        interval,
-        unit="hand-written models",
+    return Readings(
+        frame=table.assign(**{FAILS: table["first error"].notna()}),
+        title="Every broken model",
         numbers={
             BALANCED: sum(error is not None for error in unbroken),
             "balanced models": len(unbroken),
             "longest length without an error, brackets": table["first error"].max(),
             "least violation": table["violation"].min(),
         },
+        charts=[_chart(table)],
         note="The theorem is about all prefixes; tested are words that repeat a nest of one type, whose matched pairs "
         "add up. On sampled prefixes pairs of different types partly cancel: see theorem-1.balanced.",
-        **_shown(table),
     )
 
 
-def measure_rate(evidence: Evidence) -> Measurement:
-    """Slope of the logarithm of the length of the first error over that of the violation."""
+def measure_rate(evidence: Evidence) -> Readings:
+    """Slope of the logarithm of the length of the first error over that of the violation, in one row."""
     table = _broken(evidence)
     # Slope of the logarithms over models that fail
     failed = table.dropna()
@@ -169,19 +164,16 @@ def measure_rate(evidence: Evidence) -> Measurement:
     fit = cast(Any, stats.linregress(x, y))
     half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
     products = failed["violation"] * failed["first error"]
-    return Measurement(
-        value=fit.slope,
-        low=fit.slope - half,
-        high=fit.slope + half,
-        n=len(failed),
-        unit="hand-written models",
+    return Readings(
+        frame=pd.DataFrame([{SLOPE: fit.slope, "low": fit.slope - half, "high": fit.slope + half, "n": len(failed)}]),
         numbers={
             "violation x length, least": products.min(),
             "violation x length, median": products.median(),
             "violation x length, largest": products.max(),
             "models without an error": len(table) - len(failed),
         },
-        **_shown(table),
+        tables=[("Every broken model", table)],
+        charts=[_chart(table)],
     )
 
 
@@ -199,6 +191,7 @@ CLAIMS = (
         quantity="share that fails",
         value_range=SHARE,
         measure=measure_failing,
+        judged=Share(FAILS, unit="hand-written models"),
         packs=BALANCED_MODELS,
         by_construction=True,
     ),
@@ -210,8 +203,9 @@ CLAIMS = (
         "layers with broken balance, with its 95 % t interval over models",
         rule=Between(-1.25, -0.75),
         preregistration=TRIED,
-        quantity="slope of log length over log violation",
+        quantity=SLOPE,
         measure=measure_rate,
+        judged=Row(SLOPE, unit="hand-written models"),
         packs=BALANCED_MODELS,
     ),
 )
