@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import Transformer
@@ -195,5 +195,23 @@ class Removal:
         return {
             "zero": [torch.zeros_like(z) for z in clean],
             "mean": [(z * share).sum(0, keepdim=True).expand_as(z) for z in clean],
-            "resample": [z.roll(1, 0) for z in clean],
+            "resample": [z[other_example(real.bool()), torch.arange(z.shape[1])] for z in clean],
         }
+
+
+def other_example(real: Bool[Tensor, "example pos"]) -> Int[Tensor, "example pos"]:
+    """For each example and position the nearest earlier one, in a circle, that has a token there: padding is no source.
+
+    At positions that are padding everywhere it is the example before.
+    """
+    n_examples = len(real)
+    before = (torch.arange(n_examples) - 1) % n_examples
+    source = before[:, None].repeat(1, real.shape[1])
+    position = torch.arange(real.shape[1])
+    has_source = real.any(0)
+    for _ in range(n_examples):
+        is_padding = ~real[source, position] & has_source
+        if not is_padding.any():
+            break
+        source = torch.where(is_padding, (source - 1) % n_examples, source)
+    return source

@@ -11,7 +11,7 @@ from packs import AT, BOS, LETTERS, PAD, POS, RESIDUAL, TOKENS, answer, weights,
 import interp
 from interp.heads.kinds import with_kinds
 from interp.known_answers import from_tracr, read_compiled
-from interp.known_answers.compiled.answers import Removal
+from interp.known_answers.compiled.answers import Removal, other_example
 from interp.known_answers.compiled.network import network, written_at
 from interp.known_answers.compiled.task import Compiled
 
@@ -370,3 +370,17 @@ def test_a_program_without_an_mlp(tmp_path):
     known = read_compiled(path)
     assert known.model.cfg.d_mlp == 0
     assert network(known.task.program).cfg == known.model.cfg
+
+
+def test_padding_is_no_source_of_another_example():
+    real = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
+    assert other_example(real).tolist() == [[3, 2, 0, 3], [0, 0, 0, 0], [1, 0, 0, 1], [2, 2, 0, 2]]
+
+
+@pytest.mark.slow
+def test_a_head_that_writes_little_is_not_needed_because_of_padding():
+    """Read from padding, another example's output would cost .25; from its tokens, .13 of .15 that count."""
+    known = compile_program("rotation")
+    assert known.heads[0, 0].needed == {"zero": False, "mean": False, "resample": False}
+    audit = interp.audit(known.model, known.task, n="all")
+    assert audit.heads[0].needed == {"zero": False, "mean": False, "resample": False}
