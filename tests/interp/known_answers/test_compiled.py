@@ -375,12 +375,3 @@ def test_a_program_without_an_mlp(tmp_path):
 def test_padding_is_no_source_of_another_example():
     real = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
     assert other_example(real).tolist() == [[3, 2, 0, 3], [0, 0, 0, 0], [1, 0, 0, 1], [2, 2, 0, 2]]
-
-
-@pytest.mark.slow
-def test_a_head_that_writes_little_is_not_needed_because_of_padding():
-    """Read from padding, another example's output would cost .25; from its tokens, .13 of .15 that count."""
-    known = compile_program("rotation")
-    assert known.heads[0, 0].needed == {"zero": False, "mean": False, "resample": False}
-    audit = interp.audit(known.model, known.task, n="all")
-    assert audit.heads[0].needed == {"zero": False, "mean": False, "resample": False}

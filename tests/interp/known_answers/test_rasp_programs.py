@@ -299,3 +299,13 @@ def test_every_program_of_the_library_is_read_without_naming_its_output(library)
         by_label = from_tracr(assembled, n=64, output=program.label)
         assert np.array_equal(by_label.task.program.weights["W_U"], known.task.program.weights["W_U"])
     assert {name: words for name, words in wrong.items() if words} == {}
+
+
+@pytest.mark.slow
+def test_a_head_that_writes_little_is_not_needed_because_of_padding():
+    """Read from padding, another example's output would cost .25; from its tokens, .13 of .15 that count."""
+    pytest.importorskip("tracr")
+    known = compile_program("rotation")
+    assert known.heads[0, 0].needed == {"zero": False, "mean": False, "resample": False}
+    audit = interp.audit(known.model, known.task, n="all")
+    assert audit.heads[0].needed == {"zero": False, "mean": False, "resample": False}
