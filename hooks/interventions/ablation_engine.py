@@ -37,6 +37,9 @@ Head = tuple[int, int]
 Net = TransformerStack | BridgeModel
 """A model whose heads can be replaced."""
 
+NewOutput = Callable[[str, Float[Tensor, "batch pos *width"]], Float[Tensor, "#batch pos *width"]]
+"""What is written instead, from the name of a hook point and what is written there."""
+
 
 def every_head(model: Net) -> list[Head]:
     """(layer, head) of every head of a model."""

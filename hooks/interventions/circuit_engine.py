@@ -8,6 +8,7 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from hooks.interventions.ablation_engine import NewOutput
 from hooks.interventions.edge_engine import EMBEDDING_POINT, TOKENS_PER_PASS, EdgeEngine, Receiver
 from hooks.model.layers import take
 from hooks.model.transformer import make_context
@@ -44,10 +45,10 @@ class CircuitEngine(EdgeEngine):
             yield from self._pass(len(sets), by_receiver, new_outputs)
 
     def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, sets: Sequence[Bool[Tensor, " edge"]], new_outputs: Mapping[str, Float[Tensor, "#batch pos *width"]]
+        self, sets: Sequence[Bool[Tensor, " edge"]], new_output: NewOutput
     ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with each set of edges replaced, with the index of the set; as `each_set`."""
-        return enumerate(self.each_set(torch.stack(list(sets)), new_outputs))
+        return enumerate(self.each_set(torch.stack(list(sets)), self._outputs_instead(new_output)))
 
     @property
     def _columns(self) -> dict[Receiver, list[int]]:

@@ -27,7 +27,7 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Net, attention_output
+from hooks.interventions.ablation_engine import AblationEngine, Net, NewOutput, attention_output
 from hooks.model.attention import Context, masked_scores
 from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.transformer import TransformerStack, make_context
@@ -213,12 +213,20 @@ class EdgeEngine(AblationEngine):
 
     # Passes
 
+    def _outputs_instead(self, new_output: NewOutput) -> dict[str, Float[Tensor, "#batch pos *width"]]:
+        """What every part writes instead, from what it writes in the clean pass."""
+        points = [EMBEDDING_POINT]
+        for layer in self._layers:
+            points.append(self._point(layer, self._output_point))
+            points += [self._point(layer, "hook_mlp_out")] if self._has_mlp(layer) else []
+        return {point: new_output(point, self.cache[point]) for point in points}
+
     def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, edges: Sequence[Any], new_outputs: Mapping[str, Float[Tensor, "#batch pos *width"]]
+        self, edges: Sequence[Any], new_output: NewOutput
     ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with each edge replaced, with the index of the edge; as `each_receiver`."""
         index_of_edge = {edge: index for index, edge in enumerate(edges)}
-        for receiver, senders, logits_by_sender in self.each_receiver(new_outputs):
+        for receiver, senders, logits_by_sender in self.each_receiver(self._outputs_instead(new_output)):
             for sender, logits in zip(senders, logits_by_sender, strict=True):
                 yield index_of_edge[sender, receiver], logits
 

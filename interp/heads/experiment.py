@@ -7,7 +7,7 @@ edits start from one clean pass on each chunk of the sample; what an interventio
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -189,8 +189,7 @@ class Experiment:
         """What the engine puts in the place of what heads write, or of what is written at `points`."""
         if not self.points:
             return intervention.replacement(self.references, rows, draw)
-        outputs = {name: engine.cache[name] for name in self.points}
-        return intervention.outputs(outputs, self.references, rows, draw)
+        return partial(intervention.new_output_at, references=self.references, rows=rows, draw=draw)
 
     def _measures(self, score: Score) -> Float[Tensor, "batch measure outcome"]:
         return torch.stack([getattr(score, name).double().cpu() for name in self.measures], 1)

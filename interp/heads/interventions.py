@@ -70,14 +70,17 @@ class Intervention(ABC):
 
         return replace
 
-    def outputs(
-        self, outputs: Mapping[str, Float[Tensor, "batch pos *width"]], references: "References", rows: slice, draw: int
-    ) -> dict[str, Float[Tensor, "#batch pos *width"]]:
-        """What is written instead at each of some hook points, from what is written there."""
-        new_outputs = {}
-        for point, output in outputs.items():
-            new_outputs[point] = self._checked(output, Reference(references, point, rows, draw))
-        return new_outputs
+    def new_output_at(
+        self,
+        hook_point: str,
+        output: Float[Tensor, "batch pos *width"],
+        *,
+        references: "References",
+        rows: slice,
+        draw: int,
+    ) -> Float[Tensor, "#batch pos *width"]:
+        """What is written instead at a hook point, on some rows of the sample, in one of the draws."""
+        return self._checked(output, Reference(references, hook_point, rows, draw))
 
     def _checked(self, output: Tensor, reference: "Reference") -> Tensor:
         """What is written instead, in the dtype and on the device of the output.
