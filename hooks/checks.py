@@ -203,7 +203,7 @@ def check_text(name: str, value: Any) -> None:
     elif isinstance(value, dict):
         for key, element in value.items():
             check_text(name, key)
-            check_text(name, element)
+            check_text(f"{name}[{shown(key)}]", element)
 
 
 # Values and ranges

@@ -21,6 +21,7 @@ from .comparison.over_training import over_training as over_training
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.extrapolate import extrapolate as extrapolate
 from .evaluation.perplexity import perplexity as perplexity
+from .heads.ablate import ablate as ablate
 from .heads.ablate import ablate_heads as ablate_heads
 from .heads.classify import classify_heads as classify_heads
 from .heads.diagonals import diagonals as diagonals

@@ -56,8 +56,8 @@ class PartEngine(AblationEngine):
         # What is replaced at each hook point; None for all of it
         replaced: dict[str, list[int] | None] = {}
         layers = set()
-        for part in parts:
-            layer, point, indices = self._place_of(part)
+        for member in parts:
+            layer, point, indices = self._place_of(member)
             layers.add(layer)
             known = replaced.get(point, [])
             replaced[point] = None if indices is None or known is None else [*known, *indices]
@@ -79,9 +79,9 @@ class PartEngine(AblationEngine):
             logits = self._resume(self.cache[f"blocks.{first}.hook_resid_pre"], first, None, read_at)
         return logits if read_at is not None or self.read_at is None else take(logits, self.read_at)
 
-    def _place_of(self, part: Part) -> tuple[int, str, tuple[int, ...] | None]:
+    def _place_of(self, member: Part) -> tuple[int, str, tuple[int, ...] | None]:
         """Layer of a part, its hook point, and its indices there; None for all of it."""
-        if isinstance(part, Mlp):
-            return part.layer, part.hook_point, part.neurons
-        layer, head = part
+        if isinstance(member, Mlp):
+            return member.layer, member.hook_point, member.neurons
+        layer, head = member
         return layer, f"blocks.{layer}.{self._output_point}", (head,)

@@ -158,6 +158,7 @@ VERBS = {
     "classify_heads": VerbNeeds(reads=["hook_resid_pre", *_HEAD_INPUTS], untrained=True),
     "ablate_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
     "ablate_heads with another pattern": _OTHER_PATTERN,
+    "ablate": VerbNeeds(edits=[*_ABLATED, "hook_mlp_out"], reads=["attn.W_O"], answers=True, lacks=lacks_mlps),
     "keep_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
     "keep_heads with another pattern": _OTHER_PATTERN,
     "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),

@@ -1,11 +1,11 @@
-"""Ablation of attention heads, pairs of heads and named sets, with random sets of the same size as a control."""
+"""Ablation of heads, MLPs and neurons, alone and in sets, with random sets of heads of the same size as a control."""
 
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from jaxtyping import Float
 
 from hooks.checks import check_number, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.part_engine import Mlp, PartEngine
+from hooks.interventions.part_engine import Part as PartOfSet
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.consistency import check_heads_of_shape, check_lost_accuracy
@@ -25,8 +27,9 @@ from interp.core.results import Result
 from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.experiment import Edit, Experiment
-from interp.heads.interventions import Intervention, intervention_of, needs_patterns
+from interp.heads.experiment import Edit, Effects, Experiment
+from interp.heads.interventions import Intervention, intervention_of, needs_patterns, part_points, removal_of
+from interp.heads.part_names import named_part
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
 
@@ -39,19 +42,17 @@ MOST_LINES = 48
 
 
 @dataclass(frozen=True, kw_only=True)
-class AblationResult(Result):
-    """Drop in accuracy and rise in loss for every set of heads and every target.
+class _SetLosses(Result):
+    """Drop in accuracy and rise in loss for every set of parts and every target.
 
     The independent units of every interval are distinct inputs, fewer than sequences in a finite task. With every
     input of the task (`n="all"`) the intervals are exact.
     """
 
     method: str
-    """The replacement of the heads' output."""
+    """What takes the place of the parts' output."""
     names: Annotated[tuple[str, ...], Axes("set"), DISTINCT]
     """Names of the sets."""
-    heads: Annotated[tuple[tuple[tuple[int, int], ...], ...], Axes("set ..."), COUNT]
-    """The (layer, head) of each set."""
     targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     clean: Annotated[Float[np.ndarray, " target"], SHARE, MAY_BE_MISSING]
@@ -63,15 +64,11 @@ class AblationResult(Result):
     """Per set and target: rise in cross entropy, in nats, with its 95 % interval (bootstrap over distinct inputs)."""
     random_drop: Annotated[Float[np.ndarray, "set draw target"], DIFFERENCE, MAY_BE_MISSING] | None
     """Drops of random sets of the same size."""
-    shape: Annotated[tuple[int, int], POSITIVE_COUNT]
-    """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Sequences behind each figure."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, members in zip(self.names, self.heads, strict=True):
-            check_heads_of_shape(f"heads of {shown(name)}", members, self.shape)
         check_lost_accuracy("drop", self.drop.value, self.clean)
         if self.random_drop is not None:
             check_lost_accuracy("random_drop", self.random_drop, self.clean)
@@ -86,21 +83,15 @@ class AblationResult(Result):
         return self._table(axes, **columns, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Layer x head maps of the drop for each target, or a point per set if sets were named."""
-        from interp.view.charts import dots, head_maps
+        """A point per set and target."""
+        from interp.view.charts import dots
 
-        title = f"accuracy lost, heads set to {self.method}, n = {self.n}"
-        n_layers, n_heads = self.shape
-        single_heads = all(len(members) == 1 for members in self.heads)
-        if single_heads and len(self.heads) == n_layers * n_heads:
-            panels = {name: self.drop.value[:, index].reshape(self.shape) for index, name in enumerate(self.targets)}
-            accuracy = "exact" if self.drop.exact else f"95 % within ±{self.drop.half_width:.3f}"
-            return head_maps(panels, title=f"{title} ({accuracy})", value="drop")
-        return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0.0)
+        return dots(self.to_dataframe(), x="target", y="drop", series="set", title=self._title, rule=0.0)
 
     def __str__(self) -> str:
-        width = max(20, *(len(name) for name in self.names))
-        lines = [f"{'ablated heads':<{width}}" + "".join(f"{name:>21}" for name in self.targets)]
+        title = f"ablated {self._parts}"
+        width = max(20, len(title), *(len(name) for name in self.names))
+        lines = [f"{title:<{width}}" + "".join(f"{name:>21}" for name in self.targets)]
         lines.append(f"{'none':<{width}}" + "".join(f"{value:>21.3f}" for value in self.clean))
         # One line per set, of many those with the largest drops.
         sets = range(len(self.names))
@@ -116,8 +107,56 @@ class AblationResult(Result):
         sequences = f"{self.n} sequences{repeats_text(self.n, self.drop.n)}, 95 % intervals"
         if self.drop.exact:
             sequences = all_inputs_text(self.n)
-        lines.append(f"accuracy with heads set to {self.method}; {sequences}")
+        lines.append(f"accuracy with {self._parts} set to {self.method}; {sequences}")
         return "\n".join(lines)
+
+    @property
+    def _parts(self) -> str:
+        """What the sets consist of, in a word."""
+        return "parts"
+
+    @property
+    def _title(self) -> str:
+        return f"accuracy lost, {self._parts} set to {self.method}, n = {self.n}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationResult(_SetLosses):
+    """What every set of attention heads is worth."""
+
+    heads: Annotated[tuple[tuple[tuple[int, int], ...], ...], Axes("set ..."), COUNT]
+    """The (layer, head) of each set."""
+    shape: Annotated[tuple[int, int], POSITIVE_COUNT]
+    """Number of layers and of heads per layer of the model."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, members in zip(self.names, self.heads, strict=True):
+            check_heads_of_shape(f"heads of {shown(name)}", members, self.shape)
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Layer x head maps of the drop for each target, or a point per set if sets were named."""
+        from interp.view.charts import head_maps
+
+        n_layers, n_heads = self.shape
+        single_heads = all(len(members) == 1 for members in self.heads)
+        if not single_heads or len(self.heads) < n_layers * n_heads:
+            return super().plot()
+        panels = {name: self.drop.value[:, index].reshape(self.shape) for index, name in enumerate(self.targets)}
+        accuracy = "exact" if self.drop.exact else f"95 % within ±{self.drop.half_width:.3f}"
+        return head_maps(panels, title=f"{self._title} ({accuracy})", value="drop")
+
+    @property
+    def _parts(self) -> str:
+        return "heads"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartAblationResult(_SetLosses):
+    """What every set of heads, MLPs and neurons is worth."""
+
+    parts: Annotated[tuple[tuple[str, ...], ...], Axes("set ...")]
+    """Names of the parts of each set: heads (`0.1`), MLPs (`0 MLP`) and neurons (`0 MLP 5`)."""
 
 
 @checks_types
@@ -177,25 +216,131 @@ def ablate_heads(
     experiment = Experiment(model, sample, options={"patterns": intervention.reads_patterns})
     edits = [Edit(tuple(members), intervention) for members in (*sets.values(), *random_sets)]
     effects = experiment.run(edits, name="ablating heads", n_jobs=n_jobs)
-    # Shares of the scored answers; an outcome without any has no accuracy.
-    drop, weight = effects.lost[:, :, 0], effects.total
-    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
-    clean = effects.clean[:, 0].sum(0) / total
-    random_drop = (drop[:, len(sets) :].sum(0) / total).reshape(-1, n_random or 1, len(task.outcomes))
-    drop_of_sets = sample.estimate(drop[:, : len(sets)], weight[:, None], partial(_dropped, clean=clean))
-    loss_rise = sample.estimate(-effects.lost[:, : len(sets), 1], weight[:, None], partial(_resampled, seed=seed))
     return AblationResult(
         method=intervention.name,
         names=tuple(sets),
         heads=tuple(tuple((int(layer), int(head)) for layer, head in members) for members in sets.values()),
-        targets=task.outcomes,
-        clean=clean,
-        drop=drop_of_sets,
-        loss_rise=loss_rise,
-        random_drop=random_drop if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
-        n=len(sample),
+        **losses_of_sets(effects, sample, n_sets=len(sets), n_random=n_random, seed=seed),
     )
+
+
+@checks_types
+@restores_state
+def ablate(
+    model: AnyModel,
+    task: Task,
+    *,
+    parts: Literal["mlps", "heads", "each"] | Mapping[str, Sequence[str]] = "mlps",
+    method: str | Intervention = "mean",
+    n: int | EveryInput = 1000,
+    seed: int = 0,
+    n_jobs: int = 1,
+) -> PartAblationResult:
+    """Ablate MLPs, neurons and heads, and measure the drop in accuracy and the rise in loss of every target.
+
+    Args:
+        model: Model to intervene on. It is not changed.
+        task: Source of the sequences and their labels.
+        parts: Each of the `mlps` separately, each of the `heads`, `each` part; or named sets of parts: heads (`0.1`),
+            MLPs (`0 MLP`), and neurons after the nonlinearity (`0 MLP 5`).
+        method: What takes the place of what a part writes: its `mean` over other sequences, position by position;
+            `zero`; what it writes on another sequence, `resample`; or an `interp.Intervention` of your own.
+        n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
+            of the test split once, without sampling error.
+        seed: Determines sequences and references.
+        n_jobs: Number of processes, each with one torch thread, that share the sequences.
+
+    Raises:
+        ValueError: a part that the model does not have, an empty set, a method that only heads have, or too few
+            sequences.
+
+    Example:
+        >>> import interp
+        >>> from interp.known_answers import lego_loop
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> lost = interp.ablate(lego_loop(task), task, n=64)
+        >>> lost.names, (lost.drop > 0.2).any(1).tolist()
+        (('0 MLP', '1 MLP', '2 MLP'), [True, True, True])
+    """
+    net = prepare_model(model, "ablate", task)
+    check_jobs(n_jobs, net)
+    sets = _sets_of_parts(net, parts)
+    members = [tuple(_engine_part(name, net) for name in names) for names in sets.values()]
+    sample = Sample.of(task, n, seed=seed, name="ablate")
+    intervention = removal_of(method, task, sample.batch)
+    net.eval()
+    points = part_points(net)[1:]
+    points += sorted({mlp.hook_point for of_set in members for mlp in of_set if isinstance(mlp, Mlp)} - {*points})
+    experiment = Experiment(net, sample, engine=PartEngine, points=tuple(points))
+    effects = experiment.run([Edit(of_set, intervention) for of_set in members], name="ablating parts", n_jobs=n_jobs)
+    return PartAblationResult(
+        method=intervention.name,
+        names=tuple(sets),
+        parts=tuple(map(tuple, sets.values())),
+        **losses_of_sets(effects, sample, n_sets=len(sets), n_random=0, seed=seed),
+    )
+
+
+def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The sets of parts to ablate, by name."""
+    heads = [f"{layer}.{head}" for layer, head in every_head(net)]
+    mlps = [f"{layer} MLP" for layer in range(net.cfg.n_layers) if f"blocks.{layer}.hook_mlp_out" in net.hook_dict]
+    chosen = {"mlps": mlps, "heads": heads, "each": [*heads, *mlps]}
+    if isinstance(parts, str) and parts in chosen:
+        if not chosen[parts]:
+            raise ValueError(f"parts is {parts!r}, but the model has no MLPs; use ablate_heads.")
+        return {name: [name] for name in chosen[parts]}
+    if not isinstance(parts, Mapping) or not parts:
+        raise ValueError(
+            f"parts is {reprlib.repr(parts)}; give 'mlps', 'heads', 'each', or named sets: "
+            "{'first': ['0.1', '0 MLP']}."
+        )
+    for name, members in parts.items():
+        if isinstance(members, str) or not members:
+            raise ValueError(f"parts[{shown(name)}] is {shown(members)}; give names of one part or more.")
+        DISTINCT.check(list(members), f"parts[{shown(name)}]")
+    return {name: list(members) for name, members in parts.items()}
+
+
+def _engine_part(name: str, net: Net) -> PartOfSet:
+    """The part with a name, in the terms of the engine.
+
+    Raises:
+        ValueError: no name of a part that is ablated, or one that the model does not have.
+    """
+    mlp_name, _, neuron = name.rpartition(" ")
+    is_neuron = mlp_name.endswith(" MLP") and neuron.isdigit()
+    named = named_part(mlp_name if is_neuron else name, (net.cfg.n_layers, net.cfg.n_heads))
+    if named.kind == "head":
+        return named.layer, named.head  # pyright: ignore[reportReturnType]
+    if named.kind != "MLP":
+        raise ValueError(f"parts has {shown(name)}; parts that are ablated are heads (0.1), MLPs (0 MLP) and neurons.")
+    mlp = Mlp(named.layer or 0, (int(neuron),) if is_neuron else None)
+    if mlp.hook_point not in net.hook_dict:
+        raise ValueError(f"parts has {shown(name)}, but the model has no {mlp.hook_point}.")
+    if is_neuron and int(neuron) >= net.cfg.d_mlp:
+        raise ValueError(f"parts has {shown(name)}; the MLPs of this model have {net.cfg.d_mlp} neurons, from 0 on.")
+    return mlp
+
+
+def losses_of_sets(effects: Effects, sample: Sample, *, n_sets: int, n_random: int, seed: int) -> dict[str, Any]:
+    """The fields of a result but for names and method, from the effects of sets and of random sets after them."""
+    # Shares of the scored answers; an outcome without any has no accuracy.
+    drop, weight = effects.lost[:, :, 0], effects.total
+    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
+    clean = effects.clean[:, 0].sum(0) / total
+    random_drop = (drop[:, n_sets:].sum(0) / total).reshape(-1, n_random or 1, len(sample.task.outcomes))
+    drop_of_sets = sample.estimate(drop[:, :n_sets], weight[:, None], partial(_dropped, clean=clean))
+    loss_rise = sample.estimate(-effects.lost[:, :n_sets, 1], weight[:, None], partial(_resampled, seed=seed))
+    return {
+        "targets": sample.task.outcomes,
+        "clean": clean,
+        "drop": drop_of_sets,
+        "loss_rise": loss_rise,
+        "random_drop": random_drop if n_random else None,
+        "n": len(sample),
+    }
 
 
 def _dropped(

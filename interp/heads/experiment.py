@@ -189,7 +189,10 @@ class Experiment:
         """What the engine puts in the place of what heads write, or of what is written at `points`."""
         if not self.points:
             return intervention.replacement(self.references, rows, draw)
-        return partial(intervention.new_output_at, references=self.references, rows=rows, draw=draw)
+        new_output = partial(intervention.new_output_at, references=self.references, rows=rows, draw=draw)
+        # Other inputs are run now, and not inside a pass with edits
+        new_output(self.points[0], engine.cache[self.points[0]])
+        return new_output
 
     def _measures(self, score: Score) -> Float[Tensor, "batch measure outcome"]:
         return torch.stack([getattr(score, name).double().cpu() for name in self.measures], 1)

@@ -26,6 +26,7 @@ PATTERNS_ONLY = ("classify_heads",)
 WORDS = ("not finite", "with NaN", "with infinity")
 VERBS: dict[str, Callable[[Any, Any], Any]] = {
     "evaluate": lambda model, task: interp.evaluate(model, task, n=20),
+    "ablate": lambda model, task: interp.ablate(model, task, n=20),
     "ablate_heads": lambda model, task: interp.ablate_heads(model, task, n=20),
     "keep_heads": lambda model, task: interp.keep_heads(model, task, n=20, n_random=1),
     "patch": lambda model, task: interp.patch(model, task, n=16),

@@ -15,7 +15,7 @@ import hooks
 from interp.tasks import Lego
 
 sys.path.append(str(Path(__file__).parents[1] / "hooks/adapters"))
-from test_half_precision import Halved, Upcast
+from test_half_precision_of_modules import Halved, Upcast
 from test_layers_of_others import CONTAINERS, LAYERS
 
 DTYPES = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 0.15, torch.float16: 0.03}

@@ -70,6 +70,7 @@ def make():
         interp.perplexity(Transformer(interp.config_for(text, n_layers=1, d_model=16, n_heads=2)), text, n=16),
         interp.classify_heads(model, lego, n=32, untrained=2),
         interp.ablate_heads(model, lego, n=32, n_random=2),
+        interp.ablate(model, lego, n=32),
         interp.keep_heads(model, lego, n=32),
         interp.logit_lens(model, lego, n=32),
         interp.logit_attribution(model, lego, n=32),
@@ -117,7 +118,9 @@ def classes():
     for module in pkgutil.walk_packages(interp.__path__, "interp."):
         if module.name.split(".")[1] not in ("cli", "view") and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    return {cls.__name__: cls for cls in subclasses(Result) if cls.__module__.startswith("interp.")}
+    found = {cls.__name__: cls for cls in subclasses(Result) if cls.__module__.startswith("interp.")}
+    # A class with a leading underscore is a base of others
+    return {name: cls for name, cls in found.items() if not name.startswith("_")}
 
 
 def subclasses(cls):

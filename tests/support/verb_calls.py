@@ -26,6 +26,7 @@ CALLS = {
         [model, copy.deepcopy(model)], TASK, n_baseline=2, resamples=10
     ),
     "classify_heads": lambda model: interp.classify_heads(model, TASK, n=16),
+    "ablate": lambda model: interp.ablate(model, TASK, n=8),
     "ablate_heads": lambda model: interp.ablate_heads(model, TASK, n=8, method="resample"),
     "ablate_heads with another pattern": lambda model: interp.ablate_heads(model, TASK, n=8, method="uniform"),
     "keep_heads": lambda model: interp.keep_heads(model, TASK, n=16, orders=["ablation"], n_random=0),

@@ -71,7 +71,12 @@ REFUSED = {
     "Llama": {"edges": SEPARATE},
     "Gemma-2": {"edges": NORMED, "logit_attribution": NORMED},
     "GPT-NeoX": {"edges": SEPARATE},
-    "BERT": {"edges": NOT_A_SUM, "logit_attribution": NOT_A_SUM, "patch of MLPs": "hook_mlp_out, which is missing"},
+    "BERT": {
+        "edges": NOT_A_SUM,
+        "logit_attribution": NOT_A_SUM,
+        "patch of MLPs": "hook_mlp_out, which is missing",
+        "ablate": "hook_mlp_out, which is missing",
+    },
 }
 """The reason for each verb that does not accept the family; those for a `hooks.Transformer` alone are not listed."""
 DTYPES = (torch.float32, torch.bfloat16)

@@ -13,6 +13,7 @@ from interp.tasks.base import Task
 TASK = Lego(n_vars=2, sentence_format="compact")
 VERBS = {
     "evaluate": lambda model: interp.evaluate(model, TASK, n=20),
+    "ablate": lambda model: interp.ablate(model, TASK, n=20),
     "ablate_heads": lambda model: interp.ablate_heads(model, TASK, n=20),
     "keep_heads": lambda model: interp.keep_heads(model, TASK, n=20),
     "classify_heads": lambda model: interp.classify_heads(model, TASK, n=20, untrained=19),

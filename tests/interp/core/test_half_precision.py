@@ -12,6 +12,7 @@ TASK = Lego(n_vars=3)
 VERBS = {
     "probe": lambda model: interp.probe(model, TASK, n_train=200, n_test=400, verify=True).accuracy,
     "classify_heads": lambda model: interp.classify_heads(model, TASK, n=64, untrained=1).value_weighted,
+    "ablate": lambda model: interp.ablate(model, TASK, n=256).loss_rise,
     "ablate_heads": lambda model: interp.ablate_heads(model, TASK, n=256).loss_rise,
     "evaluate": lambda model: interp.evaluate(model, TASK, n=256).accuracy,
 }

@@ -68,6 +68,7 @@ def model_of(task):
 VERBS = {
     "evaluate": lambda task, n: interp.evaluate(model_of(task), task, n=n),
     "probe": lambda task, n: interp.probe(model_of(task), task, n_train=200, n_test=n),
+    "ablate": lambda task, n: interp.ablate(model_of(task), task, n=n),
     "ablate_heads": lambda task, n: interp.ablate_heads(model_of(task), task, n=n),
     "extrapolate": lambda task, n: interp.extrapolate(
         model_of(task), replace(task, n_supervised=None, supervised=(0,)), n=n

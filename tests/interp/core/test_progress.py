@@ -141,6 +141,7 @@ VERBS = {
     "probe": ("probing value", {"n_train": 200, "n_test": 50, "verify": True}),
     "audit": ("auditing heads", {"n": 200}),
     "audit_probe": ("auditing probes", {"n_train": 200, "n_test": 64}),
+    "ablate": ("ablating parts", {"n": 32}),
     "ablate_heads": ("ablating heads", {"n": 32}),
     "classify_heads": ("classifying heads", {"n": 32, "untrained": 2}),
 }

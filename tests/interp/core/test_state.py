@@ -198,6 +198,7 @@ FUNCTIONS = {
     "perplexity": lambda model, folder: interp.perplexity(
         model, interp.tasks.Text(corpus=CORPUS, n_ctx=8, vocab_size=300), n=8
     ),
+    "ablate": lambda model, folder: interp.ablate(model, TASK, n=16, method="resample"),
     "ablate_heads": lambda model, folder: interp.ablate_heads(model, TASK, n=16, method="resample"),
     "classify_heads": lambda model, folder: interp.classify_heads(model, TASK, n=32, untrained=1),
     "diagonals": lambda model, folder: interp.diagonals(model, n_null=10),
@@ -307,7 +308,7 @@ def setting(dtype):
         torch.set_default_dtype(before)
 
 
-COMPARED = ("evaluate", "probe", "audit_probe", "classify_heads", "ablate_heads", "keep_heads", "diagonals")
+COMPARED = ("evaluate", "probe", "audit_probe", "classify_heads", "ablate", "ablate_heads", "keep_heads", "diagonals")
 COMPARED += (
     "logit_lens",
     "logit_attribution",

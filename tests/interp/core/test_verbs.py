@@ -333,7 +333,14 @@ def test_visible_keys_match_the_patterns_of_the_bridge():
 
 
 WORKING = ("evaluate", "perplexity", "probe", "probe with verify=True", "audit_probe", "show_attention")
-WORKING += ("attention_variation", "classify_heads", "ablate_heads", "ablate_heads with another pattern", "keep_heads")
+WORKING += (
+    "attention_variation",
+    "classify_heads",
+    "ablate_heads",
+    "ablate_heads with another pattern",
+    "ablate",
+    "keep_heads",
+)
 WORKING += (
     "keep_heads with another pattern",
     "audit",
