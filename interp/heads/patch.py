@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types, shown
+from hooks.checks import checks_types, shown
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
@@ -21,11 +21,12 @@ from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
+from interp.core.sample import Sample
 from interp.core.statistics import effective_trials, mean_interval, share_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.tasks.outputs import checked_batch
-from interp.tasks.splits import sample_split
+from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
 if TYPE_CHECKING:
     import altair as alt
@@ -140,7 +141,7 @@ class PatchResult(Result):
         n = count_range(np.asarray(self.gap.n))
         lines.append(
             f"rise of the logit of the source's answer minus that of the base's; {self.n} pairs, {n} of them with "
-            f"different answers, which intervals count"
+            f"different answers, {'exact' if self.gap.exact else 'which intervals count'}"
         )
         return "\n".join([*lines, self.sentence()])
 
@@ -174,7 +175,7 @@ def patch(
     *,
     site: SiteKind = "z",
     positions: PlaceKind = "each",
-    n: int = 128,
+    n: int | EveryInput = 128,
     seed: int = 0,
 ) -> PatchResult:
     """Patch activations of a source input into a base input, and measure how far the logits go to the source's answer.
@@ -189,7 +190,8 @@ def patch(
             `mlp_out`, what attention or the MLP of a layer adds.
         positions: `each` position separately; the places that have `roles` in the task (`task.places`), which are the
             same for every sequence wherever they are; or `all` positions together.
-        n: Number of pairs.
+        n: Number of pairs. "all": every input of the test split as a base, with a fixed family of its other inputs as
+            sources (1,024 pairs or more, of up to 32 inputs all pairs), without sampling error.
         seed: Determines the pairs.
 
     Raises:
@@ -212,23 +214,20 @@ def patch(
     """
     verb = {"attn_out": "patch of attention outputs", "mlp_out": "patch of MLPs"}.get(site, "patch")
     net = prepare_model(model, verb, task)
-    check_number("n", n, integer=True, low=8)
+    check_sample_size("n", n, low=8)
     if task.d_vocab_out < 2:
         raise ValueError(
             f"the task has {task.d_vocab_out} output per target, and no other answer to compare one with; use a task "
             f"with two answers or more."
         )
     # Pairs of inputs, and where their activations are
-    generator = derived_generator(seed, "patch")
-    base = sample_split(task, n, generator=generator, split="test")
-    source = checked_batch(
-        task, task.counterparts(base, generator=generator, split="test"), "counterparts", n=len(base)
-    )
+    base, source = _pairs(task, n, seed)
+    is_exact = n == ALL
     both = base.present & source.present
     differs, same = both & (base.labels != source.labels), both & (base.labels == source.labels)
     if not differs.any():
         raise ValueError(
-            f"the {n} pairs of {type(task).__name__}.counterparts have the same answers at every target, so that "
+            f"the {len(base)} pairs of {type(task).__name__} have the same answers at every target, so that "
             f"patching has nothing to move; give more pairs, or another task."
         )
     places = _places(task, base, source, positions)
@@ -236,9 +235,9 @@ def patch(
     net.eval()
     sites = sites_of(net, [site])
     size = max(1, PAIRS_AT_ONCE // max(base.tokens.shape[1], source.tokens.shape[1]))
-    with Count("patching", -(-n // size)) as count:
+    with Count("patching", -(-len(base) // size)) as count:
         parts = []
-        for start in range(0, n, size):
+        for start in range(0, len(base), size):
             rows = slice(start, start + size)
             parts.append(_patched(net, task, base.select(rows), source.select(rows), sites, _select(places, rows)))
             count.advance()
@@ -256,17 +255,34 @@ def patch(
     follows = sum_by_input((answers == source.labels[:, None, None].numpy()) * moved, units)
     changed = ((answers != clean[:, None, None]) * unmoved).sum(0)
     n_units = np.broadcast_to((weight > 0).sum(0), mean.shape).copy()
+    effect = Interval(value=mean, low=low, high=high, n=n_units)
+    whole_gap = Interval(value=mean_gap, low=low_gap, high=high_gap, n=(gap_weight > 0).sum(0))
+    shares = _share(follows, weight, n_units)
     return PatchResult(
         kind=site,
         sites=tuple(_site_name(site) for site in sites),
         places=("all",) if positions == "all" else tuple(place.name for place in places),
         targets=tuple(task.targets),
-        effect=Interval(value=mean, low=low, high=high, n=n_units),
-        gap=Interval(value=mean_gap, low=low_gap, high=high_gap, n=(gap_weight > 0).sum(0)),
-        follows=_share(follows, weight, n_units),
+        effect=effect.as_exact() if is_exact else effect,
+        gap=whole_gap.as_exact() if is_exact else whole_gap,
+        follows=shares.as_exact() if is_exact else shares,
         control=changed / np.where(unmoved.sum(0) > 0, unmoved.sum(0), np.nan),
         shape=(net.cfg.n_layers, net.cfg.n_heads),
-        n=n,
+        n=len(base),
+    )
+
+
+def _pairs(task: Task, n: int | EveryInput, seed: int) -> tuple[Batch, Batch]:
+    """Base inputs and the source input of each: counterparts of a sample, or the partners of every input."""
+    if n == ALL:
+        every = Sample.of(task, n, seed=seed, name="patch")
+        base = torch.arange(len(every)).repeat(every.n_draws)
+        source = torch.cat([every.partners(slice(None), draw) for draw in range(every.n_draws)])
+        return every.batch.select(base), every.batch.select(source)
+    generator = derived_generator(seed, "patch")
+    base = sample_split(task, n, generator=generator, split="test")
+    return base, checked_batch(
+        task, task.counterparts(base, generator=generator, split="test"), "counterparts", n=len(base)
     )
 
 

@@ -253,7 +253,7 @@ class Constant(Lego):
         (TASK, {"n": 7}, "n is 7; "),
         (TASK, {"site": "q"}, "site is 'q'; choose one of resid, attn_out, mlp_out, z"),
         (TASK, {"positions": "some"}, "positions is 'some'; choose one of each, roles, all"),
-        (Constant(n_vars=2, sentence_format="compact"), {}, "the 128 pairs of Constant.counterparts have the same"),
+        (Constant(n_vars=2, sentence_format="compact"), {}, "the 128 pairs of Constant have the same"),
         (Template(train=16, validation=8, test=8), {}, "the task has 1 output per target, and no other answer"),
     ],
 )
