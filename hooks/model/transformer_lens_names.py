@@ -4,6 +4,7 @@ The tools are `ActivationCache`, `patching`, `head_detector`, `SVDInterpreter`, 
 """
 
 import copy
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,8 @@ class ReadsText:
                 by default. False: no special tokens.
 
         Raises:
-            ValueError: an empty list; no tokenizer, or one without a BOS token; or texts with different numbers of
-                tokens.
+            ValueError: an empty list; no tokenizer, or one without a BOS token; texts or rows with different numbers
+                of tokens; or what is neither a text nor an id.
         """
         if isinstance(text, Tensor | np.ndarray):
             tokens = torch.as_tensor(text)
@@ -60,7 +61,9 @@ class ReadsText:
             texts = [text] if isinstance(text, str) else list(text)
             if not texts or any(isinstance(row, list | tuple) and not row for row in texts):
                 raise ValueError(f"tokens is {shown(text)}, which has no tokens; pass a text, texts, or rows of ids.")
-            rows = [self._encode(row, prepend_bos) if isinstance(row, str) else row for row in texts]
+            rows = [self._encode(row, prepend_bos) if isinstance(row, str) else _ids(row) for row in texts]
+            if len({isinstance(row, list) for row in rows}) > 1:
+                raise ValueError(f"tokens is {shown(text)}, single ids beside rows; pass rows of ids, or one row.")
             lengths = sorted({len(row) for row in rows if isinstance(row, list)})
             if len(lengths) > 1:
                 raise ValueError(
@@ -277,3 +280,18 @@ class TransformerLensNames(ReadsText):
         for sites in self.blocks:
             sites.train(self.training)
         self.setup()
+
+
+def _ids(row: Any) -> int | list[int]:
+    """An id, or a row of ids, as plain integers.
+
+    Raises:
+        ValueError: anything else.
+    """
+    plain = row.tolist() if isinstance(row, Tensor | np.ndarray) else row
+    if isinstance(plain, Integral) and not isinstance(plain, bool):
+        return int(plain)
+    is_row = isinstance(plain, list | tuple)
+    if not is_row or not all(isinstance(token, Integral) and not isinstance(token, bool) for token in plain):
+        raise ValueError(f"tokens has {shown(row)}; it must have texts, or rows of integer ids.")
+    return [int(token) for token in plain]

@@ -152,3 +152,25 @@ def test_losses_that_do_not_exist(make, tokens):
         causal(tokens, loss_per_token=True)
     with pytest.raises(ValueError, match=r"tokens is \(4, 1\); a next-token loss needs two positions or more"):
         causal(tokens[:, :1], return_type="loss")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        ([torch.tensor([1, 2]), torch.tensor([1, 2, 3])], "the texts have 2 to 3 tokens, and none are padded"),
+        ([[1, 2], [3]], "the texts have 1 to 2 tokens"),
+        ([[1, 2], 3], "single ids beside rows"),
+        ([[1.5]], "texts, or rows of integer ids"),
+        ([None], "tokens has None"),
+        ([[True]], "texts, or rows of integer ids"),
+    ],
+)
+def test_rows_that_are_no_ids(tokens, words):
+    with pytest.raises(ValueError, match=words):
+        hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1)).to_tokens(tokens)
+
+
+def test_rows_of_tensors_and_arrays():
+    model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))
+    rows = ([torch.tensor([1, 2]), torch.tensor([3, 4])], [np.array([1, 2]), (3, 4)], [[1, 2], [3, 4]])
+    assert all(model.to_tokens(given).tolist() == [[1, 2], [3, 4]] for given in rows)
