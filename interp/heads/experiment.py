@@ -72,7 +72,7 @@ class Experiment:
     >>> experiment = Experiment(interp.known_answers.lego_loop(task), sample)
     >>> effects = experiment.run([Edit(((2, 0), (2, 1)), BUILT_IN["zero"])])
     >>> effects.lost[:, 0, 0].sum(0).tolist()  # right answers lost, of each variable
-    [0.0, 16.0]
+    [0.0, 20.0]
     """
 
     model: Net

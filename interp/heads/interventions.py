@@ -192,6 +192,8 @@ def intervention_of(method: str | Intervention, task: Task, batch: Batch) -> Int
     kinds = known_kinds(task)
     if isinstance(method, Intervention):
         return check_intervention(method, kinds)
+    if not isinstance(method, str):
+        raise ValueError(f"method is {shown(method)}; choose a name, or give an interp.Intervention.")
     if method in BUILT_IN:
         return BUILT_IN[method]
     names = (*METHODS, *kinds)
