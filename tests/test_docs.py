@@ -13,7 +13,6 @@ from check_sources import ROOT, doc_pages
 import interp
 from hooks import Transformer
 from hooks.model.blocks import BLOCKS
-from interp.core.verbs import VERBS
 from interp.heads import kinds
 from interp.tasks import Batch, Lego, Task, registry
 
@@ -42,7 +41,6 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("interp.heads.kinds._KINDS", dict(kinds._KINDS))  # what a snippet registers ends with it
     monkeypatch.setattr("hooks.model.blocks.BLOCKS", dict(BLOCKS))
-    monkeypatch.setattr("interp.core.verbs.VERBS", dict(VERBS))
     monkeypatch.setattr("interp.tasks.registry._REGISTERED", dict(registry._REGISTERED))
     if "runs/demo" in snippets(page):
         task = Lego(n_vars=2, sentence_format="compact")

@@ -20,12 +20,15 @@ from interp.algorithms.result import BAR, ImplementsResult
 from interp.algorithms.search import CHANGED, Located, Stage, locate, search_again
 from interp.core.interchange import SITE_KINDS, Site, SiteKind, sites_of
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model, untrained_copy
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import ALL, check_sample_size, sample_split
 
 FINER: tuple[SiteKind, ...] = ("z", "attn_out", "mlp_out")
 """Sites that are searched for what the residual stream does not have by itself."""
+
+
+NEEDS = Needs("implements", edits=[*STREAM, "attn.hook_z"], answers=True, untrained=True)
 
 
 @checks_types
@@ -95,7 +98,7 @@ def implements(
     Source: Geiger et al. 2021 (arXiv:2106.02997) interchange interventions; Geiger et al. 2024 (arXiv:2303.02536)
     learned subspaces. Differs: sites are scored on other pairs than they are selected on; answers that must stay count.
     """
-    net = prepare_model(model, "implements", task)
+    net = prepare_model(model, NEEDS, task)
     check_differentiable("model", net, "the search for subspaces")
     check_class("rivals", rivals, Sequence)
     algorithms = (algorithm, *rivals)

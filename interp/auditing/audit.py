@@ -30,7 +30,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.sample import Sample
 from interp.core.statistics import check_level
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.heads.interventions import Intervention, check_intervention
@@ -51,6 +51,9 @@ threshold there, a tenth of the accuracy above chance, the standard error is at 
 removed on every input."""
 LEAST_SEARCHED = 64
 """Least number of sequences of that batch: a loss of half the threshold is then above its noise."""
+
+
+NEEDS = Needs("audit", edits=HEAD_OUTPUTS, reads=HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True)
 
 
 @checks_types
@@ -122,7 +125,7 @@ def audit(
     """
     planned_looks(n, limit)  # raises an error before the task is run
     check_task(task, splits=("test",) if n == ALL else ("validation", "test"))
-    model = prepare_model(model, "audit", task)
+    model = prepare_model(model, NEEDS, task)
     check_level(alpha)
     check_names("outcomes", outcomes)
     if seconds is not None:

@@ -23,7 +23,7 @@ from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
 from interp.probing.labels import numbered_labels
 from interp.probing.probe import ProbeResult, examples_of_probes, omitted_text, probe
@@ -167,6 +167,9 @@ def _labels_text(lead: str, labels_by_target: Mapping[str, tuple[str, ...]]) -> 
     return f"; {lead} {', '.join(groups)}" if groups else ""
 
 
+NEEDS = Needs("audit_probe", edits=STREAM, answers=True, exact_outputs=True, untrained=True)
+
+
 @checks_types
 @restores_state
 def audit_probe(
@@ -219,7 +222,7 @@ def audit_probe(
         >>> interp.audit_probe(model, task, n_train=100, n_test=64).verdict[0]  # of each target, at the embedding
         ('not readable', 'undecided')
     """
-    model = prepare_model(model, "audit_probe", task)
+    model = prepare_model(model, NEEDS, task)
     check_sample_size("n_test", n_test, low=1)
     if n_test != ALL and n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")

@@ -8,7 +8,7 @@ from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.core.page_identity import page_identity
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.show import MOST_COLUMNS, show_attention
+from interp.heads.show import MOST_COLUMNS, NEEDS, show_attention
 from interp.probing.probe import ProbeResult
 from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Finding, canvas_page
@@ -58,7 +58,7 @@ def show_heads(
     if probes is not None:
         check_class("probes", probes, ProbeResult)
     # A page of attention patterns, whose heads the audit and the probes must fit
-    net = prepare_model(model, "show_attention", task)
+    net = prepare_model(model, NEEDS, task)
     n_layers, n_heads = net.cfg.n_layers, net.cfg.n_heads
     places = [head.place for head in audit.heads]
     is_of_model = places == every_head(net) if audit.n_heads is None else audit.n_heads == n_layers * n_heads

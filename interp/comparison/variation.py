@@ -23,7 +23,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import sample_split
 from interp.training.run import TrainingRun
@@ -144,6 +144,9 @@ class VariationResult(Result):
         return "\n".join([*lines, foot])
 
 
+NEEDS = Needs("attention_variation", reads=["attn.hook_pattern"])
+
+
 @checks_types
 @restores_state
 def attention_variation(
@@ -254,7 +257,7 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
                 f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
                 f"TransformerLens bridge."
             )
-        net = prepare_model(model, "attention_variation", task)
+        net = prepare_model(model, NEEDS, task)
         nets.append(net)
         # Each model once, all of the same shape, and with the task's vocabulary.
         identity = id(net.bridge if isinstance(net, BridgeModel) else net)

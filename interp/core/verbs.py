@@ -1,16 +1,18 @@
 """Which verb accepts which model: ours, or a bridge or `HookedRootModule` with the hook points that the verb uses."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from importlib import import_module
 from typing import Any
 
-from torch.nn.utils import prune
 from transformer_lens.HookedRootModule import HookedRootModule
 
+import interp
 from hooks import BridgeModel, TransformerStack, from_bridge, make_model
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Capabilities, Use
 from hooks.interventions.ablation_engine import Net
+from hooks.lazy_names import modules_of_names
 from hooks.model.baseline import Baseline
 from hooks.model.layers import check_weights_usable
 from hooks.state import restores_state
@@ -23,10 +25,13 @@ NO_TASK = object()
 """In place of a task: the verb uses none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerbNeeds:
-    """What a verb needs of a model."""
+@dataclass(frozen=True)
+class Needs:
+    """What a verb needs of a model: a constant of the verb's module, which `supported_verbs` finds there."""
 
+    verb: str
+    """Name of the function, and in which use of it, such as `probe with verify=True`."""
+    _: KW_ONLY
     reads: Sequence[str] = ()
     """Hook points and weights that it reads; a name without its layer, such as `attn.hook_z`, means all layers."""
     edits: Sequence[str] = ()
@@ -54,171 +59,20 @@ class VerbNeeds:
         return dict.fromkeys(self.edits, ("read", "edit")) | dict.fromkeys(self.reads, ("read",))
 
 
-_STREAM = ("hook_resid_pre", "hook_resid_post")
-_EMBEDDED_STREAM = ("blocks.0.hook_resid_pre", "hook_resid_post")
-_HEAD_INPUTS = ("attn.hook_v", "attn.hook_pattern", "attn.W_O")
-_ABLATED = ("hook_resid_pre", "attn.hook_z")
-
-_OTHER_PATTERN = VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True)
-
-
-def lacks_mlps(model: TransformerStack) -> str:
-    """What a model without MLPs lacks to patch them."""
-    if "blocks.0.hook_mlp_out" in model.hook_dict:
-        return ""
-    return "site is 'mlp_out', but this model has no MLPs; choose z, resid or attn_out."
+STREAM = ("hook_resid_pre", "hook_resid_post")
+EMBEDDED_STREAM = ("blocks.0.hook_resid_pre", "hook_resid_post")
+HEAD_OUTPUTS = ("hook_resid_pre", "attn.hook_z")
+HEAD_INPUTS = ("attn.hook_v", "attn.hook_pattern", "attn.W_O")
+"""Hook points that several verbs need: the residual stream, before and after each layer or as embedded and after each
+layer; heads and the stream from which passes resume; and what a head reads, with its output weights."""
 
 
-def lacks_minimal_layer(model: TransformerStack) -> str:
-    """What a model lacks for the balance condition, which is about one layer with one head over bracket and depth."""
-    cfg = model.cfg
-    advice = "Make one with interp.config_for(task, 'dyck_minimal')."
-    if cfg.embedding is None:
-        return (
-            f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
-            f"layers. The balance condition needs one layer over a minimal first layer. {advice}"
-        )
-    # One layer of one head, whose output is a sum over keys
-    faults = {
-        f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
-        f"it has {cfg.n_heads} heads, not one": cfg.n_heads != 1,
-        f"it has positions {cfg.positions!r}, not 'none'": cfg.positions != "none",
-        f"its block is {cfg.block!r}, not 'minimal' or 'dyck'": cfg.block not in ("minimal", "dyck"),
-        "its output projection has a bias": bool(model.block(0).attention.o.bias_or_zero.any()),
-        "it has b I": cfg.vo_identity,
-        "its head is hard-coded and not uniform": any(pattern.kind != "uniform" for pattern in cfg.patterns_of(0)),
-    }
-    for fault, is_faulty in faults.items():
-        if is_faulty:
-            return f"the balance condition cannot be computed for this model: {fault}. {advice}"
-    return ""
-
-
-def lacks_layers_of_eq_6(model: TransformerStack) -> str:
-    """What a model lacks for Theorem 3, which is about layers of Eq. 6 with relu and without hard-coded heads."""
-    cfg = model.cfg
-    settings: dict[str, Any] = {"block": "dyck", "embedding": None, "output_projection": True}
-    if not cfg.attn_only:
-        settings["activation"] = "relu"
-    for name, value in settings.items():
-        if getattr(cfg, name) != value:
-            return (
-                f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
-                f"{value!r}. Train one with config_for(task, 'dyck_eq6') or block='dyck', activation='relu'."
-            )
-    if any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
-        return "the target has hard-coded heads; a pruned random network has none. Train one without."
-    return ""
-
-
-def lacks_sum_over_parts(model: TransformerStack) -> str:
-    """What a model lacks for direct logit attribution: layers that add to the stream, and a linear read-out."""
-    block = model.cfg.block
-    if not model.cfg.block_class.adds_to_stream:
-        return (
-            f"its block is {block!r}, whose layers do not add the outputs of heads and MLPs to the residual stream, so "
-            f"that logits are no sum over them. Blocks that do: pre_ln, no_norm. Use ablate_heads."
-        )
-    if getattr(model.cfg, "head", "") == "masked_lm":
-        return (
-            "its masked-LM head is not linear (dense, activation, LayerNorm, read-out), so that logits are no sum over "
-            "heads and MLPs. Use ablate_heads."
-        )
-    return ""
-
-
-def lacks_sum_of_stream(model: TransformerStack) -> str:
-    """What a model lacks for taking scores apart: layers that add to the stream."""
-    if model.cfg.block_class.adds_to_stream:
-        return ""
-    return (
-        f"the model's block is {model.cfg.block!r}, whose layers do not add the outputs of heads and MLPs to the "
-        f"residual stream, so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use interp.edges."
-    )
-
-
-def lacks_unpruned_matrices(model: TransformerStack) -> str:
-    """Whether a model has masks of torch's pruning, which are in the way of further pruning."""
-    if not prune.is_pruned(model):
-        return ""
-    return (
-        "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
-        "matrix by matrix, and then compute its curve."
-    )
-
-
-VERBS = {
-    "evaluate": VerbNeeds(answers=True, without_attention=True),
-    "perplexity": VerbNeeds(answers=True, without_attention=True),
-    "probe": VerbNeeds(reads=_EMBEDDED_STREAM, untrained=True),
-    "probe with verify=True": VerbNeeds(edits=_EMBEDDED_STREAM, answers=True, untrained=True),
-    "audit_probe": VerbNeeds(edits=_STREAM, answers=True, exact_outputs=True, untrained=True),
-    "show_attention": VerbNeeds(reads=["attn.hook_pattern"]),
-    "attention_variation": VerbNeeds(reads=["attn.hook_pattern"]),
-    "classify_heads": VerbNeeds(reads=["hook_resid_pre", *_HEAD_INPUTS], untrained=True),
-    "ablate_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
-    "ablate_heads with another pattern": _OTHER_PATTERN,
-    "ablate": VerbNeeds(edits=[*_ABLATED, "hook_mlp_out"], reads=["attn.W_O"], answers=True, lacks=lacks_mlps),
-    "keep_heads": VerbNeeds(edits=_ABLATED, reads=["attn.W_O"], answers=True),
-    "keep_heads with another pattern": _OTHER_PATTERN,
-    "audit": VerbNeeds(edits=_ABLATED, reads=_HEAD_INPUTS, answers=True, exact_outputs=True, untrained=True),
-    "patch": VerbNeeds(edits=[*_STREAM, "attn.hook_z"], answers=True),
-    "patch of attention outputs": VerbNeeds(edits=[*_STREAM, "hook_attn_out"], answers=True),
-    "patch of MLPs": VerbNeeds(edits=[*_STREAM, "hook_mlp_out"], answers=True, lacks=lacks_mlps),
-    "implements": VerbNeeds(edits=[*_STREAM, "attn.hook_z"], answers=True, untrained=True),
-    "logit_lens": VerbNeeds(reads=_EMBEDDED_STREAM, edits=["hook_resid_post"], answers=True),
-    "logit_attribution": VerbNeeds(
-        reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
-        edits=["hook_resid_post"],
-        answers=True,
-        sums=True,
-        lacks=lacks_sum_over_parts,
-    ),
-    "edges": VerbNeeds(
-        reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
-        edits=["hook_resid_post"],
-        answers=True,
-        sums=True,
-        split_inputs=True,
-    ),
-    "explain_attention": VerbNeeds(
-        answers=True,
-        only_transformer="it takes scores apart by the weights of a hooks.Transformer; use show_attention",
-        lacks=lacks_sum_of_stream,
-    ),
-    "diagonals": VerbNeeds(reads=["attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O"]),
-    "train": VerbNeeds(
-        answers=True,
-        exact_outputs=True,
-        without_attention=True,
-        only_transformer=(
-            "a run is saved and resumed as a hooks.Transformer; train the wrapped model with its own tools"
-        ),
-    ),
-    "balance_violation": VerbNeeds(
-        only_transformer="it is defined for one layer over frozen vectors of bracket and depth (presets.dyck_minimal)",
-        lacks=lacks_minimal_layer,
-    ),
-    "extrapolate": VerbNeeds(
-        answers=True,
-        only_transformer="it reads out after every layer, and applies more layers than trained (read_out, at_depth)",
-    ),
-    "indistinguishable": VerbNeeds(
-        only_transformer="Theorem 3 is about layers of Eq. 6 (block='dyck')", lacks=lacks_layers_of_eq_6
-    ),
-    "pruning_curve": VerbNeeds(
-        answers=True, only_transformer="it prunes the matrices of a hooks.Transformer", lacks=lacks_unpruned_matrices
-    ),
-}
-"""What each verb needs. A new verb adds its row."""
-
-
-def prepare_model(model: Any, verb: str, task: Any = NO_TASK) -> Net:
+def prepare_model(model: Any, needs: Needs, task: Any = NO_TASK) -> Net:
     """Check that a verb accepts a model, and wrap a bridge or `HookedRootModule` under our hook names.
 
     Args:
         model: The caller's model.
-        verb: A key of `VERBS`.
+        needs: What the verb needs of it.
         task: The task that the verb uses the model on; `NO_TASK` if it needs none.
 
     Returns:
@@ -228,21 +82,20 @@ def prepare_model(model: Any, verb: str, task: Any = NO_TASK) -> Net:
         ValueError: a network without attention, any other object that is no model, or one that lacks what the verb
             needs; a task that is no `Task`, or that the model does not fit.
     """
-    net = prepare_scorable(model, verb, task)
+    net = prepare_scorable(model, needs, task)
     assert not isinstance(net, Baseline)  # refused by verbs that need attention
     return net
 
 
-def prepare_scorable(model: Any, verb: str, task: Any = NO_TASK) -> Net | Baseline:
+def prepare_scorable(model: Any, needs: Needs, task: Any = NO_TASK) -> Net | Baseline:
     """`prepare_model` for verbs that accept networks without attention as well."""
-    needs = VERBS[verb]
-    net = _accepted(model, verb, needs)
+    net = _accepted(model, needs)
     if task is not NO_TASK:
         check_sizes(net, task, answers=needs.answers, spare_outputs=not needs.exact_outputs)
     return net
 
 
-def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net | Baseline:
+def _accepted(model: Any, needs: Needs) -> Net | Baseline:
     """The model, wrapped if it is not ours, if the verb accepts it."""
     if isinstance(model, Baseline | TransformerStack):
         check_weights_usable("model", model)
@@ -252,15 +105,15 @@ def _accepted(model: Any, verb: str, needs: VerbNeeds) -> Net | Baseline:
     if isinstance(model, AnyModel) and needs.only_transformer:
         wrapped = model.bridge if isinstance(model, BridgeModel) else model
         kind = "HookedRootModule" if isinstance(wrapped, HookedRootModule) else "TransformerLens bridge"
-        raise ValueError(f"{verb} does not accept a {kind}: {needs.only_transformer}.")
+        raise ValueError(f"{needs.verb} does not accept a {kind}: {needs.only_transformer}.")
     # Any other object is refused by `from_bridge`; of a wrapped model, hook points may be missing
     net = from_bridge(model)
     if obstacle := _lacking_points(net.capabilities, needs):
-        raise ValueError(f"{verb} does not accept this {net.label}: {obstacle}.")
+        raise ValueError(f"{needs.verb} does not accept this {net.label}: {obstacle}.")
     return net
 
 
-def _lacking_points(capabilities: Capabilities, needs: VerbNeeds) -> str:
+def _lacking_points(capabilities: Capabilities, needs: Needs) -> str:
     """What a verb cannot read, edit or add up in a wrapped model, in words; empty if it has all that it needs."""
     obstacle = capabilities.lacks(needs.uses)
     if not obstacle and needs.sums and not capabilities.sums.ok:
@@ -270,7 +123,7 @@ def _lacking_points(capabilities: Capabilities, needs: VerbNeeds) -> str:
     return obstacle
 
 
-def _obstacle_of_ours(model: Baseline | TransformerStack, needs: VerbNeeds) -> str:
+def _obstacle_of_ours(model: Baseline | TransformerStack, needs: Needs) -> str:
     """Why a verb does not accept a model of this package, in a sentence; empty if it does."""
     if isinstance(model, Baseline):
         if needs.without_attention:
@@ -353,16 +206,26 @@ def supported_verbs(model: AnyModel | Baseline, task: Task | None = None) -> Sup
         ...
     """
     net = model if isinstance(model, Baseline | TransformerStack) else from_bridge(model)
-    obstacles = {verb: _obstacle(net, needs, task) for verb, needs in VERBS.items()}
+    obstacles = {verb: _obstacle(net, needs, task) for verb, needs in needs_of_verbs().items()}
     return SupportedVerbs(obstacles)
+
+
+def needs_of_verbs() -> dict[str, Needs]:
+    """What each public verb of `interp` needs, by its name, in the order of `interp/__init__.pyi`."""
+    verbs: dict[str, Needs] = {}
+    for name, path in modules_of_names("interp", interp.__file__).items():
+        constants = vars(import_module(path)).values()
+        needs_here = [needs for needs in constants if isinstance(needs, Needs)]
+        verbs |= {needs.verb: needs for needs in needs_here if needs.verb.split()[0] == name}
+    return verbs
 
 
 def obstacles_of(capabilities: Capabilities) -> dict[str, str]:
     """Why each verb does not accept a wrapped model of these capabilities; empty if it does."""
-    return {verb: _obstacle_of_wrapped(capabilities, needs) for verb, needs in VERBS.items()}
+    return {verb: _obstacle_of_wrapped(capabilities, needs) for verb, needs in needs_of_verbs().items()}
 
 
-def _obstacle_of_wrapped(capabilities: Capabilities, needs: VerbNeeds) -> str:
+def _obstacle_of_wrapped(capabilities: Capabilities, needs: Needs) -> str:
     """Why a verb does not accept a wrapped model, in words; empty if it does."""
     obstacle = needs.only_transformer or _lacking_points(capabilities, needs)
     if not obstacle and needs.untrained:
@@ -370,7 +233,7 @@ def _obstacle_of_wrapped(capabilities: Capabilities, needs: VerbNeeds) -> str:
     return obstacle
 
 
-def _obstacle(net: Net | Baseline, needs: VerbNeeds, task: Task | None) -> str:
+def _obstacle(net: Net | Baseline, needs: Needs, task: Task | None) -> str:
     """Why a verb does not accept a model, in words; empty if it does."""
     if isinstance(net, BridgeModel):
         obstacle = _obstacle_of_wrapped(net.capabilities, needs)

@@ -19,7 +19,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import AnyModel, prepare_scorable
+from interp.core.verbs import AnyModel, Needs, prepare_scorable
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
@@ -72,6 +72,9 @@ ScorableModel = Model | BridgeModel
 """Models that can be scored."""
 
 
+NEEDS = Needs("evaluate", answers=True, without_attention=True)
+
+
 @checks_types
 @restores_state
 def evaluate(
@@ -106,7 +109,7 @@ def evaluate(
     '1.000 (exact)'
     """
     check_sample_size("n", n, low=1)
-    net: ScorableModel = prepare_scorable(model, "evaluate", task)
+    net: ScorableModel = prepare_scorable(model, NEEDS, task)
     if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     # fresh examples, and their scores

@@ -21,7 +21,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import share_interval
-from interp.core.verbs import prepare_model
+from interp.core.verbs import Needs, prepare_model
 from interp.evaluation.evaluate import chunks_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
@@ -124,6 +124,13 @@ class ExtrapolationResult(Result):
         return "\n".join([*lines, f"{foot}, chance {short_chance(self.chance)}; * not supervised"])
 
 
+NEEDS = Needs(
+    "extrapolate",
+    answers=True,
+    only_transformer="it reads out after every layer, and applies more layers than trained (read_out, at_depth)",
+)
+
+
 @checks_types
 @restores_state
 def extrapolate(
@@ -165,7 +172,7 @@ def extrapolate(
     >>> interp.extrapolate(model, task, depths=[2, 4], n=50).accuracy.shape
     (2, 3)
     """
-    prepare_model(model, "extrapolate", task)
+    prepare_model(model, NEEDS, task)
     # all depths that the model can be run at, up to a limit, or those given
     if depths is None:
         factor = DEPTH_FACTOR if _has_more_layers(model) else 1

@@ -15,7 +15,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import t_half_width
-from interp.core.verbs import AnyModel, prepare_scorable
+from interp.core.verbs import AnyModel, Needs, prepare_scorable
 from interp.evaluation.evaluate import ScorableModel, lines_with_intervals, score_batch
 from interp.tasks.base import Split, Task
 from interp.tasks.splits import sample_split
@@ -71,6 +71,9 @@ class PerplexityResult(Result):
         )
 
 
+NEEDS = Needs("perplexity", answers=True, without_attention=True)
+
+
 @checks_types
 @restores_state
 def perplexity(
@@ -102,7 +105,7 @@ def perplexity(
     """
     if not task.is_language:
         raise ValueError(f"task is a {type(task).__name__}; perplexity is defined for Text. Use interp.evaluate.")
-    net: ScorableModel = prepare_scorable(model, "perplexity", task)
+    net: ScorableModel = prepare_scorable(model, NEEDS, task)
     # an interval needs two windows
     check_number("n", n, low=2)
     batch = sample_split(task, n, generator=derived_generator(seed, "perplexity", split), split=split)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from hooks import TransformerStack
 from hooks.checks import check_number, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.interventions.part_engine import Mlp, PartEngine
@@ -26,7 +27,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.experiment import Edit, Effects, Experiment
 from interp.heads.interventions import Intervention, intervention_of, needs_patterns, part_points, removal_of
 from interp.heads.part_names import named_part
@@ -159,6 +160,20 @@ class PartAblationResult(_SetLosses):
     """Names of the parts of each set: heads (`0.1`), MLPs (`0 MLP`) and neurons (`0 MLP 5`)."""
 
 
+def _lacks_mlps(model: TransformerStack) -> str:
+    """What a model without MLPs lacks to ablate them."""
+    if "blocks.0.hook_mlp_out" in model.hook_dict:
+        return ""
+    return "this model has no MLPs; use ablate_heads."
+
+
+NEEDS = Needs("ablate_heads", edits=HEAD_OUTPUTS, reads=["attn.W_O"], answers=True)
+NEEDS_FOR_PATTERNS = Needs("ablate_heads with another pattern", edits=HEAD_OUTPUTS, reads=HEAD_INPUTS, answers=True)
+NEEDS_OF_PARTS = Needs(
+    "ablate", edits=[*HEAD_OUTPUTS, "hook_mlp_out"], reads=["attn.W_O"], answers=True, lacks=_lacks_mlps
+)
+
+
 @checks_types
 @restores_state
 def ablate_heads(
@@ -202,8 +217,7 @@ def ablate_heads(
         >>> lost.clean.tolist(), (lost.drop > 0.2).tolist()  # the accuracy of each variable, and whether it drops
         ([1.0, 1.0], [[False, True]])
     """
-    verb = "ablate_heads with another pattern" if needs_patterns(method) else "ablate_heads"
-    model = prepare_model(model, verb, task)
+    model = prepare_model(model, NEEDS_FOR_PATTERNS if needs_patterns(method) else NEEDS, task)
     check_number("n_random", n_random, integer=True, low=0)
     check_jobs(n_jobs, model)
     # The sets, and what replaces their heads.
@@ -263,7 +277,7 @@ def ablate(
         >>> lost.names, (lost.drop > 0.2).any(1).tolist()
         (('0 MLP', '1 MLP', '2 MLP'), [True, True, True])
     """
-    net = prepare_model(model, "ablate", task)
+    net = prepare_model(model, NEEDS_OF_PARTS, task)
     check_jobs(n_jobs, net)
     sets = _sets_of_parts(net, parts)
     members = [tuple(_engine_part(name, net) for name in names) for names in sets.values()]

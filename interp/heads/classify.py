@@ -20,7 +20,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import check_level, holm, t_half_width
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import HEAD_INPUTS, AnyModel, Needs, prepare_model
 from interp.heads.kinds import PackedRelations, kinds_of, kinds_of_task, last_kinds, yielding_kinds
 from interp.heads.measures import Measures, measure
 from interp.heads.queries import Queries
@@ -189,6 +189,9 @@ class HeadPatterns(Result):
         return "\n".join(lines)
 
 
+NEEDS = Needs("classify_heads", reads=["hook_resid_pre", *HEAD_INPUTS], untrained=True)
+
+
 @checks_types
 @restores_state
 def classify_heads(
@@ -253,13 +256,13 @@ def classify_heads(
     Source: value-weighted attention: Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes the visible keys of
     each query; its variance is that of sampling without replacement, its tail is normal.
     """
-    model = prepare_model(model, "classify_heads", task)
+    model = prepare_model(model, NEEDS, task)
     check_sample_size("n", n)
     if n != ALL and n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
     check_names("kinds", kinds)
-    n_models, models = untrained_models(untrained, model, task, alpha=alpha)
+    n_models, models = untrained_models(untrained, model, task, NEEDS, alpha=alpha)
     batch = inputs_or_sample(task, n, generator=derived_generator(seed, "classify"))
     names = kinds_of(task, batch, kinds)
     if not names:

@@ -19,7 +19,7 @@ from interp.core.consistency import check_that
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm
-from interp.core.verbs import prepare_model
+from interp.core.verbs import Needs, prepare_model
 
 if TYPE_CHECKING:
     import altair as alt
@@ -138,6 +138,9 @@ class DiagonalsResult(Result):
         return "\n".join([*lines, foot])
 
 
+NEEDS = Needs("diagonals", reads=["attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O"])
+
+
 @checks_types
 @restores_state
 @torch.no_grad()
@@ -178,7 +181,7 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
     if n_null < 1:
         raise ValueError(f"n_null is {n_null}; at least 1 random matrix per head and matrix is needed.")
     if isinstance(model, BridgeModel | TransformerBridge | Baseline):
-        model = prepare_model(model, "diagonals")
+        model = prepare_model(model, NEEDS)
     _check(model)
     heads = _heads(model)
     d_model, rank = heads.diagonal.shape[-1], heads.spectrum.shape[-1]

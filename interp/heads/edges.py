@@ -34,7 +34,7 @@ from interp.core.intervals import Interval
 from interp.core.results import NOT_SAVED, Result
 from interp.core.sample import Sample
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.heads.experiment import Edit, Effects, Experiment
@@ -293,6 +293,16 @@ class EdgesResult(Result):
         return "\n".join([*lines, *self.sentences()])
 
 
+NEEDS = Needs(
+    "edges",
+    reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
+    edits=["hook_resid_post"],
+    answers=True,
+    sums=True,
+    split_inputs=True,
+)
+
+
 @checks_types
 @restores_state
 def edges(
@@ -350,7 +360,7 @@ def edges(
         >>> len(result.names), len(result.needed), result.needed[-1]
         (100, 15, '0 MLP > read-out')
     """
-    net = prepare_model(model, "edges", task)
+    net = prepare_model(model, NEEDS, task)
     check_level(alpha)
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)

@@ -26,7 +26,7 @@ from interp.core.intervals import Interval
 from interp.core.results import Result
 from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, mean_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.heads.part_names import named_part
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import EveryInput
@@ -180,6 +180,24 @@ class AttentionExplanation(Result):
         return "\n".join([*lines, *self.sentences()])
 
 
+def _lacks_sum_of_stream(model: TransformerStack) -> str:
+    """What a model lacks for taking scores apart: layers that add to the stream."""
+    if model.cfg.block_class.adds_to_stream:
+        return ""
+    return (
+        f"the model's block is {model.cfg.block!r}, whose layers do not add the outputs of heads and MLPs to the "
+        f"residual stream, so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use interp.edges."
+    )
+
+
+NEEDS = Needs(
+    "explain_attention",
+    answers=True,
+    only_transformer="it takes scores apart by the weights of a hooks.Transformer; use show_attention",
+    lacks=_lacks_sum_of_stream,
+)
+
+
 @checks_types
 @restores_state
 def explain_attention(
@@ -226,7 +244,7 @@ def explain_attention(
         >>> why.removals[0], bool(why.remainder < 1e-5)
         ('positions of keys x positions of queries', True)
     """
-    net = cast(TransformerStack, prepare_model(model, "explain_attention", task))
+    net = cast(TransformerStack, prepare_model(model, NEEDS, task))
     if len(head) != 2 or not all(isinstance(number, Integral) for number in head):
         raise ValueError(f"head is {shown(head)}; it must be (layer, head), such as (0, 1).")
     ((layer, index),) = check_heads("head", [head], net)

@@ -23,7 +23,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.sample import Sample
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.experiment import Edit, Experiment
 from interp.heads.interventions import Intervention, intervention_of, needs_patterns
 from interp.tasks.base import Task
@@ -178,6 +178,10 @@ class KeepResult(Result):
         return "\n".join(lines)
 
 
+NEEDS = Needs("keep_heads", edits=HEAD_OUTPUTS, reads=["attn.W_O"], answers=True)
+NEEDS_FOR_PATTERNS = Needs("keep_heads with another pattern", edits=HEAD_OUTPUTS, reads=HEAD_INPUTS, answers=True)
+
+
 @checks_types
 @restores_state
 def keep_heads(
@@ -224,7 +228,7 @@ def keep_heads(
     Source: pruning of heads in the order of their importance, Michel et al. 2019 (arXiv:1905.10650), Section 4.
     Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
     """
-    net = prepare_model(model, "keep_heads with another pattern" if needs_patterns(method) else "keep_heads", task)
+    net = prepare_model(model, NEEDS_FOR_PATTERNS if needs_patterns(method) else NEEDS, task)
     check_number("n_random", n_random, integer=True, low=0)
     heads = every_head(net)
     if not orders:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hooks import TransformerStack
 from hooks.checks import checks_types, shown
 from hooks.interventions.ablation_engine import Net, head_output_point
 from hooks.state import restores_state
@@ -21,7 +22,7 @@ from interp.core.read_out import chunk_size, contrasts_of, mean_contrasts, read_
 from interp.core.results import Result, count_range
 from interp.core.sample import Sample
 from interp.core.statistics import mean_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import EveryInput
 
@@ -144,6 +145,32 @@ class LogitAttributionResult(Result):
         return "\n".join(lines)
 
 
+def _lacks_sum_over_parts(model: TransformerStack) -> str:
+    """What a model lacks for direct logit attribution: layers that add to the stream, and a linear read-out."""
+    block = model.cfg.block
+    if not model.cfg.block_class.adds_to_stream:
+        return (
+            f"its block is {block!r}, whose layers do not add the outputs of heads and MLPs to the residual stream, so "
+            f"that logits are no sum over them. Blocks that do: pre_ln, no_norm. Use ablate_heads."
+        )
+    if getattr(model.cfg, "head", "") == "masked_lm":
+        return (
+            "its masked-LM head is not linear (dense, activation, LayerNorm, read-out), so that logits are no sum over "
+            "heads and MLPs. Use ablate_heads."
+        )
+    return ""
+
+
+NEEDS = Needs(
+    "logit_attribution",
+    reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
+    edits=["hook_resid_post"],
+    answers=True,
+    sums=True,
+    lacks=_lacks_sum_over_parts,
+)
+
+
 @checks_types
 @restores_state
 def logit_attribution(
@@ -179,7 +206,7 @@ def logit_attribution(
         >>> added.parts[added.contribution[:, 0].argmax()], bool(added.remainder.max() < 1e-5)
         ('0 MLP', True)
     """
-    net = prepare_model(model, "logit_attribution", task)
+    net = prepare_model(model, NEEDS, task)
     if task.d_vocab_out < 2:
         raise ValueError(
             f"the task has {task.d_vocab_out} output per target, and no other answers to compare the correct one with; "

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks import TransformerStack
 from hooks.checks import checks_types, shown
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
 from hooks.state import restores_state
@@ -23,7 +24,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.sample import Sample
 from interp.core.statistics import effective_trials, mean_interval, share_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.tasks.outputs import checked_batch
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
@@ -167,6 +168,18 @@ class PatchResult(Result):
         )
 
 
+def _lacks_mlps(model: TransformerStack) -> str:
+    """What a model without MLPs lacks to patch them."""
+    if "blocks.0.hook_mlp_out" in model.hook_dict:
+        return ""
+    return "site is 'mlp_out', but this model has no MLPs; choose z, resid or attn_out."
+
+
+NEEDS = Needs("patch", edits=[*STREAM, "attn.hook_z"], answers=True)
+NEEDS_OF_ATTENTION = Needs("patch of attention outputs", edits=[*STREAM, "hook_attn_out"], answers=True)
+NEEDS_OF_MLPS = Needs("patch of MLPs", edits=[*STREAM, "hook_mlp_out"], answers=True, lacks=_lacks_mlps)
+
+
 @checks_types
 @restores_state
 def patch(
@@ -212,8 +225,7 @@ def patch(
         >>> patched.sites[site], patched.places[place]
         ('2.1', '#1 variable')
     """
-    verb = {"attn_out": "patch of attention outputs", "mlp_out": "patch of MLPs"}.get(site, "patch")
-    net = prepare_model(model, verb, task)
+    net = prepare_model(model, {"attn_out": NEEDS_OF_ATTENTION, "mlp_out": NEEDS_OF_MLPS}.get(site, NEEDS), task)
     check_sample_size("n", n, low=8)
     if task.d_vocab_out < 2:
         raise ValueError(

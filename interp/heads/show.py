@@ -14,7 +14,7 @@ from interp.core.activations import patterns_on
 from interp.core.heads import check_heads
 from interp.core.page_identity import page_identity
 from interp.core.randomness import derived_generator
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task
@@ -25,6 +25,9 @@ Viewer = Literal["canvas", "circuitsvis"]
 EXAMPLES = "give a batch (`task.read` makes one of a text), a pair of batches, or a number."
 MOST_COLUMNS = 12
 """Largest number of columns of the grid of chosen heads."""
+
+
+NEEDS = Needs("show_attention", reads=["attn.hook_pattern"])
 
 
 @checks_types
@@ -69,7 +72,7 @@ def show_attention(
         'attention.html'
     """
     # Check the model, the examples and the heads.
-    model = prepare_model(model, "show_attention", task)
+    model = prepare_model(model, NEEDS, task)
     other_examples = None
     if isinstance(examples, tuple):
         examples, other_examples = _pair(examples, other_model)
@@ -146,7 +149,7 @@ def _both(words: Sequence[str], other_words: Sequence[str]) -> list[str]:
 
 def _comparable(other_model: AnyModel, model: Net) -> Net:
     """Prepare another model; raise ValueError unless its heads can be compared with those of a model."""
-    other_model = prepare_model(other_model, "show_attention")
+    other_model = prepare_model(other_model, NEEDS)
     other_size, model_size = _size(other_model), _size(model)
     if other_size != model_size:
         raise ValueError(f"other_model has {other_size}; model has {model_size}. They must be equal.")

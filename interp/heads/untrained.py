@@ -17,7 +17,7 @@ from hooks.interventions.ablation_engine import Net
 from hooks.model.initialise import initialise
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
-from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.core.verbs import AnyModel, Needs, prepare_model, untrained_copy
 from interp.core.weight_sums import same_weights, weight_sums
 from interp.heads.kinds import PackedRelations
 from interp.heads.measures import pattern_scores
@@ -136,8 +136,10 @@ def sequences_to_compare(scored: Bool[np.ndarray, "sample kind"]) -> Int[np.ndar
     return np.unique(np.concatenate([*rows_by_kind, [0]])).astype(int)  # the first one if no kind is scored
 
 
-def untrained_models(untrained: Untrained, model: Net, task: Task, *, alpha: float) -> tuple[int, Sequence[Net]]:
-    """Number of untrained models to compare with, and those that the caller gave.
+def untrained_models(
+    untrained: Untrained, model: Net, task: Task, needs: Needs, *, alpha: float
+) -> tuple[int, Sequence[Net]]:
+    """Number of untrained models to compare with, and those that the caller gave, which must have what a verb needs.
 
     Raises:
         ValueError: a number below 1, or an empty sequence; a model of another architecture, or with the weights of the
@@ -159,17 +161,17 @@ def untrained_models(untrained: Untrained, model: Net, task: Task, *, alpha: flo
     models = untrained if isinstance(untrained, Sequence) else (untrained,)
     if not models:
         raise ValueError("untrained is an empty sequence; give at least one untrained model, their number, or None.")
-    return len(models), _prepared(models, model, task)
+    return len(models), _prepared(models, model, task, needs)
 
 
-def _prepared(models: Sequence[AnyModel], model: Net, task: Task) -> list[Net]:
+def _prepared(models: Sequence[AnyModel], model: Net, task: Task, needs: Needs) -> list[Net]:
     """The caller's untrained models, each of the architecture of the model and with weights of its own."""
     nets = []
     architecture = _architecture(model)
     owner_by_weights = {weight_sums(model): "the model that is classified"}
     for index, untrained in enumerate(models):
         name = f"untrained[{index}]" if len(models) > 1 else "untrained"
-        net = prepare_model(untrained, "classify_heads", task).eval()
+        net = prepare_model(untrained, needs, task).eval()
         for field, value in _architecture(net).items():
             if value != (expected := architecture.get(field)):
                 raise ValueError(

@@ -19,7 +19,7 @@ from interp.core.read_out import check_read_out, chunk_size, contrasts_of, read_
 from interp.core.results import Result, count_range
 from interp.core.sample import Sample
 from interp.core.statistics import mean_interval, share_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import EMBEDDED_STREAM, AnyModel, Needs, prepare_model
 from interp.tasks.base import Batch, Task
 from interp.tasks.outputs import checked_answers
 from interp.tasks.splits import EveryInput
@@ -96,6 +96,9 @@ class LogitLensResult(Result):
         return "\n".join(lines)
 
 
+NEEDS = Needs("logit_lens", reads=EMBEDDED_STREAM, edits=["hook_resid_post"], answers=True)
+
+
 @checks_types
 @restores_state
 def logit_lens(model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed: int = 0) -> LogitLensResult:
@@ -127,7 +130,7 @@ def logit_lens(model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed:
         >>> lens.accuracy.shape, lens.accuracy[-1].value.tolist()  # layers x variables, and the model's own accuracy
         ((4, 2), [1.0, 1.0])
     """
-    net = prepare_model(model, "logit_lens", task)
+    net = prepare_model(model, NEEDS, task)
     if task.d_vocab_out < 2:
         raise ValueError(
             f"the task has {task.d_vocab_out} output per target, and no answers to choose from; use a task with two "

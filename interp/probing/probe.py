@@ -22,7 +22,7 @@ from interp.core.progress import Count
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result, count_range
 from interp.core.statistics import CONFIDENCE, share_interval
-from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.core.verbs import EMBEDDED_STREAM, AnyModel, Needs, prepare_model, untrained_copy
 from interp.probing.directions import MAX_PAIRS, DirectionSums, interchange_map, isolated_interchanges
 from interp.probing.labels import control_labels, input_types, numbered_labels, shuffled_labels
 from interp.probing.scoring import Blocks, majority_share, position_accuracy, score_logistic, score_ridge
@@ -203,6 +203,10 @@ def _row(values: Float[np.ndarray, " target"]) -> str:
     return "  ".join(f"{value:5.3f}" for value in values)
 
 
+NEEDS = Needs("probe", reads=EMBEDDED_STREAM, untrained=True)
+NEEDS_TO_VERIFY = Needs("probe with verify=True", edits=EMBEDDED_STREAM, answers=True, untrained=True)
+
+
 @checks_types
 @restores_state
 def probe(
@@ -256,7 +260,7 @@ def probe(
     (arXiv:1909.03368); the map: LEGO (arXiv:2206.04301) Figure 4. Differs: one probe per layer and target, where LEGO
     has one per layer.
     """
-    model = prepare_model(model, "probe with verify=True" if verify else "probe", task)
+    model = prepare_model(model, NEEDS_TO_VERIFY if verify else NEEDS, task)
     check_sample_size("n_train", n_train, low=1)
     check_sample_size("n_test", n_test, low=1)
     # Labels of the examples, at the targets that can be probed.

@@ -7,6 +7,7 @@ from hooks import BridgeModel
 from hooks.model.baseline import Baseline
 from interp.core.page_identity import quantity
 from interp.core.verbs import prepare_scorable
+from interp.evaluation.evaluate import NEEDS
 from interp.tasks.base import Task
 from interp.training.run import TrainingRun
 
@@ -43,4 +44,4 @@ def subject_of(run_or_model: Any, task: Task) -> Subject:
     """
     if isinstance(run_or_model, TrainingRun):
         return Subject(model=run_or_model.model, run=run_or_model)
-    return Subject(model=prepare_scorable(run_or_model, "evaluate", task), run=None)
+    return Subject(model=prepare_scorable(run_or_model, NEEDS, task), run=None)

@@ -15,6 +15,7 @@ from hooks.files import user_path
 from hooks.model.architectures import Model, make_model
 from interp.core.devices import is_accelerator
 from interp.core.processes import in_processes
+from interp.core.verbs import prepare_scorable
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.status import save_failure
 from interp.sweeps.waiting import Waiting
@@ -24,7 +25,7 @@ from interp.training.manifest import manifest_of
 from interp.training.pretrained import pretrained
 from interp.training.run import TrainingRun
 from interp.training.settings import TrainSettings
-from interp.training.train import Diverged, train_run
+from interp.training.train import NEEDS, Diverged, train_run
 
 WAIT = 2.0
 """Seconds between looks at a model that another process trains."""
@@ -164,6 +165,7 @@ def train(
         origin: `ModelSpec.origin`, for the manifest.
         options: `folder`, `fresh` and `device`, as in `interp.train`.
     """
+    prepare_scorable(model, NEEDS)
     return train_run(model, task, settings, manifest_of(model, task, settings, seed, origin), **options)
 
 

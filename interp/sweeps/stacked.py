@@ -13,6 +13,7 @@ from hooks.model.architectures import Config, make_model
 from hooks.model.baseline import Baseline
 from interp.core.devices import check_device
 from interp.core.progress import Count
+from interp.core.verbs import prepare_scorable
 from interp.sweeps.cost import activation_bytes
 from interp.sweeps.parallel import OnOutcome, Specs, initial_model
 from interp.sweeps.spec import ModelSpec
@@ -20,7 +21,7 @@ from interp.tasks.splits import sample_split
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.manifest import manifest_of
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
-from interp.training.train import Diverged, StepInputs, Trainer
+from interp.training.train import NEEDS, Diverged, StepInputs, Trainer
 
 STACK = 64
 """Most models that are trained as one, so that an error or an interrupt concerns few of them."""
@@ -145,6 +146,7 @@ def _open_trainer(
     if not fresh and files.is_trained(spec.description):
         return None
     model = initial_model(spec, folder.parent)
+    prepare_scorable(model, NEEDS)
     manifest = manifest_of(model, spec.task, spec.settings, spec.seed, spec.origin) | {"stacked": n_stacked}
     if spec.settings.association == "mimic":
         check_mimicking(spec.task, spec.settings.mimicking)

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks import Transformer
+from hooks import Transformer, TransformerStack
 from hooks.checks import checks_types
 from hooks.model.layers import Linear
 from hooks.state import restores_state
 from hooks.typed import MAY_BE_INFINITE, SHARE, SIZE
 from interp.core.results import Result
-from interp.core.verbs import prepare_model
+from interp.core.verbs import Needs, prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
 from interp.tasks.dyck.task import Dyck
 
@@ -104,6 +104,38 @@ class BalanceResult(Result):
         if self.decision is not None:
             lines.append(f"  share of a decision  {self.decision.mean():.4f}  (largest {self.decision.max():.4f})")
         return "\n".join(lines)
+
+
+def _lacks_minimal_layer(model: TransformerStack) -> str:
+    """What a model lacks for the balance condition, which is about one layer with one head over bracket and depth."""
+    cfg = model.cfg
+    advice = "Make one with interp.config_for(task, 'dyck_minimal')."
+    if cfg.embedding is None:
+        return (
+            f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
+            f"layers. The balance condition needs one layer over a minimal first layer. {advice}"
+        )
+    # One layer of one head, whose output is a sum over keys
+    faults = {
+        f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
+        f"it has {cfg.n_heads} heads, not one": cfg.n_heads != 1,
+        f"it has positions {cfg.positions!r}, not 'none'": cfg.positions != "none",
+        f"its block is {cfg.block!r}, not 'minimal' or 'dyck'": cfg.block not in ("minimal", "dyck"),
+        "its output projection has a bias": bool(model.block(0).attention.o.bias_or_zero.any()),
+        "it has b I": cfg.vo_identity,
+        "its head is hard-coded and not uniform": any(pattern.kind != "uniform" for pattern in cfg.patterns_of(0)),
+    }
+    for fault, is_faulty in faults.items():
+        if is_faulty:
+            return f"the balance condition cannot be computed for this model: {fault}. {advice}"
+    return ""
+
+
+NEEDS = Needs(
+    "balance_violation",
+    only_transformer="it is defined for one layer over frozen vectors of bracket and depth (presets.dyck_minimal)",
+    lacks=_lacks_minimal_layer,
+)
 
 
 @checks_types
@@ -266,7 +298,7 @@ def _decisions(
 def _check(model: Transformer, task: Dyck) -> None:
     """Check that a model has the form of the definition, and a language prefixes to distinguish."""
     Dyck.require(task, "the balance condition is about brackets. Give a Dyck task.")
-    prepare_model(model, "balance_violation")
+    prepare_model(model, NEEDS)
     embedding = model.cfg.embedding
     assert embedding is not None  # checked with the model
     if (embedding.n_types, embedding.max_depth) != (task.n_types, task.max_depth):

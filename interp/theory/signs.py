@@ -18,7 +18,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_scorable
-from interp.evaluation.evaluate import ScorableModel, chunks_on_device
+from interp.evaluation.evaluate import NEEDS, ScorableModel, chunks_on_device
 from interp.tasks.base import Batch, Task, logits_at_targets
 from interp.tasks.lego.groups import Z2
 from interp.tasks.lego.task import Lego, LegoBatch
@@ -147,7 +147,7 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
     Source: LEGO (arXiv:2206.04301) Section 4.3, where models trained from random weights predict the last variable
     early; the paper explains it by the parity of minus signs. The test is ours.
     """
-    net: ScorableModel = prepare_scorable(model, "evaluate")
+    net: ScorableModel = prepare_scorable(model, NEEDS)
     task = _checked_task(task, n)
     generator = derived_generator(seed, "parity test")
     batch = sample_split(task, n, generator=generator, split="test")

@@ -10,7 +10,6 @@ from hooks.files import shortened
 from hooks.model.architectures import Model, config_from_dict
 from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, SIZE, restored
 from interp.core.environment import Environment, environment
-from interp.core.verbs import prepare_scorable
 from interp.core.weight_sums import same_weights, weight_sums
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
@@ -85,7 +84,7 @@ PLACE = ("hardware", "threads")
 def manifest_of(
     model: Model, task: Task, settings: TrainSettings, seed: int, origin: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The manifest of a run that starts with this model, which is checked and gets the task's tokenizer.
+    """The manifest of a run that starts with this model, which gets the task's tokenizer.
 
     Args:
         model: The model.
@@ -97,7 +96,6 @@ def manifest_of(
     Raises:
         ValueError: an inconsistent task, or a model or settings that do not fit it.
     """
-    prepare_scorable(model, "train")
     check_task(task)
     check_compatible(model, task, settings)
     model.tokenizer = task.vocab

@@ -18,6 +18,7 @@ from hooks.state import check_differentiable, restores_state_unless_trained
 from interp.core.devices import check_device, device_of, on_device, warn_of_slow_bfloat16
 from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator
+from interp.core.verbs import Needs, prepare_scorable
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
 from interp.tasks.batch import NotFinite
@@ -44,6 +45,15 @@ OnRecord = Callable[[Record], None]
 
 class Diverged(ValueError):
     """The training loss is not finite."""
+
+
+NEEDS = Needs(
+    "train",
+    answers=True,
+    exact_outputs=True,
+    without_attention=True,
+    only_transformer="a run is saved and resumed as a hooks.Transformer; train the wrapped model with its own tools",
+)
 
 
 @checks_types
@@ -95,7 +105,8 @@ def train(
     """
     settings = settings_or_default(settings, task)
     check_trainable(model)
-    manifest = manifest_of(model, task, settings, seed)  # checks the model and the settings
+    prepare_scorable(model, NEEDS)
+    manifest = manifest_of(model, task, settings, seed)  # checks the task and the settings
     options = {"folder": folder, "fresh": fresh, "on_record": on_record, "device": device}
     return train_run(model, task, settings, manifest, **options)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch.nn.utils import prune
 
 from hooks import TransformerStack
 from hooks.checks import check_choice, check_number, checks_types, shown
@@ -23,7 +24,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import prepare_model
+from interp.core.verbs import Needs, prepare_model
 from interp.evaluation.evaluate import score_batch
 from interp.tasks.base import IS_A_TASK, Batch, Score, Task
 from interp.tasks.splits import sample_split
@@ -157,6 +158,24 @@ class PruningCurve(Result):
         return f"{self.accuracy.value[row, distance.argmin()]:.3f}" if distance.min() <= LARGEST_GAP else "-"
 
 
+def _lacks_unpruned_matrices(model: TransformerStack) -> str:
+    """Whether a model has masks of torch's pruning, which are in the way of further pruning."""
+    if not prune.is_pruned(model):
+        return ""
+    return (
+        "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
+        "matrix by matrix, and then compute its curve."
+    )
+
+
+NEEDS = Needs(
+    "pruning_curve",
+    answers=True,
+    only_transformer="it prunes the matrices of a hooks.Transformer",
+    lacks=_lacks_unpruned_matrices,
+)
+
+
 @checks_types
 @restores_state
 @torch.no_grad()
@@ -248,7 +267,7 @@ def pruning_curve(
 
 def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) -> list[float]:
     """Check the arguments; return the fractions without duplicates, from the largest."""
-    prepare_model(model, "pruning_curve")
+    prepare_model(model, NEEDS)
     check_number("n", n, integer=True, low=FEWEST_EXAMPLES)
     if not len(fractions):
         raise ValueError("fractions is empty; give fractions of what to keep, such as (1, 0.5, 0.1, 0).")

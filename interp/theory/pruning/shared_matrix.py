@@ -19,7 +19,7 @@ from interp.core.consistency import check_that
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network
-from interp.theory.pruning.target import check_target, in_float64, norms_of, scale_for
+from interp.theory.pruning.target import NEEDS_OF_TARGET, check_target, in_float64, norms_of, scale_for
 from interp.theory.pruning.transformers import PrunedNetwork, prune_network, sequences
 
 if TYPE_CHECKING:
@@ -148,6 +148,9 @@ class IndistinguishableResult(Result):
             f"logits, largest of {self.n} sequences; {fewest} or more of {self.n_matrices} matrices the same in both"
         )
         return "\n".join(lines)
+
+
+NEEDS = NEEDS_OF_TARGET
 
 
 @checks_types

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from hooks import Transformer, TransformerStack
 from hooks.checks import check_number
 from hooks.model.baseline import Baseline
 from hooks.model.layers import Linear
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model
 
 ROUNDING = 1e-6
 """Tolerance of a norm of 1 in float32."""
@@ -107,13 +108,38 @@ def in_float64(target: Transformer) -> Transformer:
     return copy.deepcopy(target).double().eval().requires_grad_(False)
 
 
+def _lacks_layers_of_eq_6(model: TransformerStack) -> str:
+    """What a model lacks for Theorem 3, which is about layers of Eq. 6 with relu and without hard-coded heads."""
+    cfg = model.cfg
+    settings: dict[str, Any] = {"block": "dyck", "embedding": None, "output_projection": True}
+    if not cfg.attn_only:
+        settings["activation"] = "relu"
+    for name, value in settings.items():
+        if getattr(cfg, name) != value:
+            return (
+                f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
+                f"{value!r}. Train one with config_for(task, 'dyck_eq6') or block='dyck', activation='relu'."
+            )
+    if any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+        return "the target has hard-coded heads; a pruned random network has none. Train one without."
+    return ""
+
+
+NEEDS_OF_TARGET = Needs(
+    "indistinguishable",
+    only_transformer="Theorem 3 is about layers of Eq. 6 (block='dyck')",
+    lacks=_lacks_layers_of_eq_6,
+)
+"""Of `indistinguishable`, and of every other function that prunes a random network to a target."""
+
+
 def check_target(target: Transformer) -> None:
     """Raise ValueError unless a target is a transformer with layers of Eq. 6, with settings that Theorem 3 covers."""
     if not isinstance(target, TransformerStack):
         if isinstance(target, AnyModel | Baseline):
-            prepare_model(target, "indistinguishable")
+            prepare_model(target, NEEDS_OF_TARGET)
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
-    prepare_model(target, "indistinguishable")
+    prepare_model(target, NEEDS_OF_TARGET)
 
 
 def norms_of(models: dict[str, Transformer]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from verb_calls import CALLS, TASK
 import hooks
 import interp
 from interp.core.randomness import derived_generator
-from interp.core.verbs import VERBS
+from interp.core.verbs import needs_of_verbs
 from interp.tasks.base import logits_at_targets
 from interp.tasks.splits import sample_split
 
@@ -81,7 +81,8 @@ REFUSED = {
 """The reason for each verb that does not accept the family; those for a `hooks.Transformer` alone are not listed."""
 DTYPES = (torch.float32, torch.bfloat16)
 COMBINATIONS = [pytest.param(family, dtype, id=f"{family} {str(dtype)[6:]}") for family in FAMILIES for dtype in DTYPES]
-VERBS_OF_ALL = [verb for verb in CALLS if not VERBS[verb].only_transformer]
+NEEDS = needs_of_verbs()
+VERBS_OF_ALL = [verb for verb in CALLS if not NEEDS[verb].only_transformer]
 
 
 def answers(module, tokens, **inputs):

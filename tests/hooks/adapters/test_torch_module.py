@@ -10,10 +10,10 @@ from torch import nn
 import hooks
 import interp
 from hooks.interventions.replacements import Zero
-from interp.core.verbs import VERBS
+from interp.core.verbs import needs_of_verbs
 
-TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
-WITH_UNTRAINED = {verb for verb, needs in VERBS.items() if needs.untrained}
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in needs_of_verbs().items() if needs.only_transformer}
+WITH_UNTRAINED = {verb for verb, needs in needs_of_verbs().items() if needs.untrained}
 
 TASK = SimpleNamespace(d_vocab=9, d_vocab_out=9, n_ctx=8, attention="causal")
 OURS = transformer(TASK)
@@ -198,7 +198,8 @@ def test_without_a_pattern_the_verbs_that_read_it_are_refused():
     assert obstacles["audit"].startswith(f"it has to read blocks.0.attn.hook_pattern, which is {reason}; switch a")
     # the same reasons where capabilities are printed, one line each, and one for tasks with padding if it is needed
     first, *lines = str(model.capabilities).splitlines()
-    assert first == f"causal attention; {len(VERBS) - len(lines)} of {len(VERBS)} verbs accept this model, but not:"
+    n_verbs = len(needs_of_verbs())
+    assert first == f"causal attention; {n_verbs - len(lines)} of {n_verbs} verbs accept this model, but not:"
     listed = {verb: why for verb, why in obstacles.items() if why}
     assert [line.split("  ", 1)[0] for line in lines] == list(listed)
     assert all(line.endswith(why) for line, why in zip(lines, listed.values(), strict=True))

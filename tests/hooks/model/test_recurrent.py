@@ -10,6 +10,7 @@ import interp
 from hooks import Recurrent, RecurrentConfig, load_checkpoint, make_model, save_checkpoint
 from hooks.model.architectures import config_from_dict
 from interp.core.verbs import prepare_model
+from interp.probing.probe import NEEDS
 from interp.tasks import Template
 from interp.training.settings import TrainSettings
 
@@ -183,6 +184,6 @@ def test_a_recurrent_network_learns_next_tokens():
 
 def test_verbs_for_transformers_refuse_it():
     with pytest.raises(ValueError, match="this model is a recurrent network: it has no attention heads"):
-        prepare_model(filled("rnn"), "probe")
+        prepare_model(filled("rnn"), NEEDS)
     with pytest.raises(ValueError, match="the source is a recurrent network, which has no weights of a transformer"):
         interp.pretrained(Template(), filled("lstm"))

@@ -10,11 +10,12 @@ from own_models import MAPS, OwnModel, own_model, plain_model, torch_encoder, tr
 
 import hooks
 import interp
-from interp.core.verbs import VERBS, prepare_model, supported_verbs
+from interp.core.verbs import needs_of_verbs, prepare_model, supported_verbs
+from interp.probing.probe import NEEDS
 from interp.tasks import Dyck, Lego
 from interp.view.attention import canvas_page
 
-TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in needs_of_verbs().items() if needs.only_transformer}
 
 PADDED = Dyck(n_types=2, max_depth=3, length=6, words="complete")
 CHAIN = Lego(n_vars=2, sentence_format="compact")
@@ -148,5 +149,5 @@ def test_a_verb_names_what_a_hooked_root_module_lacks(as_a_user):
     text = "classify_heads does not accept this HookedRootModule NoPattern: it has to read blocks.0.attn.hook_pattern"
     with pytest.raises(ValueError, match=rf"{text}, which is missing \(the model has no such place\)"):
         interp.classify_heads(model, PADDED)
-    assert prepare_model(model, "probe").label == "HookedRootModule NoPattern"
+    assert prepare_model(model, NEEDS).label == "HookedRootModule NoPattern"
     assert "probe" not in {verb for verb, why in supported_verbs(model).obstacles.items() if why}

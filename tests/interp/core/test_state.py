@@ -20,7 +20,7 @@ import hooks
 import interp
 from hooks.state import default_process_state, evaluation_mode
 from interp.algorithms import chain_loop
-from interp.core.verbs import VERBS
+from interp.core.verbs import needs_of_verbs
 from interp.tasks import Lego
 from interp.theory.signs import sign_counting
 
@@ -272,7 +272,7 @@ def test_state_is_as_before(name, kind, raising, models, folders, as_a_user):
         after, settings_after = state_of(model), settings()
     # An error is the one on purpose, or a refusal
     assert error is None or "on purpose" in str(error) or isinstance(error, REFUSALS), error
-    if not raising and name in VERBS and name != "perplexity":
+    if not raising and name in needs_of_verbs() and name != "perplexity":
         assert (error is None) == (not interp.supported_verbs(model, TASK).obstacles[name]), error
     if not raising and kind == "native" and name not in OTHER_MODELS:
         assert error is None

@@ -1,6 +1,7 @@
 """`supported_verbs` is true: each verb is called on each kind of model, and works or is refused as listed."""
 
 from functools import cache
+from inspect import isfunction
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from verb_calls import BRACKETS, CALLS, TASK
 
 import hooks
 import interp
-from interp.core.verbs import VERBS
+from interp.core.verbs import needs_of_verbs
 
 SIZES = {"n_layers": 2, "n_heads": 2, "d_model": 16}
 HIDDEN = {
@@ -96,8 +97,38 @@ def model_of(kind):
         return MODELS[kind]()
 
 
+NO_VERBS = {
+    "check_task",
+    "config_for",
+    "load",
+    "over_training",
+    "pretrained",
+    "report",
+    "report_run",
+    "supported_verbs",
+}
+NO_VERBS |= {"sweep"}
+"""Public functions that take no model, or give it to a verb."""
+
+
+def test_every_public_verb_says_what_it_needs():
+    functions = {name for name in interp.__all__ if isfunction(getattr(interp, name))}
+    assert functions - {verb.split()[0] for verb in needs_of_verbs()} == NO_VERBS
+
+
+def test_needs_are_found_by_the_public_name_in_its_order(tmp_path, monkeypatch):
+    (tmp_path / "extra.py").write_text(
+        "from interp.core.verbs import Needs\nMORE = Needs('second again')\nOF_NONE = Needs('third')"
+    )
+    lines = ["from . import tasks", "from .extra import second as second", "from .probing.probe import probe as probe"]
+    (tmp_path / "__init__.pyi").write_text("\n".join(lines))
+    monkeypatch.setattr(interp, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(interp, "__path__", [*interp.__path__, str(tmp_path)])
+    assert list(needs_of_verbs()) == ["second again", "probe", "probe with verify=True"]
+
+
 def test_every_verb_is_called():
-    assert set(CALLS) == set(VERBS) - {"perplexity"}  # it is evaluate on text
+    assert set(CALLS) == set(needs_of_verbs()) - {"perplexity"}  # it is evaluate on text
 
 
 def quick_and_slow(kinds):

@@ -13,15 +13,16 @@ import hooks
 import interp
 from hooks.interventions.ablation_engine import AblationEngine
 from hooks.model.attention import visible_keys
+from interp.auditing.audit import NEEDS as NEEDS_OF_AUDIT
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.verbs import VERBS, prepare_model, supported_verbs, untrained_copy
+from interp.core.verbs import needs_of_verbs, prepare_model, supported_verbs, untrained_copy
 from interp.heads.kinds import relations_of
 from interp.tasks import Dyck, Lego
 from interp.tasks.base import logits_at_targets
 from interp.view.attention import canvas_page
 
-TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in needs_of_verbs().items() if needs.only_transformer}
 
 PADDED = Dyck(n_types=2, max_depth=3, length=8, words="complete")
 WHOLE = Dyck(n_types=2, max_depth=3, length=8)
@@ -415,7 +416,7 @@ def test_objects_that_are_no_model_are_refused(as_a_user):
 
 def test_a_transformer_is_returned_unchanged():
     model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2))
-    assert prepare_model(model, "audit") is model
+    assert prepare_model(model, NEEDS_OF_AUDIT) is model
     obstacles = supported_verbs(model).obstacles
     assert {verb for verb, why in obstacles.items() if why} == {"balance_violation", "indistinguishable"}
     cfg = dataclasses.replace(model.cfg, head_patterns=((hooks.HeadPattern(kind="uniform"),) * 2,))

@@ -14,7 +14,7 @@ import interp
 from hooks import Transformer, make_model
 from interp.core.verbs import untrained_copy
 from interp.heads import untrained
-from interp.heads.classify import classify_heads
+from interp.heads.classify import NEEDS, classify_heads
 from interp.heads.kinds import PackedRelations, relations_of, with_kinds
 from interp.heads.measures import RelationRows
 from interp.heads.untrained import compare_with_untrained, highest_scores, monte_carlo_p, sequences_to_compare
@@ -276,7 +276,10 @@ def test_untrained_models_have_weights_of_their_own():
 
 def test_the_number_of_untrained_models_follows_level_and_size(monkeypatch):
     model = Transformer(interp.config_for(Lego(n_vars=2), n_layers=1, n_heads=2, d_model=16))
-    number = lambda **options: untrained.untrained_models(None, model, Lego(n_vars=2), **{"alpha": 0.01, **options})[0]  # noqa: E731
+
+    def number(alpha=0.01):
+        return untrained.untrained_models(None, model, Lego(n_vars=2), NEEDS, alpha=alpha)[0]
+
     assert (number(), number(alpha=0.05), number(alpha=0.03), number(alpha=1e-9)) == (99, 19, 33, 999)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     monkeypatch.setattr(untrained, "PARAMETERS", 5 * parameters)

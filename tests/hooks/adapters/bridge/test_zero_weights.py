@@ -10,10 +10,10 @@ from bridges import D_VOCAB, bridge_of
 import hooks
 import interp
 from hooks.adapters.bridge.capabilities import capabilities_of
-from interp.core.verbs import VERBS
+from interp.core.verbs import needs_of_verbs
 from interp.tasks import Dyck
 
-TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in needs_of_verbs().items() if needs.only_transformer}
 
 PARTS = {"W_O": ".attn._original_component.o.", "W_V": ".attn._original_component.v.", "layer": ""}
 
