@@ -5,16 +5,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.dyck.heads import positions_of, table_of_positions
+from case_studies.dyck.heads import positions_of
 from case_studies.dyck.last_layers import few
 from case_studies.dyck.learning import ACCURATE, HARD_ACCURACY, measure_learned
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import baseline_of, maps_of_seeds
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast, AtMost
-from case_studies.recipes.intervals import difference_interval
+from case_studies.recipes.judges import ArmDifference
 from case_studies.recipes.learned import excluded_models
 from interp.comparison.variation import attention_variation
 from interp.view.charts import curves
@@ -24,27 +24,24 @@ MARGIN = 0.1
 """Excess of the mean position, between shuffled rows (0) and stack-like attention (1), that contradicts the claim."""
 
 
-def measure_positions(evidence: Evidence) -> Measurement:
-    """Mean position of last heads between shuffled rows and stack-like attention, Eq. 6 minus standard layers."""
+def measure_positions(evidence: Evidence) -> Readings:
+    """Positions of last heads between shuffled rows and stack-like attention, Eq. 6 and standard; one row a model."""
     table = positions_of(evidence, (EQ6, STANDARD))
     place, models = table["position"].to_numpy(), table["models"].to_numpy()
     positions = {name: place[models == name] for name in (EQ6, STANDARD)}
-    interval = difference_interval(positions[EQ6], positions[STANDARD])
     # The variation of the last layers, as in Section 4.1
     models_used = chosen(evidence, EQ6)
     task = task_of(evidence, EQ6)
     result = attention_variation(models_used.models, task, seed=evidence.seed)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
+    return Readings(
+        frame=table,
+        title="Every model",
         numbers={
             KEPT: min(chosen(evidence, group).learned for group in (EQ6, STANDARD)),
-            "mean position, Eq. 6": positions[EQ6].mean(),
-            "mean position, standard": positions[STANDARD].mean(),
             "lowest and highest position, Eq. 6": [positions[EQ6].min(), positions[EQ6].max()],
             "variation over random causal rows, Eq. 6": float(result.variation[-1] / baseline_of(result)[-1]),
         },
-        tables=[table_of_positions(table), *excluded_models(evidence, [EQ6, STANDARD])],
+        tables=excluded_models(evidence, [EQ6, STANDARD]),
         charts=[
             curves(
                 shares_below(positions),
@@ -102,6 +99,7 @@ CLAIMS = (
         quantity="difference of mean positions",
         value_range=DIFFERENCE,
         measure=measure_positions,
+        judged=ArmDifference("position", arm="models", arms=(EQ6, STANDARD), unit="models"),
         needs=(EQ6, STANDARD),
         sizes=LARGE_SIZES,
         sizes_reason=NOT_QUICK,

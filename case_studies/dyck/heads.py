@@ -1,6 +1,5 @@
 """Claims about stack-like heads: how common they are, and whether they matter more (Figure 2, Appendix B.2)."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,10 @@ from jaxtyping import Float
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Below
-from case_studies.recipes.intervals import difference_interval, ends_text, proportion
+from case_studies.recipes.intervals import difference_interval, interval_columns, proportion
+from case_studies.recipes.judges import Row, Share
 from case_studies.recipes.learned import excluded_models
 from hooks import Transformer
 from hooks.model.attention import visible_keys
@@ -38,6 +38,9 @@ METHODS = ("uniform", "random_rows", "zero")
 THRESHOLDS = np.linspace(0, 1, 21)
 """Positions between a head's shuffled rows (0) and stack-like attention (1)."""
 HALFWAY = 0.5
+SCORE, SHUFFLED = "stack-like score", "its rows, keys shuffled"
+NOT_LIKE = "nearer to its shuffled rows"
+LOST = "difference of accuracy lost"
 MODELS = "models"
 """Name of the models in the chart of shares."""
 POSITIONS = (
@@ -91,7 +94,7 @@ def positions_of(evidence: Evidence, groups: tuple[str, ...]) -> pd.DataFrame:
         for spec, model in zip(models_used.specs, models_used.models, strict=True):
             score, shuffled = stack_scores(model, task, n=N_CLASSIFY[evidence.size], seed=evidence.seed)
             rows.append((group, spec.seed, score, shuffled, (score - shuffled) / (1 - shuffled)))
-    return pd.DataFrame(rows, columns=["models", "seed", "score", "keys shuffled", "position"])
+    return pd.DataFrame(rows, columns=["models", "seed", SCORE, SHUFFLED, "position"])
 
 
 def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
@@ -101,30 +104,20 @@ def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
 def share_curve(table: pd.DataFrame) -> pd.DataFrame:
     """Share of models below every threshold, and the same share of their shuffled rows as a control, with intervals."""
     points = []
-    for name, column in ((MODELS, "position"), ("their rows, keys shuffled", "keys shuffled")):
+    for name, column in ((MODELS, "position"), ("their rows, keys shuffled", SHUFFLED)):
         for threshold in THRESHOLDS:
             share = proportion(int((table[column] < threshold).sum()), len(table))
             points.append((threshold, *share.floats(), name))
     return pd.DataFrame(points, columns=["threshold", "share below", "low", "high", "attention"])
 
 
-def table_of_positions(table: pd.DataFrame) -> tuple[str, list[list]]:
-    """The scores of every model."""
-    rows: list[list] = [["models", "seed", "stack-like score", "its rows, keys shuffled", "position"]]
-    rows += [[group, seed, *(f"{number:.3f}" for number in numbers)] for group, seed, *numbers in table.values.tolist()]
-    return "Every model", rows
-
-
 def distribution_of(table: pd.DataFrame) -> dict[str, Any]:
-    """Numbers, tables and a chart of how stack-like the models are, at every threshold."""
+    """Numbers, a table and a chart of how stack-like the models are, at every threshold."""
     curve = share_curve(table)
     models = curve[curve["attention"] == MODELS]
     # Thresholds at which the interval of the share excludes one half
     most = models[models["low"] > 0.5]["threshold"]
     few = models[models["high"] < 0.5]["threshold"]
-    rows: list[list] = [["threshold", "share of models below", "95 %"]]
-    for row in models.itertuples(index=False):
-        rows.append([f"{row[0]:.2f}", f"{row[1]:.2f}", f"[{row[2]:.2f}, {row[3]:.2f}]"])
     chart = curves(
         curve,
         x="threshold",
@@ -139,23 +132,22 @@ def distribution_of(table: pd.DataFrame) -> dict[str, Any]:
             "median position": table["position"].median(),
             "lower and upper quartile": table["position"].quantile([0.25, 0.75]).tolist(),
             "share of models below halfway": float((table["position"].to_numpy() < HALFWAY).mean()),
-            "largest score of shuffled rows": table["keys shuffled"].max(),
+            "largest score of shuffled rows": table[SHUFFLED].max(),
             "least threshold with most models below": most.min() if len(most) else None,
             "largest threshold with most models above": few.max() if len(few) else None,
         },
-        "tables": [("Share of models below each threshold", rows), table_of_positions(table)],
+        "tables": [("Share of models below each threshold", models.drop(columns="attention"))],
         "charts": [chart],
     }
 
 
-def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
-    """Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like attention."""
+def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...]) -> Readings:
+    """Whether a last head is nearer to its rows with keys shuffled than to stack-like attention, one row a model."""
     table = positions_of(evidence, groups)
-    interval = proportion(int((table["position"].to_numpy() < HALFWAY).sum()), len(table))
     distribution = distribution_of(table)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
+    return Readings(
+        frame=table.assign(**{NOT_LIKE: table["position"] < HALFWAY}),
+        title="Every model",
         numbers={KEPT: _learned(evidence, groups), **distribution["numbers"]},
         tables=[*distribution["tables"], *excluded_models(evidence, groups)],
         charts=[*distribution["charts"], _maps_of(evidence, table)],
@@ -177,36 +169,27 @@ def _maps_of(evidence: Evidence, table: pd.DataFrame):
     return pattern_maps(maps, tokens=["S", *text], title=title)
 
 
-def measure_pattern_matters(evidence: Evidence) -> Measurement:
-    """Accuracy lost when the last layer's pattern is replaced, in the most stack-like models minus in the others."""
+def measure_pattern_matters(evidence: Evidence) -> Readings:
+    """Accuracy lost when the last layer's pattern is replaced, stack-like models minus the others, one row a method."""
     # Models are split in half by the position of their last head
     table = positions_of(evidence, GROUPS)
     lost = _losses(evidence)
     order = np.argsort(-table["position"].to_numpy(), kind="stable")
     half = len(order) // 2
     like, unlike = order[:half], order[half : 2 * half]
-    rows: list[list] = [["pattern becomes", "lost, stack-like half", "lost, other half", "difference", "95 %"]]
     # Loss of accuracy in one half minus that in the other, for each replacement of the pattern
-    differences = {}
-    resolution = 1 / N_ABLATE[evidence.size]
+    rows = []
     for method, values in lost.items():
-        difference = difference_interval(values[like], values[unlike], resolution=resolution)
-        means = [f"{values[half_of_models].mean():.3f}" for half_of_models in (like, unlike)]
-        rows.append([method, *means, f"{difference:+.3f}", ends_text(difference, "+.3f")])
-        differences[method] = replace(difference, n=2 * half)
-    points = pd.DataFrame(
-        {"position": table["position"], "hard accuracy lost": lost["uniform"], "models": table["models"]}
-    )
+        difference = difference_interval(values[like], values[unlike], resolution=1 / N_ABLATE[evidence.size])
+        means = {"lost, stack-like half": values[like].mean(), "lost, other half": values[unlike].mean()}
+        rows.append({"pattern becomes": method, **means, **interval_columns(difference, LOST), "models": 2 * half})
+    points = table[["position", "models"]].assign(**{"hard accuracy lost": lost["uniform"]})
     distribution = distribution_of(table)
-    return Measurement.from_interval(
-        differences["uniform"],
-        unit="models",
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Hard accuracy lost when the last layer's pattern is replaced",
         numbers={KEPT: _learned(evidence, GROUPS), "margin": MARGIN, **distribution["numbers"]},
-        tables=[
-            ("Hard accuracy lost when the last layer's pattern is replaced", rows),
-            *distribution["tables"],
-            *excluded_models(evidence, GROUPS),
-        ],
+        tables=[*distribution["tables"], ("Every model", table), *excluded_models(evidence, GROUPS)],
         charts=[
             *distribution["charts"],
             _maps_of(evidence, table),
@@ -257,6 +240,7 @@ CLAIMS = (
         quantity="share not stack-like",
         value_range=SHARE,
         measure=partial(measure_stack_like, groups=MINIMAL),
+        judged=Share(NOT_LIKE, unit="models"),
         needs=MINIMAL,
     ),
     Claim(
@@ -270,9 +254,10 @@ CLAIMS = (
         preregistration=Preregistration(
             "after a result", "-0.010 [-0.023, 0.004], 60 models; the bar is older, the scores are new."
         ),
-        quantity="difference of accuracy lost",
+        quantity=LOST,
         value_range=DIFFERENCE,
         measure=measure_pattern_matters,
+        judged=Row(LOST, unit="models", units="models", where={"pattern becomes": "uniform"}),
         needs=GROUPS,
     ),
 )

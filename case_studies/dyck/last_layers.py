@@ -3,19 +3,23 @@
 from dataclasses import replace
 from functools import partial
 
+import pandas as pd
+
 from case_studies.dyck.measures import KEPT, Chosen, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import CAUSAL, SHUFFLED, SQUARE, baseline_of, maps_of_seeds, variation_table
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast, Between
+from case_studies.recipes.judges import Row
 from case_studies.recipes.learned import excluded_models
 from interp.comparison.variation import attention_variation
 
 CLOSE = (3 / 4, 4 / 3)
 """Bounds of the ratio to a random baseline within which the variation counts as close to it."""
-BASELINES = {CAUSAL: "random causal rows", SQUARE: "random square matrices"}
-"""Description of each baseline that a claim is judged by."""
+BASELINES = {CAUSAL: "random causal rows", SQUARE: "random square matrices", SHUFFLED: SHUFFLED}
+"""Description of each baseline; claims are judged by the first two."""
+BASELINE, RATIO = "random patterns", "ratio to them"
 
 DRAWN = 4
 """Models whose patterns are drawn."""
@@ -26,13 +30,13 @@ def few(models_used: Chosen) -> Chosen:
     return replace(models_used, specs=models_used.specs[:DRAWN], models=models_used.models[:DRAWN])
 
 
-def measure_last_layer(evidence: Evidence, *, group: str, baseline: str = CAUSAL) -> Measurement:
-    """Variation of the last layer on the probe prefix divided by that of random patterns.
+def measure_last_layer(evidence: Evidence, *, group: str, maps: bool = True) -> Readings:
+    """Variation of the last layer on the probe prefix divided by that of random patterns, one row a baseline.
 
     Args:
         evidence: Models that have learned are compared.
         group: Their group.
-        baseline: The random patterns, one of `BASELINES`; the other ratio is among the numbers.
+        maps: Whether the patterns are shown, as with one claim of a group.
     """
     task = task_of(evidence, group)
     models_used = chosen(evidence, group)
@@ -40,26 +44,32 @@ def measure_last_layer(evidence: Evidence, *, group: str, baseline: str = CAUSAL
     result = attention_variation(models_used.models, task, prefixes=text, seed=evidence.seed)
     value, low, high = result.variation[-1].floats()
     # The ratio to each baseline; one is judged
-    base = float(baseline_of(result, baseline)[-1])
-    numbers = {KEPT: models_used.learned, "variation": value, "its interval": [low, high]}
-    for name, description in BASELINES.items():
-        expected = float(baseline_of(result, name)[-1])
-        numbers[f"variation of {description}"] = expected
-        numbers[f"ratio to {description}"] = value / expected
-    shuffled = float(baseline_of(result, SHUFFLED)[-1])
-    numbers[f"ratio to {SHUFFLED}"] = value / shuffled
-    numbers[f"its interval, {SHUFFLED}"] = [low / shuffled, high / shuffled]
-    # The patterns are shown once, with the claim about causal rows
+    expected = {description: float(baseline_of(result, name)[-1]) for name, description in BASELINES.items()}
+    frame = pd.DataFrame(
+        {
+            BASELINE: description,
+            "variation of the last layer": value,
+            "their variation": base,
+            RATIO: value / base,
+            "low": low / base,
+            "high": high / base,
+            "seeds": result.n,
+        }
+        for description, base in expected.items()
+    )
     charts = [result.plot()]
-    if baseline == CAUSAL:
+    if maps:
         charts.append(maps_of_seeds(evidence, group, few(models_used), -1, text))
-    return Measurement(
-        value=value / base,
-        low=low / base,
-        high=high / base,
-        n=result.n,
-        unit="seeds",
-        numbers=numbers,
+    return Readings(
+        frame=frame,
+        title="Variation of the last layer divided by that of random patterns",
+        numbers={
+            KEPT: models_used.learned,
+            "variation": value,
+            "its interval": [low, high],
+            **{f"variation of {description}": base for description, base in expected.items()},
+            **{f"ratio to {description}": value / base for description, base in expected.items()},
+        },
         tables=[variation_table(result), *excluded_models(evidence, [group])],
         charts=charts,
         note="The paper's baseline is random square matrices (its footnote 14; 1.76 for 16 tokens, 1.78 with the start "
@@ -68,6 +78,11 @@ def measure_last_layer(evidence: Evidence, *, group: str, baseline: str = CAUSAL
         "Shuffling the keys of a model's own rows keeps their sharpness; variation below that baseline means that the "
         "seeds share some structure.",
     )
+
+
+def ratio_to(baseline: str) -> Row:
+    """The judge of the ratio to a baseline."""
+    return Row(RATIO, unit="seeds", units="seeds", where={BASELINE: BASELINES[baseline]})
 
 
 def over_random(baseline: str) -> str:
@@ -103,6 +118,7 @@ def _claims(name: str) -> tuple[Claim, Claim]:
             ),
             quantity="variation / random causal rows",
             measure=partial(measure_last_layer, group=group),
+            judged=ratio_to(CAUSAL),
             needs=(group,),
         ),
         Claim(
@@ -114,7 +130,8 @@ def _claims(name: str) -> tuple[Claim, Claim]:
                 f"{SEEN[name]} The bars are those of the earlier rule, which used causal rows as the baseline.",
             ),
             quantity="variation / random square matrices",
-            measure=partial(measure_last_layer, group=group, baseline=SQUARE),
+            measure=partial(measure_last_layer, group=group, maps=False),
+            judged=ratio_to(SQUARE),
             needs=(group,),
         ),
     )

@@ -7,9 +7,10 @@ from case_studies.dyck.heads import HALFWAY, MARGIN, N_ABLATE, POSITIONS, positi
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.intervals import interval_columns, proportion
+from case_studies.recipes.judges import Share
 from case_studies.recipes.learned import excluded_models
 from interp.heads.ablate import ablate_heads
 from interp.view.points import scatter
@@ -19,6 +20,7 @@ METHODS = ("uniform", "random_rows")
 """What the pattern is replaced by; a head is misleading only if neither costs accuracy."""
 WRONG = 0.05
 """Share of misleading heads that chance alone would give at most: twice the error of a one-sided 95 % end."""
+STACK_LIKE, MISLEADING, LOSS = "stack-like", "misleading", "accuracy lost at most"
 THRESHOLDS = (0.3, 0.4, HALFWAY, 0.6, 0.7)
 """Positions from which a head may count as stack-like; that in the middle is judged."""
 
@@ -39,50 +41,45 @@ def highest_loss(evidence: Evidence, group: str) -> list[float]:
     return losses
 
 
-def measure_misleading(evidence: Evidence) -> Measurement:
-    """Share of stack-like last heads whose pattern can be replaced without a loss of accuracy."""
-    table = positions_of(evidence, GROUPS)
+def measure_misleading(evidence: Evidence) -> Readings:
+    """Whether a last head is stack-like, and its pattern can be replaced without a loss; one row a model."""
     losses = np.concatenate([highest_loss(evidence, group) for group in GROUPS])
-    position = table["position"].to_numpy()
-    unimportant = losses < MARGIN
-    # The same count at other thresholds, to show that the result does not hang on one
-    rows: list[list] = [["stack-like from position", "stack-like heads", "of them misleading", "95 % of the share"]]
-    for threshold in THRESHOLDS:
-        stack_like = position >= threshold
-        share = proportion(int((unimportant & stack_like).sum()), int(stack_like.sum()))
-        ends = f"[{float(share.low):.2f}, {float(share.high):.2f}]"
-        rows.append([threshold, int(stack_like.sum()), int((unimportant & stack_like).sum()), ends])
+    positions = positions_of(evidence, GROUPS)
+    frame = positions[["models", "seed", "position"]].assign(**{LOSS: losses})
+    position, unimportant = frame["position"].to_numpy(), losses < MARGIN
     judged = position >= HALFWAY
-    every: list[list] = [["models", "seed", "position", "accuracy lost at most"]]
-    every += [
-        [group, seed, f"{place:.3f}", f"{loss:.3f}"]
-        for group, seed, place, loss in zip(table["models"], table["seed"], position, losses, strict=True)
-    ]
-    return Measurement.from_interval(
-        proportion(int((unimportant & judged).sum()), int(judged.sum())),
-        unit="models with a stack-like head",
+    # The same count at other thresholds, to show that the result does not hang on one
+    counts = {threshold: (position >= threshold, (position >= threshold) & unimportant) for threshold in THRESHOLDS}
+    at_thresholds = pd.DataFrame(
+        {
+            "stack-like from position": threshold,
+            "stack-like heads": int(stack_like.sum()),
+            "of them misleading": int(misleading.sum()),
+            **interval_columns(proportion(int(misleading.sum()), int(stack_like.sum())), "share"),
+        }
+        for threshold, (stack_like, misleading) in counts.items()
+    )
+    return Readings(
+        frame=frame.assign(**{STACK_LIKE: judged, MISLEADING: judged & unimportant}),
+        title="Every model",
         numbers={
             KEPT: min(chosen(evidence, group).learned for group in GROUPS),
-            "models": len(table),
+            "models": len(frame),
             "with a stack-like head": int(judged.sum()),
-            "misleading": int((unimportant & judged).sum()),
+            "misleading": int((judged & unimportant).sum()),
             "least accuracy lost of a stack-like head, upper end": float(losses[judged].min())
             if judged.any()
             else None,
         },
-        tables=[
-            ("Misleading heads at several thresholds", rows),
-            ("Every model", every),
-            *excluded_models(evidence, GROUPS),
-        ],
+        tables=[("Misleading heads at several thresholds", at_thresholds), *excluded_models(evidence, GROUPS)],
         charts=[
             scatter(
-                pd.DataFrame({"position": position, "accuracy lost at most": losses, "models": table["models"]}),
+                frame.filter(["position", LOSS, "models"]),
                 x="position",
-                y="accuracy lost at most",
+                y=LOSS,
                 series="models",
                 zero=True,
-                title=f"last pattern replaced by uniform or random rows, n = {len(table)} models",
+                title=f"last pattern replaced by uniform or random rows, n = {len(frame)} models",
             )
         ],
         note=f"{POSITIONS} The loss is the upper end of its 95 % interval over sequences.",
@@ -103,6 +100,9 @@ CLAIMS = (
         quantity="share of stack-like heads that are misleading",
         value_range=SHARE,
         measure=measure_misleading,
+        judged=Share(
+            MISLEADING, unit="models with a stack-like head", where={STACK_LIKE: True}, without_rows=(0.0, 0.0, 1.0)
+        ),
         needs=GROUPS,
     ),
 )

@@ -1,10 +1,10 @@
 """Tables, baselines and maps of attention patterns that several claims show."""
 
 import numpy as np
+import pandas as pd
 
 from case_studies.dyck.measures import Chosen, task_of
 from case_studies.frame.evidence import Evidence
-from case_studies.recipes.intervals import ends_text
 from interp.comparison.variation import VariationResult
 from interp.core.activations import patterns_on
 from interp.view.charts import pattern_maps
@@ -23,15 +23,17 @@ def baseline_of(result: VariationResult, name: str = CAUSAL) -> np.ndarray:
     return result.baseline[result.baselines.index(name)]
 
 
-def variation_table(result: VariationResult) -> tuple[str, list[list]]:
+def variation_table(result: VariationResult) -> tuple[str, pd.DataFrame]:
     """Variation and entropy of every layer next to all baselines."""
-    rows: list[list] = [["layer", "variation", "95 %", "entropy, 0 to 1", *result.baselines]]
-    for layer in range(len(result.variation)):
-        variation = result.variation[layer]
-        cells = [f"{base:.3g}" for base in result.baseline[:, layer]]
-        entropy = f"{result.relative_entropy[layer]:.2f}"
-        rows.append([layer, f"{variation:.3g}", ends_text(variation, ".3g"), entropy, *cells])
-    return "Variation and entropy by layer, with random patterns as baselines", rows
+    frame = pd.DataFrame(
+        {
+            "layer": range(len(result.variation)),
+            **result.variation.columns("variation"),
+            "entropy, 0 to 1": result.relative_entropy.value,
+            **dict(zip(result.baselines, result.baseline, strict=True)),
+        }
+    )
+    return "Variation and entropy by layer, with random patterns as baselines", frame
 
 
 def maps_of_seeds(evidence: Evidence, group: str, models_used: Chosen, layer: int, text: str):

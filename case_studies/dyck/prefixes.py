@@ -7,14 +7,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from case_studies.dyck.last_layers import few, measure_last_layer, over_random
+from case_studies.dyck.last_layers import few, measure_last_layer, over_random, ratio_to
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.dyck.pattern_tables import CAUSAL, baseline_of, maps_of_seeds, variation_table
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Number
-from case_studies.recipes.intervals import as_interval, ends_text, proportion
+from case_studies.recipes.intervals import as_interval, interval_columns
+from case_studies.recipes.judges import Row, Share
 from case_studies.recipes.learned import excluded_models
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs
 from interp.comparison.variation import attention_variation
@@ -29,6 +30,10 @@ REPEATED = 3
 """Number of probe prefixes in a row that make the longer prefix: 48 brackets for two types."""
 CURRENT, FIRST = "models with more on the current token", "models with more on the first token"
 RESAMPLES = 2000
+COMPARED, CHANGE = "compared", "longer prefix against the probe prefix"
+DIFFERENCE, RATIO = "difference", "ratio of the ratios to random causal rows"
+TO_STANDARD, TO_RANDOM = "variation / standard models'", "variation within a kind / random causal rows"
+MORE_ON_CURRENT = "more on the current token"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +46,14 @@ class OnTwoPrefixes:
     long_baseline: float
 
 
-def measure_longer(evidence: Evidence, *, relative: bool) -> Measurement:
+def measure_longer(evidence: Evidence, *, maps: bool = True) -> Readings:
     """Variation of the last layer on the longer prefix compared with that on the probe prefix, for the same models.
+
+    One row is their difference; one is their ratio, after each is divided by that of random causal rows.
 
     Args:
         evidence: Models that have learned are compared.
-        relative: Whether both are divided by that of random causal rows first; then the value is their ratio, else
-            their difference.
+        maps: Whether the patterns are shown.
     """
     task = task_of(evidence, GROUP)
     models_used = chosen(evidence, GROUP)
@@ -61,16 +67,24 @@ def measure_longer(evidence: Evidence, *, relative: bool) -> Measurement:
         long_baseline=float(baseline_of(long)[-1]),
     )
     seed = derived_seed(evidence.seed, "longer prefix")
-    difference, ratio = difference_of(distances, seed=seed), ratio_of(distances, seed=seed)
-    rows: list[list] = [["prefix", "variation", "95 %", "random causal rows", "ratio to them"]]
-    for name, result in (("probe", short), (f"{REPEATED} probe prefixes in a row", long)):
-        variation, base = result.variation[-1], float(baseline_of(result)[-1])
-        rows.append(
-            [name, f"{variation:.3g}", ends_text(variation, ".3g"), f"{base:.3g}", f"{float(variation) / base:.3g}"]
-        )
-    return Measurement.from_interval(
-        ratio if relative else difference,
-        unit="seeds",
+    compared = {DIFFERENCE: difference_of(distances, seed=seed), RATIO: ratio_of(distances, seed=seed)}
+    frame = pd.DataFrame(
+        {COMPARED: name, **interval_columns(interval, CHANGE), "seeds": interval.n}
+        for name, interval in compared.items()
+    )
+    on_each = {"probe": short, f"{REPEATED} probe prefixes in a row": long}
+    by_prefix = pd.DataFrame(
+        {
+            "prefix": name,
+            **interval_columns(result.variation[-1], "variation"),
+            "random causal rows": float(baseline_of(result)[-1]),
+            "ratio to them": float(result.variation[-1]) / float(baseline_of(result)[-1]),
+        }
+        for name, result in on_each.items()
+    )
+    return Readings(
+        frame=frame,
+        title="Longer prefix against the probe prefix",
         numbers={
             KEPT: models_used.learned,
             "variation on the probe prefix": float(short.variation[-1]),
@@ -79,11 +93,11 @@ def measure_longer(evidence: Evidence, *, relative: bool) -> Measurement:
             "ratio to random rows on the longer prefix": float(long.variation[-1]) / distances.long_baseline,
         },
         tables=[
-            ("Variation of the last layer on both prefixes", rows),
+            ("Variation of the last layer on both prefixes", by_prefix),
             variation_table(long),
             *excluded_models(evidence, [GROUP]),
         ],
-        charts=[] if relative else [maps_of_seeds(evidence, GROUP, few(models_used), -1, text)],
+        charts=[maps_of_seeds(evidence, GROUP, few(models_used), -1, text)] if maps else [],
         note="Variation is a sum over rows, and a causal model has the same rows on the beginning of the longer "
         "prefix as on the probe prefix alone: it cannot be smaller. The ratio to random rows can be.",
     )
@@ -108,28 +122,34 @@ def ratio_of(distances: OnTwoPrefixes, *, seed: int) -> Interval:
     return as_interval(value, min(float(low), value), max(float(high), value), n)
 
 
-def measure_minimal_ratio(evidence: Evidence) -> Measurement:
-    """Variation above a minimal first layer divided by that of the standard models' last layer, on prefixes."""
+def measure_minimal_ratio(evidence: Evidence) -> Readings:
+    """Variation above a minimal first layer divided by that of the standard models' last layer, in one row."""
     standard_models, minimal_models = chosen(evidence, GROUP), chosen(evidence, MINIMAL)
     standard = attention_variation(standard_models.models, task_of(evidence, GROUP), seed=evidence.seed)
     minimal = attention_variation(minimal_models.models, task_of(evidence, MINIMAL), seed=evidence.seed)
     above, base = minimal.variation[-1], standard.variation[-1]
-    rows: list[list] = [["models", "variation", "95 %", "seeds that learned"]]
-    rows.append(["minimal first layer", f"{above:.3g}", ends_text(above, ".3g"), minimal_models.learned])
-    rows.append(["standard, last layer", f"{base:.3g}", ends_text(base, ".3g"), standard_models.learned])
-    return Measurement(
-        value=float(above) / float(base),
-        low=float(above.low) / float(base.high),
-        high=float(above.high) / float(base.low),
-        n=min(minimal.n, standard.n),
-        unit="seeds",
+    ratio = {
+        TO_STANDARD: float(above) / float(base),
+        "low": float(above.low) / float(base.high),
+        "high": float(above.high) / float(base.low),
+        "seeds": min(minimal.n, standard.n),
+    }
+    variations = pd.DataFrame(
+        {"models": name, **interval_columns(variation, "variation"), "seeds that learned": models_used.learned}
+        for name, variation, models_used in (
+            ("minimal first layer", above, minimal_models),
+            ("standard, last layer", base, standard_models),
+        )
+    )
+    return Readings(
+        frame=pd.DataFrame([ratio]),
         numbers={
             KEPT: min(minimal_models.learned, standard_models.learned),
             "variation, minimal first layer": float(above),
             "variation, standard": float(base),
             "variation of random causal rows": float(baseline_of(minimal)[-1]),
         },
-        tables=[("Variation on the probe prefix", rows), *excluded_models(evidence, [GROUP, MINIMAL])],
+        tables=[("Variation on the probe prefix", variations), *excluded_models(evidence, [GROUP, MINIMAL])],
         charts=[maps_of_seeds(evidence, MINIMAL, few(minimal_models), 0, task_of(evidence, MINIMAL).staircase())],
     )
 
@@ -142,23 +162,28 @@ def attention_on_ends(
     return patterns[:, rows, rows].mean(1), patterns[:, rows, 0].mean(1)
 
 
-def measure_kinds(evidence: Evidence) -> Measurement:
-    """Numbers of models whose last layer attends more to the current token than to the first, and the reverse."""
+def measure_kinds(evidence: Evidence) -> Readings:
+    """Whether a last layer attends more to the current token than to the first, one row a model."""
     models_used = chosen(evidence, GROUP)
     current, first = attention_on_ends(_last_patterns(evidence))
     on_current, on_first = int((current > first).sum()), int((first > current).sum())
-    interval = proportion(on_current, len(current))
     points = [
         {"seed": str(spec.seed), "share of attention": share, "low": share, "high": share, "on": name}
         for name, shares in (("the current token", current), ("the first token", first))
         for spec, share in zip(models_used.specs, shares, strict=True)
     ]
-    rows: list[list] = [["seed", "on the current token", "on the first token"]]
-    rows += [[spec.seed, f"{a:.3f}", f"{b:.3f}"] for spec, a, b in zip(models_used.specs, current, first, strict=True)]
+    frame = pd.DataFrame(
+        {
+            "seed": [spec.seed for spec in models_used.specs],
+            "on the current token": current,
+            "on the first token": first,
+            MORE_ON_CURRENT: current > first,
+        }
+    )
     keys = np.arange(2, _last_patterns(evidence).shape[-1]) + 1
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    return Readings(
+        frame=frame,
+        title="Attention of every model",
         numbers={
             KEPT: models_used.learned,
             CURRENT: on_current,
@@ -169,7 +194,7 @@ def measure_kinds(evidence: Evidence) -> Measurement:
             "largest excess of the first token": float((first - current).max()),
             "share on either if attention were uniform": float((1 / keys).mean()),
         },
-        tables=[("Attention of every model", rows), *excluded_models(evidence, [GROUP])],
+        tables=excluded_models(evidence, [GROUP]),
         charts=[
             dots(
                 pd.DataFrame(points),
@@ -183,8 +208,8 @@ def measure_kinds(evidence: Evidence) -> Measurement:
     )
 
 
-def measure_cause(evidence: Evidence) -> Measurement:
-    """Variation between models of the same kind divided by that of random causal rows."""
+def measure_cause(evidence: Evidence) -> Readings:
+    """Variation between models of the same kind divided by that of random causal rows, in one row."""
     models_used = chosen(evidence, GROUP)
     result = attention_variation(models_used.models, task_of(evidence, GROUP), seed=evidence.seed)
     base = float(baseline_of(result)[-1])
@@ -193,12 +218,9 @@ def measure_cause(evidence: Evidence) -> Measurement:
     interval = distance_within(distance, on_current, seed=derived_seed(evidence.seed, "kinds"))
     between, within = mean_distances(distance, on_current, np.ones(len(on_current)))
     value, low, high = interval.floats()
-    return Measurement(
-        value=value / base,
-        low=low / base,
-        high=high / base,
-        n=int(interval.n),
-        unit="seeds",
+    ratio = {TO_RANDOM: value / base, "low": low / base, "high": high / base, "seeds": interval.n}
+    return Readings(
+        frame=pd.DataFrame([ratio]),
         numbers={
             KEPT: models_used.learned,
             CURRENT: int(on_current.sum()),
@@ -271,6 +293,7 @@ CLAIMS = (
         preregistration=Preregistration("after a result", "2.22 [1.91, 2.52], 30 seeds; the earlier bar was 3/4."),
         quantity="variation / random causal rows",
         measure=partial(measure_last_layer, group=GROUP),
+        judged=ratio_to(CAUSAL),
         needs=(GROUP,),
     ),
     Claim(
@@ -282,6 +305,7 @@ CLAIMS = (
         ),
         quantity="variation / random causal rows",
         measure=partial(measure_last_layer, group=LINEAR),
+        judged=ratio_to(CAUSAL),
         needs=(LINEAR,),
         sizes=LARGE_SIZES,
         sizes_reason="These models are trained at size standard and above.",
@@ -292,8 +316,9 @@ CLAIMS = (
         "interval combines the worst ends of both 95 % intervals over seeds",
         rule=if_learned(Below(1)),
         preregistration=Preregistration("after a result", "variations of 0.17 [0.13, 0.21] and 7.1."),
-        quantity="variation / standard models'",
+        quantity=TO_STANDARD,
         measure=measure_minimal_ratio,
+        judged=Row(TO_STANDARD, unit="seeds", units="seeds"),
         needs=(GROUP, MINIMAL),
     ),
     Claim(
@@ -304,7 +329,8 @@ CLAIMS = (
             "after first models", "5.4 on the short and 13.8 on the long prefix in models trained on words."
         ),
         quantity="increase of the variation",
-        measure=partial(measure_longer, relative=False),
+        measure=measure_longer,
+        judged=Row(CHANGE, unit="seeds", units="seeds", where={COMPARED: DIFFERENCE}),
         needs=(GROUP,),
         by_construction=True,
     ),
@@ -319,7 +345,8 @@ CLAIMS = (
             "after first models", "ratios of 1.74 and 2.73 in models trained on words, where the second is 1.57 times."
         ),
         quantity="ratio to random rows, longer over shorter",
-        measure=partial(measure_longer, relative=True),
+        measure=partial(measure_longer, maps=False),
+        judged=Row(CHANGE, unit="seeds", units="seeds", where={COMPARED: RATIO}),
         needs=(GROUP,),
     ),
     Claim(
@@ -336,6 +363,7 @@ CLAIMS = (
         quantity="share of models with more on the current token",
         value_range=SHARE,
         measure=measure_kinds,
+        judged=Share(MORE_ON_CURRENT, unit="seeds"),
         needs=(GROUP,),
     ),
     Claim(
@@ -348,8 +376,9 @@ CLAIMS = (
             "distances of 7.3 between and 7.0 within the kinds; by a first rule, that the former is larger, 0.30 "
             "[-1.05, 1.74] was inconclusive.",
         ),
-        quantity="variation within a kind / random causal rows",
+        quantity=TO_RANDOM,
         measure=measure_cause,
+        judged=Row(TO_RANDOM, unit="seeds", units="seeds"),
         needs=(GROUP,),
     ),
 )

@@ -2,14 +2,16 @@
 
 import copy
 
+import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AllOf, AtLeast, Equal, Number, Value
+from case_studies.recipes.judges import Row
 from hooks import Transformer
 from interp.comparison.variation import attention_variation
 from interp.core.randomness import derived_generator, derived_seed
@@ -23,6 +25,7 @@ DRAWS = 10
 SPREAD = 10.0
 """Standard deviation of the scores of every layer, so that patterns are far from uniform."""
 N_SEQUENCES = 32
+LOGIT = "largest difference of a logit"
 DISTANCE = "least distance of patterns, over random causal rows"
 CHANGED = "least difference of a logit with W_V as drawn"
 
@@ -59,41 +62,29 @@ def opposite_attention(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> 
 
 
 @torch.no_grad()
-def measure_independent(evidence: Evidence) -> Measurement:
-    """Largest difference of a logit between two models with W_V = 0 that differ in W_Q and W_K of every layer."""
+def measure_independent(evidence: Evidence) -> Readings:
+    """Largest difference of a logit between two models with W_V = 0 that differ in W_Q and W_K; one row a pair."""
     task = Dyck()
     tokens = task.sample(N_SEQUENCES, generator=derived_generator(evidence.seed, "proposition 1"), split="test").tokens
-    rows: list[list] = [["layers", "pairs", "largest difference of a logit", "the same, W_V as drawn", "distance"]]
-    differences, changes, distances = [], [], []
+    rows = []
     for layers in DEPTHS:
-        of_depth: list[tuple[float, float, float]] = []
         for draw in range(DRAWS):
             seed = derived_seed(evidence.seed, "pair", layers, draw)
             base = Transformer(config_for(task, "dyck_eq6", n_layers=layers, d_model=16, d_mlp=32), seed=seed)
             pair = opposite_attention(base, tokens)
             silent = [without_values(model) for model in pair]
-            # Patterns of the models whose logits are compared; the least distant layer counts
-            distance = float(attention_variation(silent, task, seed=evidence.seed).ratio_to().min())
             difference, change = (
                 float((first(tokens) - second(tokens)).abs().max()) for first, second in (silent, pair)
             )
-            of_depth.append((difference, change, distance))
-        differences += [row[0] for row in of_depth]
-        changes += [row[1] for row in of_depth]
-        distances += [row[2] for row in of_depth]
-        largest, least = max(row[0] for row in of_depth), min(row[1] for row in of_depth)
-        nearest = min(row[2] for row in of_depth)
-        rows.append([layers, DRAWS, f"{largest:.1e}", f"at least {least:.2g}", f"at least {nearest:.2g}"])
-    value = max(differences)
-    return Measurement(
-        value=value,
-        low=value,
-        high=value,
-        exact=True,
-        n=len(differences),
-        unit="pairs of models",
-        numbers={DISTANCE: min(distances), CHANGED: min(changes)},
-        tables=[("Models that differ in W_Q and W_K only; distances are relative to random causal rows", rows)],
+            # Patterns of the models whose logits are compared; the least distant layer counts
+            distance = float(attention_variation(silent, task, seed=evidence.seed).ratio_to().min())
+            row = {"layers": layers, "pair": draw, LOGIT: difference, "the same, W_V as drawn": change}
+            rows.append(row | {"distance of patterns": distance})
+    frame = pd.DataFrame(rows).assign(pairs=len(rows))
+    return Readings(
+        frame=frame,
+        title="Models that differ in W_Q and W_K only; distances are relative to random causal rows",
+        numbers={DISTANCE: frame["distance of patterns"].min(), CHANGED: frame["the same, W_V as drawn"].min()},
         note="The paper's proof sets W_V to zero, so that no layer passes on what it attends to. That trained models "
         "have such heads is another claim: misleading.stack-like.",
     )
@@ -109,8 +100,9 @@ CLAIMS = (
             "after first models",
             "equal logits in a first construction, whose deeper layers were nearly uniform in both models.",
         ),
-        quantity="largest difference of a logit",
+        quantity=LOGIT,
         measure=measure_independent,
+        judged=Row(LOGIT, unit="pairs of models", units="pairs", exact=True),
         by_construction=True,
     ),
 )

@@ -11,8 +11,9 @@ from scipy import stats
 from case_studies.dyck.measures import task_of
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AllOf, AtLeast, AtMost, Below, Equal, Number, Value
+from case_studies.recipes.judges import Row
 from interp.core.randomness import derived_seed
 from interp.theory.pruning import (
     indistinguishable,
@@ -35,12 +36,14 @@ NETWORKS = {"quick": 1, "standard": 1, "paper": 5}
 """Random networks for each target and width."""
 SHARED_WIDTHS = (28, 32)
 """Candidates for each weight of two transformers of two layers that share a matrix; the last is judged."""
+CANDIDATES, ERROR, APART_BY = "candidates per weight", "largest error of a logit", "least distance of the two"
+SLOPE = "log2 of the error per candidate"
 WIDEST_ERROR, WIDEST_ORDER = "largest error at the largest width", "least share in order at the largest width"
 N_SEQUENCES = {"quick": 256, "standard": 1024, "paper": 1024}
 
 
-def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
-    """Largest error of any logit over the group's models, each pruned from its own random network."""
+def measure_transformer(evidence: Evidence, *, group: str) -> Readings:
+    """Largest error of any logit of the group's models, each pruned from its own random network; one row a model."""
     task = task_of(evidence, group)
     n = N_SEQUENCES[evidence.size]
     # Every target has its own random network
@@ -49,36 +52,33 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
         seed = derived_seed(evidence.seed, group, index)
         prunings.append(prune_to_transformer(model, task, candidates=PER_WEIGHT, rescale=True, n=n, seed=seed))
     worst = max(prunings, key=lambda result: result.error)
-    rows: list[list] = [
-        ["seed", "norm of the target", "weights kept", "error sampled", "error found", "order kept", "n"]
-    ]
-    for spec, result in zip(evidence.specs(group), prunings, strict=True):
-        errors = [f"{result.sampled_error:.1e}", f"{result.error:.1e}"]
-        rows.append(
-            [spec.seed, result.scale, f"{result.fraction_kept:.2%}", *errors, f"{result.order_kept:.4%}", result.n]
-        )
+    frame = pd.DataFrame(
+        {
+            "seed": spec.seed,
+            "norm of the target": result.scale,
+            "share of weights kept": result.fraction_kept,
+            "error sampled": result.sampled_error,
+            ERROR: result.error,
+            "order kept": result.order_kept,
+            "n": result.n,
+        }
+        for spec, result in zip(evidence.specs(group), prunings, strict=True)
+    )
     # How the error grows from layer to layer, and the theorem's bound on it
-    growth: list[list] = [["random layer", "pruned to", "largest error found", "upper bound"]]
-    for index, (name, error, bound) in enumerate(zip(worst.layers, worst.growth, worst.bound, strict=True)):
-        growth.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
+    growth = pd.DataFrame(
+        {"pruned to": worst.layers, "largest error found": worst.growth, "upper bound": worst.bound}
+    ).rename_axis("random layer")
     # Common practice for comparison: pruning the trained target itself
     curve = pruning_curve(evidence.models(group)[0], task, n=n, seed=evidence.seed)
-    return Measurement(
-        value=worst.error,
-        low=worst.error,
-        high=worst.error,
-        exact=True,
-        n=sum(result.n for result in prunings),
-        unit="inputs",
+    return Readings(
+        frame=frame.assign(inputs=frame["n"].sum()),
+        title="Each target, pruned from its own random network",
         numbers={
             "least share of positions in order": min(result.order_kept or 0.0 for result in prunings),
             "bound after the last layer": float(worst.bound[-1]),
-            "candidates per weight": worst.candidates,
+            CANDIDATES: worst.candidates,
         },
-        tables=[
-            ("Each target, pruned from its own random network", rows),
-            ("Error of the residual stream after each random layer, worst target", growth),
-        ],
+        tables=[("Error of the residual stream after each random layer, worst target", growth.reset_index())],
         charts=[worst.plot(), curve.plot()],
         note="The largest error found is not a mean, so it has no interval; it is a lower bound of the largest error. "
         "The targets' matrices have norms above 1, and the random weights are scaled accordingly. The pruning curves "
@@ -86,8 +86,8 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-def measure_width(evidence: Evidence, *, group: str) -> Measurement:
-    """Slope of log2 of the largest error of a logit over candidates per weight, the width of the random network."""
+def measure_width(evidence: Evidence, *, group: str) -> Readings:
+    """Slope of log2 of the largest error of a logit over candidates per weight, the random network's width; one row."""
     task = task_of(evidence, group)
     n = N_SEQUENCES[evidence.size]
     points = []
@@ -96,37 +96,37 @@ def measure_width(evidence: Evidence, *, group: str) -> Measurement:
             for draw in range(NETWORKS[evidence.size]):
                 seed = derived_seed(evidence.seed, group, candidates, index, draw)
                 result = prune_to_transformer(model, task, candidates=candidates, rescale=True, n=n, seed=seed)
-                points.append((candidates, result.error, result.order_kept or 0.0))
-    x, errors, order = np.array(points).T
+                points.append((float(candidates), result.error, result.order_kept or 0.0))
+    networks = pd.DataFrame(points, columns=[CANDIDATES, ERROR, "order kept"])
+    x, errors = networks[CANDIDATES].to_numpy(), networks[ERROR].to_numpy()
     fit = cast(Any, stats.linregress(x, np.log2(errors)))
     half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
+    slope = {SLOPE: fit.slope, "low": fit.slope - half, "high": fit.slope + half, "networks": len(x)}
     # Errors by width; at the largest one they are compared with the bars
-    rows: list[list] = [["candidates per weight", "networks", "median error", "largest error", "least order kept"]]
-    for candidates in WIDTHS[evidence.size]:
-        of_width = x == candidates
-        sizes = [f"{np.median(errors[of_width]):.1e}", f"{errors[of_width].max():.1e}"]
-        rows.append([candidates, int(of_width.sum()), *sizes, f"{order[of_width].min():.4%}"])
-    widest = x == x.max()
-    table = pd.DataFrame({"candidates per weight": x, "largest error of a logit": errors, "map": "two layers"})
-    return Measurement(
-        value=fit.slope,
-        low=fit.slope - half,
-        high=fit.slope + half,
-        n=len(x),
-        unit="random networks",
+    by_width = networks.groupby(CANDIDATES, as_index=False).agg(
+        **{
+            "networks": (ERROR, "size"),
+            "median error": (ERROR, "median"),
+            "largest error": (ERROR, "max"),
+            "least order kept": ("order kept", "min"),
+        }
+    )
+    widest = networks.loc[x == x.max()]
+    return Readings(
+        frame=pd.DataFrame([slope]),
         numbers={
-            WIDEST_ERROR: errors[widest].max(),
-            WIDEST_ORDER: order[widest].min(),
-            "candidates per weight": WIDTHS[evidence.size],
+            WIDEST_ERROR: widest[ERROR].max(),
+            WIDEST_ORDER: widest["order kept"].min(),
+            CANDIDATES: WIDTHS[evidence.size],
         },
-        tables=[("Error and order of all classes by width of the random network", rows)],
+        tables=[("Error and order of all classes by width of the random network", by_width)],
         charts=[
             error_quartiles(
-                table,
-                x="candidates per weight",
-                y="largest error of a logit",
+                networks.assign(map="two layers"),
+                x=CANDIDATES,
+                y=ERROR,
                 series="map",
-                title=f"median and quartiles of {int(widest.sum())} random networks at each width",
+                title=f"median and quartiles of {len(widest)} random networks at each width",
             )
         ],
         note="The theorem promises any error at some width of the random network, not an error at a given one. Errors "
@@ -134,8 +134,8 @@ def measure_width(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-def measure_shared(evidence: Evidence, *, group: str, widths: tuple[int, ...] = ()) -> Measurement:
-    """Least distance of two networks that share a matrix, over every choice of the matrix.
+def measure_shared(evidence: Evidence, *, group: str, widths: tuple[int, ...] = ()) -> Readings:
+    """Distance of two networks that share a matrix, one row a choice of the matrix.
 
     Args:
         evidence: Two targets are used.
@@ -153,56 +153,40 @@ def measure_shared(evidence: Evidence, *, group: str, widths: tuple[int, ...] = 
         for candidates in widths or (PER_WEIGHT,)
     }
     comparison = list(comparisons.values())[-1]
-    by_width: list[list] = [["candidates per weight", "largest error against the own target", "least distance"]]
-    by_width += [
-        [candidates, f"{float(result.error.max()):.1e}", f"{float(result.distance.min()):.3g}"]
+    by_width = pd.DataFrame(
+        {
+            CANDIDATES: candidates,
+            "largest error against the own target": result.error.max(),
+            "least distance": result.distance.min(),
+        }
         for candidates, result in comparisons.items()
-    ]
-    nearest = float(comparison.distance.min())
-    rows: list[list] = [
-        [
-            "matrix",
-            "differs by",
-            "masks differ",
-            "error a",
-            "error b",
-            "a from b",
-            "norm a",
-            "norm b",
-            "pattern distance",
-        ]
-    ]
-    for index, name in enumerate(comparison.shared):
-        patterns = comparison.pattern_distance[index]
-        rows.append(
-            [
-                name,
-                float(comparison.difference[index]),
-                int(comparison.masks_differ[index]),
-                *(f"{error:.1e}" for error in comparison.error[index]),
-                float(comparison.distance[index]),
-                *(float(norm) for norm in comparison.norm[index]),
-                "" if np.isnan(patterns) else f"{patterns:.2f}",
-            ]
-        )
+    )
+    frame = pd.DataFrame(
+        {
+            "matrix": comparison.shared,
+            APART_BY: comparison.distance,
+            "differs by": comparison.difference,
+            "masks differ": comparison.masks_differ,
+            **dict(zip(("error a", "error b"), comparison.error.T, strict=True)),
+            **dict(zip(("norm a", "norm b"), comparison.norm.T, strict=True)),
+            "pattern distance": comparison.pattern_distance,
+            "matrices": len(comparison.shared),
+        }
+    )
     same = min(len(names) for names in comparison.same_matrices)
-    return Measurement(
-        value=nearest,
-        low=nearest,
-        high=nearest,
-        exact=True,
-        n=len(comparison.shared),
-        unit="choices of matrix",
+    return Readings(
+        frame=frame,
+        title="Every choice of the shared matrix",
         numbers={
             "largest difference of a shared matrix": float(comparison.difference.max()),
             "entries kept in one mask only": int(comparison.masks_differ.sum()),
             "largest error against the own target": float(comparison.error.max()),
-            "candidates per weight": list(comparisons)[-1],
+            CANDIDATES: list(comparisons)[-1],
             "sequences": n,
             "positions whose likeliest class differs": float(comparison.disagree.min()),
             "fewest matrices the same in both": f"{same} of {comparison.n_matrices}",
         },
-        tables=[("Every choice of the shared matrix", rows), ("By width of the random network", by_width)],
+        tables=[("By width of the random network", by_width)],
         charts=[comparison.plot()],
         note="The least distance over all choices is not a mean, so it has no interval. Most matrices are the same in "
         "both networks, whichever is shared: masks that only copy inputs do not depend on the target.",
@@ -212,7 +196,7 @@ def measure_shared(evidence: Evidence, *, group: str, widths: tuple[int, ...] = 
 AT_28 = "at 28 candidates per weight, the only width by the earlier rule, "
 
 
-def _shared_claim(name: str, measure: Callable[[Evidence], Measurement], fixed: Preregistration) -> Claim:
+def _shared_claim(name: str, measure: Callable[[Evidence], Readings], fixed: Preregistration) -> Claim:
     return Claim(
         id=f"pruning.shared.{name}",
         method="Distance of the two networks with the matrix that they share chosen to be every matrix of every "
@@ -225,8 +209,9 @@ def _shared_claim(name: str, measure: Callable[[Evidence], Measurement], fixed: 
         ),
         preregistration=fixed,
         by_construction=True,
-        quantity="least distance of the two",
+        quantity=APART_BY,
         measure=measure,
+        judged=Row(APART_BY, extreme="smallest", unit="choices of matrix", units="matrices", exact=True),
         needs=(f"narrow-{name}",),
     )
 
@@ -238,8 +223,9 @@ CLAIMS = (
         "tokens, then optimised to increase it; order of all classes at the positions of the sequences sampled",
         rule=AllOf(Value(AtMost(WITHIN)), Number("least share of positions in order", AtLeast(ORDER))),
         preregistration=BEFORE_ANY_MODEL,
-        quantity="largest error of a logit",
+        quantity=ERROR,
         measure=partial(measure_transformer, group="narrow-one"),
+        judged=Row(ERROR, unit="inputs", units="inputs", exact=True),
         needs=("narrow-one",),
     ),
     Claim(
@@ -252,8 +238,9 @@ CLAIMS = (
         preregistration=Preregistration(
             "after a result", f"{AT_28}an error of 0.0006 and 0.999966 of the positions in order, the bar being 1."
         ),
-        quantity="log2 of the error per candidate",
+        quantity=SLOPE,
         measure=partial(measure_width, group="narrow-two"),
+        judged=Row(SLOPE, unit="random networks", units="networks"),
         needs=("narrow-two",),
     ),
     _shared_claim("one", partial(measure_shared, group="narrow-one"), BEFORE_ANY_MODEL),

@@ -12,8 +12,9 @@ from scipy import stats
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AllOf, Below, Number
+from case_studies.recipes.judges import Row
 from hooks import Transformer, TransformerConfig
 from interp.core.randomness import derived_generator, derived_seed
 from interp.theory.pruning import prune_to_attention, prune_to_linear, prune_to_mlp
@@ -25,6 +26,7 @@ DRAWS = 20
 STEEP = -0.5
 """Slope of log2 of the error per candidate that counts as a fall: each reduces the error by a quarter or more."""
 SLOPE_END = "upper end of the slope per candidate"
+CONTRAST = "variance explained, logarithmic minus power law"
 RESAMPLES = 2000
 AXES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "in candidates": lambda n: n,
@@ -100,8 +102,8 @@ def contrast_ends(
     return float(low), float(high)
 
 
-def measure_block(evidence: Evidence, *, description: str, error: Callable[[int, int], float]) -> Measurement:
-    """How much better log2 of the largest error is a line in candidates per weight than in their logarithm."""
+def measure_block(evidence: Evidence, *, description: str, error: Callable[[int, int], float]) -> Readings:
+    """How much better log2 of the largest error is a line in candidates per weight than in their logarithm; one row."""
     # Targets and random networks are drawn anew for every error
     errors = np.array(
         [[error(n, derived_seed(evidence.seed, description, n, draw)) for draw in range(DRAWS)] for n in CANDIDATES]
@@ -112,24 +114,25 @@ def measure_block(evidence: Evidence, *, description: str, error: Callable[[int,
     n_candidates = np.repeat(np.array(CANDIDATES, dtype=float), DRAWS)
     fit = cast(Any, stats.linregress(n_candidates, np.log2(errors).ravel()))
     half = float(stats.t.ppf(0.975, errors.size - 2) * fit.stderr)
-    quartiles: list[list] = [["candidates", "lower quartile", "median", "upper quartile"]]
-    for n, errors_of_n in zip(CANDIDATES, errors, strict=True):
-        quartiles.append([n, *(f"{quartile:.2e}" for quartile in np.quantile(errors_of_n, [0.25, 0.5, 0.75]))])
     table = pd.DataFrame(
         {"candidates per weight": n_candidates, "largest error found": errors.ravel(), "map": description}
     )
-    return Measurement(
-        value=value,
-        low=min(low, value),
-        high=max(high, value),
-        n=errors.size,
-        unit="draws",
+    quartiles = dict(
+        zip(("lower quartile", "median", "upper quartile"), np.quantile(errors, [0.25, 0.5, 0.75], axis=1), strict=True)
+    )
+    return Readings(
+        frame=pd.DataFrame([{CONTRAST: value, "low": min(low, value), "high": max(high, value), "n": errors.size}]),
         numbers={
             "slope of log2 of the error per candidate": fit.slope,
             SLOPE_END: fit.slope + half,
             "share of variance that a line explains": variance_explained(errors, CANDIDATES),
         },
-        tables=[(f"Largest error found, {DRAWS} draws of target and random network each", quartiles)],
+        tables=[
+            (
+                f"Largest error found, {DRAWS} draws of target and random network each",
+                pd.DataFrame({"candidates": CANDIDATES, **quartiles}),
+            )
+        ],
         charts=[
             error_quartiles(
                 table,
@@ -161,9 +164,10 @@ def _claim(name: str, description: str, error: Callable[[int, int], float], slop
             "another seed at 8, 16, 24 and 28 candidates.",
             looks=1,
         ),
-        quantity="variance explained, logarithmic minus power law",
+        quantity=CONTRAST,
         value_range=DIFFERENCE,
         measure=partial(measure_block, description=description, error=error),
+        judged=Row(CONTRAST, unit="draws"),
     )
 
 

@@ -1,6 +1,6 @@
 """The claim about the first layer of three-layer models: its attention is close to uniform (Appendix D.3)."""
 
-import numpy as np
+import pandas as pd
 
 from case_studies.dyck.last_layers import few
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
@@ -8,47 +8,47 @@ from case_studies.dyck.models import GRID, grid_name
 from case_studies.dyck.pattern_tables import maps_of_seeds
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
-from case_studies.recipes.intervals import bootstrap_interval
+from case_studies.recipes.judges import BootstrapMean
 from case_studies.recipes.learned import excluded_models
 from interp.comparison.variation import attention_variation
 
 CELLS = tuple(cell for cell in GRID if cell[2] == 3)
 """Types, depth and layers of the cells of Table 1 with three layers."""
 GROUPS = tuple(grid_name(*cell) for cell in CELLS)
+LAYERS = ["layer 0", "layer 1", "layer 2"]
 UNIFORM = 0.9
 """Relative entropy from which attention counts as close to uniform; the paper gives no number."""
 
 
-def measure_first_layer(evidence: Evidence) -> Measurement:
-    """Row entropy of the first layer on the probe prefix as a fraction of its maximum, mean over three-layer models."""
-    rows: list[list] = [["types", "depth", "models", "layer 0", "lowest model", "layer 1", "layer 2"]]
-    entropies, learned = [], []
+def measure_first_layer(evidence: Evidence) -> Readings:
+    """Row entropy of every layer on the probe prefix as a fraction of its maximum, one row a three-layer model."""
+    rows, learned = [], []
     for (types, depth, _), group in zip(CELLS, GROUPS, strict=True):
         models_used = chosen(evidence, group)
         result = attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed)
-        by_model = result.relative_of_model
-        means = [f"{value:.2f}" for value in by_model.mean(0)]
-        rows.append([types, depth, len(by_model), means[0], f"{by_model[:, 0].min():.2f}", *means[1:]])
-        entropies.append(by_model)
+        for spec, entropies in zip(models_used.specs, result.relative_of_model, strict=True):
+            of_layers = dict(zip(LAYERS, entropies, strict=True))
+            rows.append({"types": types, "depth": depth, "seed": spec.seed, **of_layers})
         learned.append(models_used.learned)
-    of_models = np.concatenate(entropies)
+    frame = pd.DataFrame(rows)
+    by_cell = frame.groupby(["types", "depth"])
+    means = {name: by_cell[name].mean() for name in LAYERS}
+    of_cells = pd.DataFrame({"models": by_cell.size(), **means, "lowest of layer 0": by_cell[LAYERS[0]].min()})
     first = GROUPS[0]
     text = task_of(evidence, first).staircase()
-    return Measurement.from_interval(
-        bootstrap_interval(of_models[:, 0], seed=evidence.seed),
-        unit="models",
+    return Readings(
+        frame=frame,
+        table=of_cells.reset_index(),
+        title="Relative entropy by cell of Table 1; 1 is uniform attention",
         numbers={
             KEPT: min(learned),
-            "lowest of a model": float(of_models[:, 0].min()),
-            "second layer": float(of_models[:, 1].mean()),
-            "third layer": float(of_models[:, 2].mean()),
+            "lowest of a model": frame[LAYERS[0]].min(),
+            "second layer": frame[LAYERS[1]].mean(),
+            "third layer": frame[LAYERS[2]].mean(),
         },
-        tables=[
-            ("Relative entropy by cell of Table 1; 1 is uniform attention", rows),
-            *excluded_models(evidence, GROUPS),
-        ],
+        tables=excluded_models(evidence, GROUPS),
         charts=[maps_of_seeds(evidence, first, few(chosen(evidence, first)), layer, text) for layer in range(3)],
         note="That the higher layers have no clear pattern is a judgement by eye: their maps are shown.",
     )
@@ -68,6 +68,7 @@ CLAIMS = (
         quantity="relative entropy",
         value_range=SHARE,
         measure=measure_first_layer,
+        judged=BootstrapMean(LAYERS[0], unit="models"),
         needs=GROUPS,
         sizes=LARGE_SIZES,
         sizes_reason="The cells of Table 1 are trained at size standard and above.",

@@ -13,7 +13,7 @@ PAPERS = tuple(sorted((Path(__file__).parents[1] / "papers").glob("*.toml")))
 
 @dataclass(frozen=True, kw_only=True)
 class PaperStatement:
-    """What a paper says, at an item of its list, that one claim measures.
+    """What a paper says, or we after it, at an item of its list, that one claim measures.
 
     Raises:
         ValueError: an empty id, statement or source.

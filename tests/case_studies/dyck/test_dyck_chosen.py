@@ -102,7 +102,7 @@ def test_the_cell_furthest_from_random_and_the_lowest_decide(monkeypatch):
         attention_variation(evidence.models(name), TASK, seed=evidence.seed).ratio_to("flat simplex")[-1]
         for name in names
     ]
-    measured = variation.measure_grid(evidence)
+    measured = CLAIMS["variation.table-1"].measurement(evidence)
     assert measured.value == pytest.approx(max(direct, key=lambda ratio: abs(np.log(ratio))))
     assert measured.numbers[variation.LOWEST] == pytest.approx(min(direct))
     assert measured.numbers["highest ratio of a cell"] == pytest.approx(max(direct))

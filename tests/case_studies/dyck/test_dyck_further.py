@@ -1,5 +1,7 @@
 """Proposition 1, first layers of three, misleading heads, trained Eq. 6 and wider networks, on planted models."""
 
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -127,7 +129,7 @@ def test_readable_layers_of_equation_6_are_noticed():
     assert measured.value < -0.5
     measured, verdict = judged("eq6.not-interpretable", {"eq6": stack, "gpt": plain}, size="standard")
     assert verdict == "not reproduced"
-    assert measured.numbers["mean position, Eq. 6"] > 0.9
+    assert measured.numbers["mean position, eq6"] > 0.9
 
 
 def test_shares_below_are_those_of_each_kind():
@@ -169,7 +171,8 @@ def test_a_power_law_is_told_from_an_exponential_fall(fall, verdict):
     def error(candidates, seed):
         return fall(candidates) * 2.0 ** np.random.default_rng(seed).normal(0, 1.5)
 
-    measured = pruning_blocks.measure_block(planted(TASK, {}), description="planted map", error=error)
+    measure = partial(pruning_blocks.measure_block, description="planted map", error=error)
+    measured = replace(CLAIMS["pruning.linear"], measure=measure).measurement(planted(TASK, {}))
     assert CLAIMS["pruning.linear"].verdict(measured) == verdict
     if fall is POWER:
         assert measured.numbers[pruning_blocks.SLOPE_END] < pruning_blocks.STEEP

@@ -52,10 +52,10 @@ def distances_of(patterns):
     return np.square(flat[:, None] - flat).sum(-1)
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_longer_prefixes_are_compared_for_the_same_models(relative):
+@pytest.mark.parametrize(("claim", "relative"), [("prefixes.longer", False), ("prefixes.longer-relative", True)])
+def test_longer_prefixes_are_compared_for_the_same_models(claim, relative):
     models = random_models(5, scale=20.0)
-    measured = prefixes.measure_longer(planted(TASK, {"gpt-prefixes": models}), relative=relative)
+    measured, _ = judged(claim, {"gpt-prefixes": models})
     short = attention_variation(models, TASK, prefixes=TASK.staircase())
     long = attention_variation(models, TASK, prefixes=TASK.staircase(repeat=3))
     if relative:

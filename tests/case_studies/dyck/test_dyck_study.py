@@ -66,7 +66,7 @@ def test_every_claim_finds_its_models(size):
 def test_treated_models_differ_only_in_the_contrastive_weight():
     for size in SIZES:
         found = groups(size)
-        for group, *_ in balance.SETTINGS.values():
+        for group in balance.SETTINGS.values():
             for plain, treated in zip(found[group], found[f"{group}-contrastive"], strict=True):
                 assert (plain.settings.contrastive, treated.settings.contrastive) == (0.0, 0.3)
                 assert replace(treated, settings=replace(treated.settings, contrastive=0.0)) == plain
