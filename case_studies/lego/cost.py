@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -15,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtMost, Below, Value
 from case_studies.lego.counting import (
     CountedLayers,
@@ -41,7 +40,8 @@ from case_studies.lego.timing import (
     take_turns,
     whole_models,
 )
-from case_studies.recipes.intervals import as_interval
+from case_studies.recipes.intervals import as_interval, interval_columns
+from case_studies.recipes.judges import Row
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
@@ -50,6 +50,8 @@ SOURCE, OURS_AFTER = "LEGO, Section 5 and Figure 8", "ours, after LEGO, Section 
 BATCH, LENGTH = 64, 512
 """Batch size and length at which the paper counts operations."""
 PUBLISHED = "Hugging Face, sdpa"
+OVER_BERT, GROWTH, HARD_CODED = "over BERT's", "times", "hard-coded"
+RELATIVE_TIME = "time over Hugging Face's BERT"
 MEDIAN = "median over rounds of paired ratios, exact interval from order statistics"
 INTERVALS = Preregistration(
     "after a result",
@@ -99,27 +101,16 @@ def base_model_operations(counted_layers: CountedLayers) -> dict[str, Operations
     return operations
 
 
-def measure_flops(evidence: Evidence) -> Measurement:
-    """Forward operations of Hardcode and Hybrid over BERT's, the larger of the two."""
+def measure_flops(evidence: Evidence) -> Readings:
+    """Forward operations of Hardcode and Hybrid over BERT's, one row a model; BERT is not judged."""
     layers, heads = base_model_operations("layers"), base_model_operations("head")
-    rows = [
-        [
-            "model",
-            "forward",
-            "from the sizes",
-            "with backward",
-            "with backward, by torch's own rule",
-            "forward, masked-LM head too",
-            "from the sizes",
-            "with backward, masked-LM head too",
-        ]
-    ]
-    multiplication_rows = [["model", *multiplications(OURS["BERT"](), LENGTH), "additions not counted"]]
+    bert = layers["BERT"].forward
+    bert_headed = bert + heads["BERT"].forward
+    rows, multiplication_rows = [], []
     numbers: dict[str, float] = {}
     for name, config in OURS.items():
         cfg = config()
-        layer_operations = layers[name]
-        head = heads[name]
+        layer_operations, head = layers[name], heads[name]
         # The same counts from the sizes, as a check of those of torch's counter
         per_token = multiplications(cfg, LENGTH)
         expected = 2 * BATCH * LENGTH * cfg.n_layers * sum(per_token.values())
@@ -127,38 +118,29 @@ def measure_flops(evidence: Evidence) -> Measurement:
         # Layers alone, and layers with the masked-LM head
         forward = layer_operations.forward + head.forward
         trained = layer_operations.forward + layer_operations.backward
-        tera = [
-            layer_operations.forward,
-            expected,
-            trained,
-            layer_operations.forward + layer_operations.backward_by_torch,
-            forward,
-            expected_headed,
-            trained + head.forward + head.backward,
-        ]
-        rows.append([name, *(f"{count / 1e12:.3f}" for count in tera)])
-        multiplication_rows.append([name, *map(str, per_token.values()), str(unseen_additions(cfg))])
-        numbers |= {f"{name}, TFLOP": layer_operations.forward / 1e12, f"{name}, TFLOP from the sizes": expected / 1e12}
+        counts = {
+            "forward": layer_operations.forward,
+            "forward, from the sizes": expected,
+            "with backward": trained,
+            "with backward, by torch's own rule": layer_operations.forward + layer_operations.backward_by_torch,
+            "forward, masked-LM head too": forward,
+            "the same, from the sizes": expected_headed,
+            "with backward, masked-LM head too": trained + head.forward + head.backward,
+        }
+        tera = {part: count / 1e12 for part, count in counts.items()}
+        ratio = layer_operations.forward / bert
+        rows.append({"model": name, OVER_BERT: ratio, **tera, HARD_CODED: name != "BERT", "models": len(OURS) - 1})
+        multiplication_rows.append({"model": name, **per_token, "additions not counted": unseen_additions(cfg)})
+        numbers |= {f"{name}, TFLOP": tera["forward"], f"{name}, TFLOP from the sizes": expected / 1e12}
         if name != "BERT":
-            numbers[f"{name} over BERT"] = layer_operations.forward / layers["BERT"].forward
-            bert = layers["BERT"].forward + heads["BERT"].forward
-            numbers[f"{name} over BERT, masked-LM head too"] = forward / bert
-    # The larger of the two ratios is judged
-    value = max(numbers[f"{name} over BERT"] for name in ("Hardcode", "Hybrid"))
+            numbers |= {f"{name} over BERT": ratio, f"{name} over BERT, masked-LM head too": forward / bert_headed}
     bars = {name: layer_operations.forward / 1e12 for name, layer_operations in layers.items()}
     title = f"encoder, {BATCH} x {LENGTH} tokens, forward"
-    return Measurement(
-        value=value,
-        low=value,
-        high=value,
-        n=2,
-        unit="models",
-        exact=True,
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title=f"TFLOP on {BATCH} x {LENGTH} tokens",
         numbers=numbers,
-        tables=[
-            (f"TFLOP on {BATCH} x {LENGTH} tokens", rows),
-            ("Multiplications per token and layer", multiplication_rows),
-        ],
+        tables=[("Multiplications per token and layer", pd.DataFrame(multiplication_rows))],
         charts=[_bars(bars, "TFLOP", title)],
         note="Counted, not timed, with unfused attention. Lookups, norms, softmax and activations do not count; of the "
         "fixed maps only convolutions do. Torch's rule for the gradient of a convolution's kernel ignores groups, as "
@@ -166,64 +148,75 @@ def measure_flops(evidence: Evidence) -> Measurement:
     )
 
 
-def measure_parameters(evidence: Evidence) -> Measurement:
-    """Parameters of Hardcode and Hybrid over BERT's, the larger of the two."""
+def measure_parameters(evidence: Evidence) -> Readings:
+    """Parameters of Hardcode and Hybrid over BERT's, one row a model; BERT is not judged."""
     parameters = {name: count_parameters(config()) for name, config in OURS.items()}
-    rows = [["model", "parameters", "from the sizes"]]
-    rows += [[name, f"{n:,}", f"{parameters_from_sizes(OURS[name]()):,}"] for name, n in parameters.items()]
-    ratios = {f"{name} over BERT": parameters[name] / parameters["BERT"] for name in ("Hardcode", "Hybrid")}
-    value = max(ratios.values())
-    return Measurement(
-        value=value,
-        low=value,
-        high=value,
-        n=len(ratios),
-        unit="models",
-        exact=True,
-        numbers={**{f"{name}, millions": n / 1e6 for name, n in parameters.items()}, **ratios},
-        tables=[("Parameters of base models, token embedding and masked-LM head included", rows)],
+    rows = [
+        {
+            "model": name,
+            OVER_BERT: n / parameters["BERT"],
+            "parameters": n,
+            "from the sizes": parameters_from_sizes(OURS[name]()),
+            HARD_CODED: name != "BERT",
+            "models": len(OURS) - 1,
+        }
+        for name, n in parameters.items()
+    ]
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Parameters of base models, token embedding and masked-LM head included",
+        numbers={
+            **{f"{name}, millions": n / 1e6 for name, n in parameters.items()},
+            **{f"{row['model']} over BERT": row[OVER_BERT] for row in rows if row[HARD_CODED]},
+        },
         charts=[_bars({name: n / 1e6 for name, n in parameters.items()}, "millions of parameters", "base models")],
         note="Counted. The token embedding is in all three, tied to the masked-LM head.",
     )
 
 
-def measure_linear(evidence: Evidence) -> Measurement:
-    """Operations and stored bytes of association and broadcast at the longest length over the shortest, the largest."""
+def measure_linear(evidence: Evidence) -> Readings:
+    """Operations and stored bytes of a head at the longest length over the shortest, one row each."""
     lengths = (SHORT, LONG)
-    rows = [["head", "tokens in a sequence", "million operations, forward", "stored for backward, MB"]]
-    counts: dict[tuple[str, int], tuple[int, int]] = {}
+    of_heads = []
+    counts: dict[tuple[str, int], dict[str, int]] = {}
     for head in heads_at_lengths(lengths, seed=evidence.seed):
         counter = FlopCounterMode(display=False)
         with counter:
             head.forward()
-        stored_bytes = bytes_stored_for_backward(head, parameters=head.parameters)
-        counts[head.name, head.length] = counter.get_total_flops(), stored_bytes
-        rows.append(
-            [head.name, str(head.length), f"{counter.get_total_flops() / 1e6:.1f}", f"{stored_bytes / 1e6:.2f}"]
-        )
+        count = {
+            "operations": counter.get_total_flops(),
+            "stored bytes": bytes_stored_for_backward(head, parameters=head.parameters),
+        }
+        counts[head.name, head.length] = count
+        shown = {
+            "million operations, forward": count["operations"] / 1e6,
+            "stored for backward, MB": count["stored bytes"] / 1e6,
+        }
+        of_heads.append({"head": head.name, "tokens in a sequence": head.length, **shown})
     # Growth of both from the shortest sequences to the longest; torch does not count the fused kernel of a learned head
-    ratios: dict[str, float] = {}
-    for name in (*LINEAR, "learned, written out"):
-        (operations, stored_bytes), (most_operations, most_bytes) = (counts[name, length] for length in lengths)
-        ratios[f"{name}, operations"] = most_operations / operations
-        ratios[f"{name}, stored bytes"] = most_bytes / stored_bytes
-    value = max(ratio for name, ratio in ratios.items() if name.partition(",")[0] in LINEAR)
-    return Measurement(
-        value=value,
-        low=value,
-        high=value,
-        n=len(LINEAR),
-        unit="kinds of head",
-        exact=True,
-        numbers={**ratios, "tokens, times": LONG / SHORT},
-        tables=[("One head, one sequence", rows)],
+    rows = [
+        {
+            "head": name,
+            "counted": counted,
+            GROWTH: counts[name, LONG][counted] / counts[name, SHORT][counted],
+            HARD_CODED: name in LINEAR,
+            "kinds": len(LINEAR),
+        }
+        for name in (*LINEAR, "learned, written out")
+        for counted in ("operations", "stored bytes")
+    ]
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title=f"At {LONG} tokens over {SHORT}",
+        numbers={**{f"{row['head']}, {row['counted']}": row[GROWTH] for row in rows}, "tokens, times": LONG / SHORT},
+        tables=[("One head, one sequence", pd.DataFrame(of_heads))],
         note="Counted, not timed. Lookups and sums over equal tokens are additions without multiplications, which "
         "torch does not count, and sorting the ids of a sequence takes more than linear time; models do it once.",
     )
 
 
-def measure_time(evidence: Evidence) -> Measurement:
-    """Time of Hardcode and Hybrid over Hugging Face's BERT, the larger of the two."""
+def measure_time(evidence: Evidence) -> Readings:
+    """Time of Hardcode and Hybrid over Hugging Face's BERT, the larger of the two, in one row."""
     effort = EFFORT[evidence.size]
     models = whole_models(effort.models, lengths=effort.model_lengths, tokens=effort.tokens, seed=evidence.seed)
     costs = take_turns(models, rounds=effort.model_rounds)
@@ -236,31 +229,15 @@ def measure_time(evidence: Evidence) -> Measurement:
             numbers[f"{family} over {peer}"] = float(np.median(cost.over(peer_cost)))
             numbers[f"{family} over {peer}, kept bytes"] = cost.stored_bytes / peer_cost.stored_bytes
     title = f"{LAYERS} layers, forward and backward, {effort.tokens} tokens, n = {effort.model_rounds} rounds"
-    return _measured(
-        [costs[name, SHORT].over(costs[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")],
-        numbers=numbers,
-        table=(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(costs)),
-        charts=_charts(costs, title=title),
-        note="No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all lengths.",
-    )
-
-
-def _measured(
-    ratios: Sequence[Sequence[float]],
-    *,
-    numbers: Mapping[str, float],
-    table: Any,
-    charts: list[alt.TopLevelMixin],
-    note: str,
-) -> Measurement:
-    """The measurement of the largest of ratios, given one by one for every round."""
-    return Measurement.from_interval(
-        largest_median(ratios),
-        unit="rounds",
+    ratios = [costs[name, SHORT].over(costs[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")]
+    largest = largest_median(ratios)
+    return Readings(
+        frame=pd.DataFrame([{**interval_columns(largest, RELATIVE_TIME), "rounds": largest.n}]),
         numbers={**numbers, "threads": torch.get_num_threads()},
-        tables=[table],
-        charts=charts,
-        note=f"{IN_TURN} {note}",
+        tables=[(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _table(costs))],
+        charts=_charts(costs, title=title),
+        note=f"{IN_TURN} No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all "
+        "lengths.",
     )
 
 
@@ -285,14 +262,15 @@ def median_interval(values: Float[np.ndarray, " round"], *, confidence: float = 
     return as_interval(median, float(ordered[cut - 1]), float(ordered[-cut]), len(values))
 
 
-def _rows(costs: Mapping[tuple[str, int], TimeAndMemory]) -> list[list[str]]:
-    rows = [["candidate", "tokens in a sequence", "ms", "quartiles", "stored for backward, MB"]]
+def _table(costs: Mapping[tuple[str, int], TimeAndMemory]) -> pd.DataFrame:
+    """Time with its quartiles, and memory, of every candidate."""
+    rows = []
     for cost in costs.values():
         median, low, high = (1e3 * seconds for seconds in cost.quartiles)
-        rows.append(
-            [cost.name, str(cost.length), f"{median:.2f}", f"{low:.2f} to {high:.2f}", f"{cost.stored_bytes / 1e6:.2f}"]
-        )
-    return rows
+        times = {"ms": median, "lower quartile": low, "upper quartile": high}
+        row = {"candidate": cost.name, "tokens in a sequence": cost.length}
+        rows.append(row | times | {"stored for backward, MB": cost.stored_bytes / 1e6})
+    return pd.DataFrame(rows)
 
 
 def _charts(costs: Mapping[tuple[str, int], TimeAndMemory], *, title: str) -> list[alt.TopLevelMixin]:
@@ -335,6 +313,7 @@ CLAIMS = (
         by_construction=True,
         quantity="operations over BERT's",
         measure=measure_flops,
+        judged=Row(OVER_BERT, unit="models", units="models", where={HARD_CODED: True}, exact=True),
     ),
     Claim(
         id="hardcoded.parameters",
@@ -346,6 +325,7 @@ CLAIMS = (
         by_construction=True,
         quantity="parameters over BERT's",
         measure=measure_parameters,
+        judged=Row(OVER_BERT, unit="models", units="models", where={HARD_CODED: True}, exact=True),
     ),
     Claim(
         id="hardcoded.linear",
@@ -358,6 +338,7 @@ CLAIMS = (
         by_construction=True,
         quantity=f"operations and memory at {LONG} tokens over {SHORT}",
         measure=measure_linear,
+        judged=Row(GROWTH, unit="kinds of head", units="kinds", where={HARD_CODED: True}, exact=True),
     ),
     Claim(
         id="hardcoded.time",
@@ -368,7 +349,8 @@ CLAIMS = (
         f"backward of {LAYERS} layers of base width, {SHORT} tokens, {MEDIAN}",
         rule=Below(1),
         preregistration=INTERVALS,
-        quantity="time over Hugging Face's BERT",
+        quantity=RELATIVE_TIME,
         measure=measure_time,
+        judged=Row(RELATIVE_TIME, unit="rounds", units="rounds"),
     ),
 )

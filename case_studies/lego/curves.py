@@ -53,16 +53,16 @@ def worst_untrained(curve: ExtrapolationResult, depth: int) -> float:
     return float(untrained(curve, depth).min())
 
 
-def accuracy_rows(evidence: Evidence, group: str) -> list[list]:
+def accuracy_table(evidence: Evidence, group: str) -> pd.DataFrame:
     """Accuracy of every variable at the trained depth, a row per model; a star marks untrained variables."""
     curves = depth_curves(evidence, group)
     variables = zip(curves[0].targets, curves[0].supervised, strict=True)
     names = [name if trained else f"{name}*" for name, trained in variables]
-    rows: list[list] = [["seed", "layers", *names]]
+    rows = []
     for spec, curve in zip(evidence.specs(group), curves, strict=True):
-        depth = curve.trained_depth
-        rows.append([spec.seed, depth, *(f"{value:.3f}" for value in accuracy_at(curve, depth))])
-    return rows
+        accuracies = dict(zip(names, accuracy_at(curve, curve.trained_depth), strict=True))
+        rows.append({"seed": spec.seed, "layers": curve.trained_depth, **accuracies})
+    return pd.DataFrame(rows)
 
 
 def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLevelMixin:

@@ -1,17 +1,16 @@
 """Claims about the heads of models that extrapolate: do all of them have association and manipulation heads?"""
 
-from collections.abc import Mapping
 from functools import partial
 
-import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast, Conditional, Equal, Number, Value
 from case_studies.lego.curves import depth_curves, untrained
 from case_studies.lego.one_length import HALF_WAY, TOO_SHORT
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from interp.heads.classify import classify_heads
 from interp.sweeps.spec import ModelSpec
 
@@ -26,7 +25,7 @@ SENTENCES = {"quick": 64, "standard": 256, "paper": 256}
 """Number of sentences for labelling heads."""
 FEWEST = 8
 """Smallest number of extrapolating models that is judged."""
-EXTRAPOLATING = "models that extrapolate"
+EXTRAPOLATING, BOTH = "models that extrapolate", "has both kinds"
 
 
 def reach(evidence: Evidence, group: str) -> list[float]:
@@ -50,30 +49,24 @@ def heads_of_kinds(evidence: Evidence, spec: ModelSpec) -> dict[str, int]:
     return {kind: labels.count(kind) for kind in KINDS}
 
 
-def measure_evolved(evidence: Evidence, *, groups: tuple[str, ...], control: str) -> Measurement:
-    """Share of the extrapolating models that have heads of both kinds."""
-    rows: list[list] = [["group", "seed", "first untrained variable", *(f"{kind} heads" for kind in KINDS)]]
-    # Of every model: whether it extrapolates, and whether it has heads of both kinds
-    extrapolating: dict[str, list[bool]] = {}
-    resting: dict[str, list[bool]] = {}
+def measure_evolved(evidence: Evidence, *, groups: tuple[str, ...], control: str) -> Readings:
+    """Whether a model extrapolates, and whether it has heads of both kinds; one row a model."""
+    rows = []
     for group in (*groups, control):
-        extrapolating[group], resting[group] = [], []
         for spec, accuracy in zip(evidence.specs(group), reach(evidence, group), strict=True):
             heads = heads_of_kinds(evidence, spec)
-            has_both = all(heads.values())
-            (extrapolating if accuracy >= HALF_WAY else resting)[group].append(has_both)
-            rows.append([group, spec.seed, f"{accuracy:.3f}", *heads.values()])
-    all_extrapolating = np.concatenate([np.array(extrapolating[group], dtype=bool) for group in groups])
-    interval = proportion(int(all_extrapolating.sum()), len(all_extrapolating))
-    return Measurement.from_interval(
-        interval,
-        unit="models that extrapolate",
+            row = {"group": group, "seed": spec.seed, "first untrained variable": accuracy}
+            row |= {f"{kind} heads": count for kind, count in heads.items()} | {BOTH: all(heads.values())}
+            rows.append(row | {"extrapolates": accuracy >= HALF_WAY, "control": group == control})
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        title="Heads of every model",
         numbers={
-            EXTRAPOLATING: len(all_extrapolating),
-            "with both kinds, of those that extrapolate": _counts(extrapolating),
-            "with both kinds, of those that do not": _counts(resting),
+            EXTRAPOLATING: sum(row["extrapolates"] and not row["control"] for row in rows),
+            "with both kinds, of those that extrapolate": _counts(frame, extrapolates=True),
+            "with both kinds, of those that do not": _counts(frame, extrapolates=False),
         },
-        tables=[("Heads of every model", rows)],
         note=f"A model extrapolates if its accuracy on the first untrained variable is at least {HALF_WAY}; tied "
         f"models may be run at up to {TIMES} times their trained depth. Heads are counted in every applied layer. "
         "Except at size paper, two heads of every layer mimicked these patterns before training, in all arms: these "
@@ -81,9 +74,10 @@ def measure_evolved(evidence: Evidence, *, groups: tuple[str, ...], control: str
     )
 
 
-def _counts(has_both: Mapping[str, list[bool]]) -> dict[str, str]:
-    """For each group, how many of its models have both kinds, of how many."""
-    return {group: f"{sum(values)} of {len(values)}" for group, values in has_both.items() if values}
+def _counts(frame: pd.DataFrame, *, extrapolates: bool) -> dict[str, str]:
+    """For each group, how many of its models that extrapolate, or do not, have both kinds, of how many."""
+    groups = frame.loc[frame["extrapolates"].to_numpy() == extrapolates].groupby("group", sort=False)[BOTH]
+    return {str(group): f"{has_both.sum()} of {len(has_both)}" for group, has_both in groups}
 
 
 CLAIMS = (
@@ -102,6 +96,12 @@ CLAIMS = (
         sizes=LARGE_SIZES,
         sizes_reason=TOO_SHORT,
         measure=partial(measure_evolved, groups=GROUPS, control=CONTROL),
+        judged=Share(
+            BOTH,
+            unit=EXTRAPOLATING,
+            where={"extrapolates": True, "control": False},
+            without_rows=(0.0, 0.0, 1.0),
+        ),
         needs=(*GROUPS, CONTROL),
     ),
 )

@@ -4,21 +4,23 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Judge, Readings
 from case_studies.frame.rules import Above, AtLeast
-from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_chart, depth_curves, untrained
+from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_table, depth_chart, depth_curves, untrained
 from case_studies.lego.models import ARMS, FIRST_MODELS, MORE_SEEDS, later
-from case_studies.recipes.intervals import difference_interval, t_interval
+from case_studies.recipes.judges import ArmDifference, PairedDifference, Row
 from case_studies.recipes.seeds import more_seeds
 from interp.core.statistics import proportion_interval
 
 UntrainedVariable = Literal["first", "second", "third", "worst"]
 ORDER: tuple[UntrainedVariable, ...] = ("first", "second", "third")
 """Untrained variables in chain order, as far as the paper names them."""
+LOWEST = "lowest accuracy"
 SOLVED = 0.99
 """Accuracy at which a variable counts as solved."""
 TIED_LONGER = "Tied models need more steps than this size trains for."
@@ -32,28 +34,30 @@ ONE_COUNTED = Preregistration(
 TOO_SHORT = "Chains of four leave one variable to extrapolate to, which luck can predict: measured at larger sizes."
 
 
-def measure_solved(evidence: Evidence, *, group: str) -> Measurement:
-    """Accuracy of the worst variable of the worst seed, at the trained depth."""
+def measure_solved(evidence: Evidence, *, group: str) -> Readings:
+    """Accuracy of the worst variable at the trained depth, one row a seed."""
     curves = depth_curves(evidence, group)
     last = np.array([accuracy_at(curve, curve.trained_depth) for curve in curves])
+    lowest, n = last.min(1), curves[0].n
     # The worst of all cells is judged, so its interval is corrected for choosing it
-    seed, variable = np.unravel_index(last.argmin(), last.shape)
-    n = curves[0].n
-    hits = round(last[seed, variable] * n)
-    low, high = proportion_interval(np.array([hits]), n, confidence=1 - 0.05 / last.size)
-    return Measurement(
-        value=float(last[seed, variable]),
-        low=float(low[0]),
-        high=float(high[0]),
-        n=len(curves),
-        unit="seeds",
+    low, high = proportion_interval(np.rint(lowest * n).astype(int), n, confidence=1 - 0.05 / last.size)
+    frame = pd.DataFrame(
+        {
+            "seed": [spec.seed for spec in evidence.specs(group)],
+            "worst variable": [f"#{variable}" for variable in last.argmin(1)],
+            LOWEST: lowest,
+            "low": low,
+            "high": high,
+            "seeds": len(curves),
+        }
+    )
+    return Readings(
+        frame=frame,
         numbers={
             "sentences per model": n,
-            "worst seed": int(seed),
-            "worst variable": f"#{variable}",
             "seeds that solve every variable": int((last >= SOLVED).all(1).sum()),
         },
-        tables=[("Accuracy of every variable", accuracy_rows(evidence, group))],
+        tables=[("Accuracy of every variable", accuracy_table(evidence, group))],
         charts=[depth_chart(curves, "accuracy by number of layers applied")],
         note="Exact interval over sentences for the worst of all variables and seeds (Bonferroni).",
     )
@@ -70,40 +74,51 @@ def beyond(evidence: Evidence, group: str, times: float) -> Float[np.ndarray, "s
     return np.stack([untrained(curve, depth) for curve in depth_curves(evidence, group)])
 
 
+def _words(arm: tuple[str, float]) -> str:
+    """An arm and its test depth."""
+    return f"{arm[0]} at {arm[1]:g} times the plain depth" if arm[1] != 1 else f"{arm[0]} at the plain depth"
+
+
 def measure_contrast(
     evidence: Evidence, *, arm: tuple[str, float], reference: tuple[str, float], variable: UntrainedVariable = "worst"
-) -> Measurement:
-    """Accuracy of an untrained variable of one arm minus another's, each at its own test depth."""
-    names = (arm[0], reference[0])
-    depths = [round(plain_depth(evidence, name) * times) for name, times in (arm, reference)]
-    every = [beyond(evidence, *arm) for arm in (arm, reference)]
-    a, b = (accuracies.min(1) if variable == "worst" else accuracies[:, ORDER.index(variable)] for accuracies in every)
+) -> Readings:
+    """Accuracy of untrained variables of one arm and another, each at its own test depth; one row a model."""
+    rows = []
+    for name, times in (arm, reference):
+        for spec, accuracies in zip(evidence.specs(name), beyond(evidence, name, times), strict=True):
+            depth = round(plain_depth(evidence, name) * times)
+            row = {"arm": _words((name, times)), "layers at test": depth, "seed": spec.seed}
+            rows.append(row | dict(zip(ORDER, accuracies, strict=False)) | {"worst": accuracies.min()})
+    models = pd.DataFrame(rows).assign(sentences=SENTENCES[evidence.size])
+    names = list(dict.fromkeys((arm[0], reference[0])))
+    by_arm = {words: models.loc[models["arm"].to_numpy() == words] for words in (_words(arm), _words(reference))}
     # Two depths of the same models are paired; two groups of models are not
-    paired = names[0] == names[1]
-    step = 1 / SENTENCES[evidence.size]
-    interval = t_interval(a - b, resolution=step) if paired else difference_interval(a, b, resolution=step)
-    # What is shown: every variable at the trained depth, and every untrained one of every seed
-    charts, tables = [], []
-    for name in dict.fromkeys(names):
-        charts.append(depth_chart(depth_curves(evidence, name), name))
-        tables.append((f"Accuracy at the trained depth, {name} (* not trained)", accuracy_rows(evidence, name)))
-    rows = [["arm", "layers at test", "untrained variable", "accuracy by seed", "mean"]]
-    for name, depth, values in zip(names, depths, every, strict=True):
-        for place, accuracy in zip(ORDER, values.T, strict=False):
-            seeds = ", ".join(f"{value:.3f}" for value in accuracy)
-            rows.append([name, str(depth), place, seeds, f"{accuracy.mean():.3f}"])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds an arm",
-        numbers={
-            f"{name}, {depth} layers": float(values.mean())
-            for name, depth, values in zip(names, depths, (a, b), strict=True)
-        },
-        tables=[("Untrained variables one by one, every seed", rows), *tables],
-        charts=charts,
+    paired = len(names) == 1
+    of_seeds = {words: of_arm[variable].to_numpy() for words, of_arm in by_arm.items()}
+    seeds = [spec.seed for spec in evidence.specs(arm[0])]
+    one_by_one = "Untrained variables one by one, every seed"
+    return Readings(
+        frame=pd.DataFrame({"seed": seeds, **of_seeds, "sentences": SENTENCES[evidence.size]}) if paired else models,
+        title="" if paired else one_by_one,
+        tables=[
+            *([(one_by_one, models)] if paired else []),
+            *(
+                (f"Accuracy at the trained depth, {name} (* not trained)", accuracy_table(evidence, name))
+                for name in names
+            ),
+        ],
+        charts=[depth_chart(depth_curves(evidence, name), name) for name in names],
         note=f"{'Paired by seed, t interval' if paired else 'Welch t interval over seeds'}; chance is 0.5. Sign "
         "counting can predict the last variable of a chain without following it, and no other.",
     )
+
+
+def contrast_judge(arm: tuple[str, float], reference: tuple[str, float], variable: UntrainedVariable) -> Judge:
+    """The judge of `measure_contrast`: paired, if the models of both arms are the same."""
+    arms = _words(arm), _words(reference)
+    if arm[0] == reference[0]:
+        return PairedDifference(*arms, unit="seeds an arm", share_of="sentences")
+    return ArmDifference(variable, arm="arm", arms=arms, unit="seeds an arm", share_of="sentences")
 
 
 def _solved(group: str, models: str, source: str, **options: Any) -> Claim:
@@ -115,9 +130,10 @@ def _solved(group: str, models: str, source: str, **options: Any) -> Claim:
         method="Accuracy on held-out sentences of the worst variable of the worst seed, exact interval (Bonferroni "
         "over variables and seeds)",
         rule=AtLeast(SOLVED),
-        quantity="lowest accuracy",
+        quantity=LOWEST,
         value_range=SHARE,
         measure=partial(measure_solved, group=group),
+        judged=Row(LOWEST, extreme="smallest", unit="seeds", units="seeds"),
         needs=(group,),
         **fields,
     )
@@ -133,9 +149,6 @@ def _contrast(
     variable: UntrainedVariable = "worst",
     **options: Any,
 ) -> Claim:
-    def words(arm: tuple[str, float]) -> str:
-        return f"{arm[0]} at {arm[1]:g} times the plain depth" if arm[1] != 1 else f"{arm[0]} at the plain depth"
-
     fields: dict[str, Any] = {
         "sizes": LARGE_SIZES,
         "sizes_reason": TOO_SHORT,
@@ -146,12 +159,13 @@ def _contrast(
         id=name,
         source=source,
         statement=statement,
-        method=f"Accuracy of the {variable} untrained variable, {words(arm)} minus {words(reference)}, t interval over "
-        f"seeds",
+        method=f"Accuracy of the {variable} untrained variable, {_words(arm)} minus {_words(reference)}, t interval "
+        "over seeds",
         rule=Above(0),
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=partial(measure_contrast, arm=arm, reference=reference, variable=variable),
+        judged=contrast_judge(arm, reference, variable),
         needs=tuple(dict.fromkeys((arm[0], reference[0]))),
         **fields,
     )

@@ -8,10 +8,11 @@ import pandas as pd
 
 from case_studies.frame.claims import Claim
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Below, Conditional
 from case_studies.lego.plateau import OFF_PLATEAU, PLATEAU_SEEN, WINDOWS, final_losses, numbers_of_plateau
 from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import PairedDifference
 from interp.view.charts import curves
 
 LONGER_TEXT = (
@@ -25,25 +26,20 @@ TOO_FEW_STEPS = "Pretraining at this size ends before any model predicts better 
 TEXTS = tuple(f"text-{name}" for name in NAMES)
 
 
-def measure_loss_difference(evidence: Evidence, *, family: str, reference: str) -> Measurement:
-    """Final validation loss of one model family minus another's, paired by seed."""
-    a, b = final_losses(evidence, family), final_losses(evidence, reference)
-    interval = t_interval(a - b)
-    rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{family}"))]]
-    rows += [[NAMES[name], *(f"{loss:.3f}" for loss in losses)] for name, losses in ((family, a), (reference, b))]
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={
-            f"{NAMES[family]}, nats": float(a.mean()),
-            f"{NAMES[reference]}, nats": float(b.mean()),
-            "windows per model": WINDOWS[evidence.size],
-            **numbers_of_plateau(evidence, (family, reference)),
-        },
-        tables=[("Validation loss after pretraining, nats per masked token", rows)],
+def measure_loss_difference(evidence: Evidence, *, family: str, reference: str) -> Readings:
+    """Validation loss after pretraining of two model families, one row a seed."""
+    losses = {_nats(name): final_losses(evidence, name) for name in (family, reference)}
+    return Readings(
+        frame=pd.DataFrame({"seed": [spec.seed for spec in evidence.specs(f"text-{family}")], **losses}),
+        title="Validation loss after pretraining, nats per masked token",
+        numbers={"windows per model": WINDOWS[evidence.size], **numbers_of_plateau(evidence, (family, reference))},
         charts=[pretraining_loss_chart(evidence)],
         note="Paired by seed (the same windows of text in the same order), t interval.",
     )
+
+
+def _nats(name: str) -> str:
+    return f"{NAMES[name]}, nats"
 
 
 def pretraining_loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
@@ -99,6 +95,7 @@ def _loss(name: str, statement: str, family: str, reference: str, *, lower: bool
         remedy=LONGER_TEXT,
         quantity="difference in loss, nats",
         measure=partial(measure_loss_difference, family=family, reference=reference),
+        judged=PairedDifference(_nats(family), _nats(reference), unit="seeds"),
         needs=TEXTS,
     )
 

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Below
 from case_studies.lego.curves import learning_chart
-from case_studies.lego.one_length import FITTED, HALF_WAY, TIED, TOO_SHORT, UNTIED
-from case_studies.recipes.intervals import t_interval
+from case_studies.lego.one_length import BOTH_FITTED, FITTED, HALF_WAY, TIED, TOO_SHORT, UNTIED
+from case_studies.recipes.judges import NOTHING_KNOWN, PairedDifference
 
 
 def first_reached(history: Sequence[dict[str, Any]], variable: int, level: float) -> int | None:
@@ -38,26 +38,19 @@ def lag(history: Sequence[dict[str, Any]], supervised: Sequence[int]) -> float |
     return ((steps if following is None else following) - trained) / steps
 
 
-def measure_lag(evidence: Evidence, *, tied: str, untied: str) -> Measurement:
-    """Lag between the learning curves of the last trained variable and the next one, tied minus untied."""
-    rows: list[list] = [["seed", tied, untied, "steps"]]
-    lags: list[tuple[float, float]] = []
+def measure_lag(evidence: Evidence, *, tied: str, untied: str) -> Readings:
+    """Lag between the learning curves of the last trained variable and the next one, of both arms; one row a seed."""
+    rows = []
     for spec, reference in zip(evidence.specs(tied), evidence.specs(untied), strict=True):
         supervised = spec.description["task"]["supervised"]
-        of_tied, of_untied = (lag(evidence.history(model), supervised) for model in (spec, reference))
-        words = ["not fitted" if value is None else f"{value:.3f}" for value in (of_tied, of_untied)]
-        rows.append([spec.seed, *words, spec.settings.steps])
+        lags = {name: lag(evidence.history(model), supervised) for name, model in ((tied, spec), (untied, reference))}
         # A pair counts only if both models have fitted what they were trained on
-        if of_tied is not None and of_untied is not None:
-            lags.append((of_tied, of_untied))
-    a, b = np.array(lags or [(0.0, 0.0)]).T
+        rows.append({"seed": spec.seed, **lags, BOTH_FITTED: None not in lags.values(), "steps": spec.settings.steps})
     settings = evidence.specs(tied)[0].settings
-    interval = t_interval(a - b, resolution=settings.eval_every / settings.steps)
-    return Measurement.from_interval(
-        interval,
-        unit="pairs of models",
-        numbers={"pairs": len(lags), f"mean lag, {tied}": float(a.mean()), f"mean lag, {untied}": float(b.mean())},
-        tables=[("Lag of every model, as a share of its steps", rows)],
+    return Readings(
+        frame=pd.DataFrame(rows).assign(**{"evaluations apart": settings.eval_every / settings.steps}),
+        title="Lag of every model, as a share of its steps; none if it has not fitted its variables",
+        numbers={"pairs": sum(row[BOTH_FITTED] for row in rows)},
         charts=[learning_chart(evidence, group) for group in (tied, untied)],
         note=f"Half-way is an accuracy of {HALF_WAY}, evaluated every {settings.eval_every} steps. A variable that "
         "never gets there counts with the steps that remained, the least that its lag can be. Paired by seed.",
@@ -82,6 +75,14 @@ CLAIMS = (
         sizes=LARGE_SIZES,
         sizes_reason=TOO_SHORT,
         measure=partial(measure_lag, tied=TIED, untied=UNTIED),
+        judged=PairedDifference(
+            TIED,
+            UNTIED,
+            unit="pairs of models",
+            where={BOTH_FITTED: True},
+            resolution="evaluations apart",
+            without_rows=NOTHING_KNOWN,
+        ),
         needs=(TIED, UNTIED),
     ),
 )

@@ -4,18 +4,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Conditional, Number
-from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_curves, learning_chart, untrained
+from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_table, depth_curves, learning_chart, untrained
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
-from case_studies.recipes.intervals import difference_interval
+from case_studies.recipes.judges import ArmDifference
 from case_studies.recipes.learned import LEARNED
 
 FIGURE = "LEGO, Section 4.2 and Figure 6, dashed curves"
 REFERENCE = "plain-random"
+FIRST = "first untrained variable"
 TRAINED = "accuracy on the worst trained variable, mean over seeds"
 SEEN = Preregistration(
     "after a result",
@@ -27,27 +29,24 @@ SEEN = Preregistration(
 TOO_SHORT = "Chains of four leave one variable to extrapolate to, which luck can predict: measured at larger sizes."
 
 
-def measure_lengths(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Accuracy of the first untrained variable at the end of training, of one start minus another."""
+def measure_lengths(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Accuracy of the first untrained variable at the end of training, from one start and another; one row a model."""
     curves = {group: depth_curves(evidence, group) for group in (start, reference)}
-    first = {
-        group: np.array([untrained(curve, curve.trained_depth)[0] for curve in curves_of_group])
+    rows = [
+        {"start": group, "seed": spec.seed, FIRST: untrained(curve, curve.trained_depth)[0]}
         for group, curves_of_group in curves.items()
-    }
+        for spec, curve in zip(evidence.specs(group), curves_of_group, strict=True)
+    ]
     # A start that has not learned the trained variables cannot extrapolate from them
     trained = [accuracy_at(curve, curve.trained_depth)[np.array(curve.supervised)].min() for curve in curves[start]]
-    interval = difference_interval(first[start], first[reference], resolution=1 / SENTENCES[evidence.size])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds an arm",
-        numbers={
-            TRAINED: float(np.mean(trained)),
-            **{f"first untrained variable, {group}": float(values.mean()) for group, values in first.items()},
-        },
+    return Readings(
+        frame=pd.DataFrame(rows).assign(sentences=SENTENCES[evidence.size]),
+        numbers={TRAINED: float(np.mean(trained))},
         tables=[
-            (f"Accuracy of every variable, {group} (* not trained)", accuracy_rows(evidence, group)) for group in first
+            (f"Accuracy of every variable, {group} (* not trained)", accuracy_table(evidence, group))
+            for group in curves
         ],
-        charts=[learning_chart(evidence, group) for group in first],
+        charts=[learning_chart(evidence, group) for group in curves],
         note="Welch t interval over seeds; chance is 0.5. The untrained variables are those of a longer chain, in "
         "sentences of the trained length, as in the paper.",
     )
@@ -68,6 +67,7 @@ def _lengths(name: str, start: str, source: str = FIGURE, **options: Any) -> Cla
         value_range=DIFFERENCE,
         sizes=LARGE_SIZES,
         measure=partial(measure_lengths, start=group, reference=REFERENCE),
+        judged=ArmDifference(FIRST, arm="start", arms=(group, REFERENCE), unit="seeds an arm", share_of="sentences"),
         needs=(group, REFERENCE),
         **fields,
     )

@@ -8,7 +8,7 @@ import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
 from case_studies.lego.curves import RESOLVED, depth_curves, worst_untrained
 from case_studies.lego.generalisation import TOO_SHORT, plain_depth
@@ -16,7 +16,7 @@ from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.lego.percolation import layers_in_words
 from case_studies.recipes.algorithms import implements_test, weakest_variable
 from case_studies.recipes.audits import EXCLUDED
-from case_studies.recipes.intervals import correlation
+from case_studies.recipes.judges import Correlation
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.heads.classify import classify_heads
@@ -34,6 +34,7 @@ FIXED = {
 TIMES = 2
 """Test depth, in multiples of the plain depth."""
 SENTENCES = {"quick": 64, "standard": 128, "paper": 256}
+WITHIN = ", minus the mean of the arm"
 FAR = "accuracy on the worst untrained variable"
 
 
@@ -61,38 +62,34 @@ PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, st
 """Measure of each property, its name, and what the claim says of it."""
 
 
-def measure_why(evidence: Evidence, *, name: str) -> Measurement:
-    """Rank correlation over tied models, within arms, of extrapolation with a property."""
+def measure_why(evidence: Evidence, *, name: str) -> Readings:
+    """A property of every tied model, how far it extrapolates, and both minus the mean of its arm; one row a model."""
     measure, words, _ = PROPERTIES[name]
-    rows: list[list] = [["arm", "seed", "worst untrained variable", words, "layers from which variables are resolved"]]
-    far, has, arms = [], [], []
+    rows = []
     groups = ARMS.get(name, TIED)
-    # Property and extrapolation of every model that has learned its task
     for group in groups:
         depth = TIMES * plain_depth(evidence, group)
         for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
-            if not has_learned(evidence, spec):
-                continue
-            far.append(worst_untrained(curve, depth))
-            has.append(measure(evidence, spec, depth))
-            arms.append(group)
+            learned = has_learned(evidence, spec)
+            both = (measure(evidence, spec, depth), worst_untrained(curve, depth)) if learned else (np.nan, np.nan)
             resolved = layers_in_words(curve.depth_reaching(RESOLVED))
-            rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", resolved])
+            rows.append((group, spec.seed, learned, *both, resolved))
+    columns = ["arm", "seed", "learned", words, FAR, "layers from which variables are resolved"]
+    frame = pd.DataFrame(rows, columns=columns)
+    table = frame.loc[frame["learned"].to_numpy()]
     # Arms differ in both, so that only differences within an arm count
-    table = pd.DataFrame({words: has, FAR: far, "arm": arms})
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
-    interval = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        tables=[("Every tied model that has learned its task", rows), *excluded_models(evidence, groups)],
+    return Readings(
+        frame=frame.join(centred.add_suffix(WITHIN)),
+        title="Every tied model",
+        tables=excluded_models(evidence, groups),
         charts=[
             scatter(
-                table,
+                table.filter([words, FAR, "arm"]),
                 x=words,
                 y=FAR,
                 series="arm",
-                title=f"tied models at {TIMES} times the plain depth, n = {len(far)}",
+                title=f"tied models at {TIMES} times the plain depth, n = {len(table)}",
             )
         ],
         note=f"Spearman's rank correlation after subtracting each arm's mean; bootstrap over models. {EXCLUDED}",
@@ -114,6 +111,9 @@ def _claim(name: str) -> Claim:
         quantity="rank correlation",
         value_range=DIFFERENCE,
         measure=partial(measure_why, name=name),
+        judged=Correlation(
+            words + WITHIN, FAR + WITHIN, unit="models", where={"learned": True}, without_rows=(0.0, -1.0, 1.0)
+        ),
         needs=ARMS.get(name, TIED),
     )
 

@@ -1,16 +1,18 @@
 """Claims about extrapolation of models trained on chains of one length: Figure 3b."""
 
+import math
 from functools import partial
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, Between
-from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_curves, learning_chart, untrained
-from case_studies.recipes.intervals import t_interval
+from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_table, depth_curves, learning_chart, untrained
+from case_studies.recipes.judges import NOTHING_KNOWN, Mean, PairedDifference
 from interp.evaluation.extrapolate import ExtrapolationResult
 
 Place = Literal["first", "second", "third"]
@@ -22,6 +24,7 @@ HALF_WAY = 0.75
 """Accuracy in the middle between chance and certainty."""
 TIED, UNTIED = "spare-tied", "spare-untied"
 """Arms with two layers for every variable."""
+BOTH_FITTED, FIRST = "both have fitted", "first untrained variable"
 EXCLUDED = f"Models whose accuracy on the last trained variable is at most {FITTED} are left out."
 
 
@@ -30,44 +33,49 @@ def last_trained(curve: ExtrapolationResult) -> float:
     return float(accuracy_at(curve, curve.trained_depth)[np.flatnonzero(curve.supervised)[-1]])
 
 
-def measure_pairs(evidence: Evidence, *, arm: str, reference: str, place: Place) -> Measurement:
-    """Accuracy of an untrained variable, of one arm minus another, over pairs of models that have fitted their own."""
+def measure_pairs(evidence: Evidence, *, arm: str, reference: str, place: Place) -> Readings:
+    """Accuracy of an untrained variable, of both arms, and whether both models have fitted; one row a seed."""
     pairs = zip(depth_curves(evidence, arm), depth_curves(evidence, reference), strict=True)
-    fitted = [pair for pair in pairs if min(map(last_trained, pair)) > FITTED]
     # Both models of a seed see the same sentences in the same order
-    accuracies = {
-        name: np.array([untrained(pair[side], pair[side].trained_depth)[PLACES.index(place)] for pair in fitted])
-        for side, name in enumerate((arm, reference))
-    }
-    differences = accuracies[arm] - accuracies[reference]
-    interval = t_interval(differences if fitted else np.zeros(1), resolution=1 / SENTENCES[evidence.size])
-    return Measurement.from_interval(
-        interval,
-        unit="pairs of models",
-        numbers={
-            "pairs": len(fitted),
-            **{name: float(accuracy.mean()) for name, accuracy in accuracies.items() if fitted},
-            "difference, every pair": differences,
-        },
+    rows = [
+        {
+            "seed": spec.seed,
+            **{
+                name: untrained(curve, curve.trained_depth)[PLACES.index(place)]
+                for name, curve in zip((arm, reference), pair, strict=True)
+            },
+            BOTH_FITTED: min(map(last_trained, pair)) > FITTED,
+        }
+        for spec, pair in zip(evidence.specs(arm), pairs, strict=True)
+    ]
+    return Readings(
+        frame=pd.DataFrame(rows).assign(sentences=SENTENCES[evidence.size]),
+        numbers={"pairs": sum(row[BOTH_FITTED] for row in rows)},
         tables=[
-            (f"Accuracy of every variable, {name} (* not trained)", accuracy_rows(evidence, name))
-            for name in accuracies
+            (f"Accuracy of every variable, {name} (* not trained)", accuracy_table(evidence, name))
+            for name in (arm, reference)
         ],
-        charts=[learning_chart(evidence, name) for name in accuracies],
+        charts=[learning_chart(evidence, name) for name in (arm, reference)],
         note=f"Paired by seed, t interval; chance is 0.5. {EXCLUDED}",
     )
 
 
-def measure_first(evidence: Evidence, *, group: str) -> Measurement:
-    """Accuracy of the first untrained variable, over models that have fitted the trained ones."""
-    fitted = [curve for curve in depth_curves(evidence, group) if last_trained(curve) > FITTED]
-    accuracies = np.array([untrained(curve, curve.trained_depth)[0] for curve in fitted])
-    interval = t_interval(accuracies if fitted else np.full(1, 0.5), resolution=1 / SENTENCES[evidence.size])
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={"models": len(fitted), "accuracy, every model": accuracies},
-        tables=[(f"Accuracy of every variable, {group} (* not trained)", accuracy_rows(evidence, group))],
+def measure_first(evidence: Evidence, *, group: str) -> Readings:
+    """Accuracy of the first untrained variable, and whether the trained ones are fitted; one row a model."""
+    curves = depth_curves(evidence, group)
+    fitted = [last_trained(curve) > FITTED for curve in curves]
+    frame = pd.DataFrame(
+        {
+            "seed": [spec.seed for spec in evidence.specs(group)],
+            FIRST: [untrained(curve, curve.trained_depth)[0] for curve in curves],
+            "fitted": fitted,
+            "sentences": SENTENCES[evidence.size],
+        }
+    )
+    return Readings(
+        frame=frame,
+        numbers={"models": sum(fitted)},
+        tables=[(f"Accuracy of every variable, {group} (* not trained)", accuracy_table(evidence, group))],
         charts=[learning_chart(evidence, group)],
         note=f"t interval over models; chance is 0.5. {EXCLUDED}",
     )
@@ -108,6 +116,14 @@ def _pairs(place: Place) -> Claim:
         sizes=sizes,
         sizes_reason=sizes_reason,
         measure=partial(measure_pairs, arm=TIED, reference=UNTIED, place=place),
+        judged=PairedDifference(
+            TIED,
+            UNTIED,
+            unit="pairs of models",
+            where={BOTH_FITTED: True},
+            share_of="sentences",
+            without_rows=NOTHING_KNOWN,
+        ),
         needs=(TIED, UNTIED),
     )
 
@@ -125,6 +141,13 @@ CLAIMS = (
         sizes=LARGE_SIZES,
         sizes_reason=TOO_SHORT,
         measure=partial(measure_first, group="plain-untied"),
+        judged=Mean(
+            FIRST,
+            unit="models",
+            where={"fitted": True},
+            share_of="sentences",
+            without_rows=(0.5, -math.inf, math.inf),
+        ),
         needs=("plain-untied",),
     ),
 )

@@ -3,17 +3,18 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, once_per_model
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
 from case_studies.lego.curves import RESOLVED
 from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.recipes.audits import EXCLUDED
-from case_studies.recipes.intervals import difference_interval
+from case_studies.recipes.judges import NOTHING_KNOWN, ArmDifference
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
@@ -24,6 +25,8 @@ EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5
 """Number of sentences for fitting and scoring probes."""
 R2_STEP = 0.01
 """Change of the squared correlation if one of eight variables is resolved a layer later, rounded up."""
+ARMS = ("long-tied", "long-untied")
+STRAIGHT, DECODED = "r2", "layer from which each variable is decoded"
 FEWEST = 4
 """Smallest number of resolved variables for a correlation."""
 
@@ -56,29 +59,24 @@ def probe_layers(evidence: Evidence, spec: ModelSpec) -> Float[np.ndarray, " var
     return first_for_good(accuracy >= RESOLVED, np.arange(len(accuracy)))
 
 
-def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measurement:
-    """Straightness of the probe map, tied minus untied."""
-    straight: dict[str, list[float]] = {}
-    rows: list[list] = [["arm", "seed", "layer from which each variable is decoded", "r2", "layers per variable"]]
-    # Straightness of every model that has learned its task
+def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Readings:
+    """Straightness of the probe map, one row a model; those that have not learned their task are not judged."""
+    rows = []
     for group in (tied, untied):
-        straight[group] = []
-        for spec in filter(partial(has_learned, evidence), evidence.specs(group)):
-            layers = probe_layers(evidence, spec)
-            r2, slope = straightness(layers)
-            straight[group].append(r2)
-            rows.append([group, spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
-    a, b = (np.array(straight[group] or [0.0]) for group in (tied, untied))
-    interval = difference_interval(a, b, resolution=R2_STEP)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds an arm",
-        numbers={f"models, {group}": len(values) for group, values in straight.items()}
-        | {f"r2, {tied}": float(a.mean()), f"r2, {untied}": float(b.mean())},
-        tables=[
-            ("Layer from which each variable's value is decoded", rows),
-            *excluded_models(evidence, (tied, untied)),
-        ],
+        for spec in evidence.specs(group):
+            row = {"arm": group, "seed": spec.seed, "learned": has_learned(evidence, spec)}
+            if row["learned"]:
+                layers = probe_layers(evidence, spec)
+                row[DECODED] = layers_in_words(layers)
+                row[STRAIGHT], row["layers per variable"] = straightness(layers)
+            rows.append(row)
+    return Readings(
+        frame=pd.DataFrame(rows, columns=["arm", "seed", "learned", DECODED, STRAIGHT, "layers per variable"]),
+        title="Layer from which each variable's value is decoded",
+        numbers={
+            f"models, {group}": sum(row["arm"] == group and row["learned"] for row in rows) for group in (tied, untied)
+        },
+        tables=excluded_models(evidence, (tied, untied)),
         charts=[_map(evidence, group) for group in (tied, untied)],
         note=f"Decoded: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never reach "
         "it are excluded from the correlation, and so is the root. Welch t interval over seeds. The maps are of "
@@ -112,7 +110,16 @@ CLAIMS = (
         preregistration=later(EXCLUDED_LATER, MORE_SEEDS),
         quantity="difference in r2",
         value_range=DIFFERENCE,
-        measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
-        needs=("long-tied", "long-untied"),
+        measure=partial(measure_percolation, tied=ARMS[0], untied=ARMS[1]),
+        judged=ArmDifference(
+            STRAIGHT,
+            arm="arm",
+            arms=ARMS,
+            unit="seeds an arm",
+            where={"learned": True},
+            resolution=R2_STEP,
+            without_rows=NOTHING_KNOWN,
+        ),
+        needs=ARMS,
     ),
 )

@@ -3,15 +3,15 @@
 from collections import Counter
 from functools import partial
 
-import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
 from case_studies.lego.models import ARMS
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU, labels_of
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import Mean
 from interp.heads.classify import HeadPatterns
 
 PATTERNS = ("association", "manipulation", "broadcast")
@@ -26,27 +26,27 @@ def share_of_patterns(patterns: HeadPatterns) -> float:
     return sum(label in PATTERNS for label in labels) / len(labels)
 
 
-def measure_portion(evidence: Evidence, *, group: str) -> Measurement:
-    """Share of the pretrained heads with one of the patterns on LEGO sentences, before fine-tuning."""
+def measure_portion(evidence: Evidence, *, group: str) -> Readings:
+    """Share of the pretrained heads with one of the patterns on LEGO sentences, before fine-tuning; one row a model."""
     task = ARMS[evidence.size]["start"].task()
-    rows: list[list] = [["seed", "heads", *PATTERNS, "other labels", "share", "share before pretraining"]]
-    shares, shares_before = [], []
+    rows = []
     for spec in evidence.specs(group):
         trained, before, _ = labels_of(evidence, spec, task)
         counts = Counter(label for row in trained.label for label in row)
-        shares.append(share_of_patterns(trained))
-        shares_before.append(share_of_patterns(before))
-        of_patterns = [counts[name] for name in PATTERNS]
-        n_other_labels = counts.total() - sum(of_patterns)
+        of_patterns = {name: counts[name] for name in PATTERNS}
         rows.append(
-            [spec.seed, counts.total(), *of_patterns, n_other_labels, f"{shares[-1]:.3f}", f"{shares_before[-1]:.3f}"]
+            {
+                "seed": spec.seed,
+                "heads": counts.total(),
+                **of_patterns,
+                "other labels": counts.total() - sum(of_patterns.values()),
+                "share": share_of_patterns(trained),
+                "share before pretraining": share_of_patterns(before),
+            }
         )
-    n_heads = int(rows[-1][1])
-    return Measurement.from_interval(
-        t_interval(np.array(shares), resolution=1 / n_heads),
-        unit="models",
-        numbers={"share, every model": shares, "share before pretraining, every model": shares_before},
-        tables=[("Labels of the pretrained heads on LEGO sentences", rows)],
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Labels of the pretrained heads on LEGO sentences",
         note="t interval over pretrained models. Heads are labelled by `interp.classify_heads`; the paper looks at "
         "maps. Markers of a sentence, [BOS] and [EOS], are in the place of [CLS] and [SEP].",
     )
@@ -72,6 +72,7 @@ CLAIMS = (
         quantity="share of heads",
         value_range=SHARE,
         measure=partial(measure_portion, group="pretrained"),
+        judged=Mean("share", unit="models", share_of="heads"),
         needs=("pretrained",),
         before_training=("paper",),
     ),

@@ -5,14 +5,15 @@ There is one model of each, so units are its heads.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
 from case_studies.lego.real_models import SOURCE, real_groups
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from case_studies.recipes.masked_tokens import MaskedTokens
 from case_studies.recipes.pretrained_weights import PretrainedWeights
 from interp.auditing.audit import audit
@@ -26,6 +27,7 @@ from interp.training.pretrained import pretrained
 
 AUDITED = "real-audited"
 """The group of the fine-tuned model."""
+LABELLED, VERDICT, LOST = "has a label", "verdict", "accuracy lost without it"
 MOST = 0.5
 """Share of the labelled heads that counts as most of them."""
 MOST_SEQUENCES = 512
@@ -48,20 +50,20 @@ def audited_groups(size: Size) -> dict[str, Sequence[ModelSpec]]:
     return {AUDITED: real_groups(size)["real-pretrained"][:1]}
 
 
-def measure_chains(evidence: Evidence) -> Measurement:
+def measure_chains(evidence: Evidence) -> Readings:
     """Share of the labelled heads that are faithful, of the encoder that was fine-tuned on chains."""
     (spec,) = evidence.specs(AUDITED)
     result = _audit_of_labelled_heads(evidence.run(spec).model, spec.task, seed=evidence.seed)
-    return _measurement(result, "Chains of six variables, four of them trained.")
+    return _readings(result, "Chains of six variables, four of them trained.")
 
 
-def measure_text(evidence: Evidence) -> Measurement:
+def measure_text(evidence: Evidence) -> Readings:
     """Share of the labelled heads that are faithful, of the frozen encoder with a fitted read-out of masked tokens."""
     task = MaskedTokens()
     model = pretrained(task, SOURCE, readout="fitted", seed=evidence.seed)
     result = _audit_of_labelled_heads(model, task, seed=evidence.seed)
     answers = " ".join(task.answer_names)
-    return _measurement(result, f"{model.read_out_fit}. Text: Python's language reference; answers: {answers}")
+    return _readings(result, f"{model.read_out_fit}. Text: Python's language reference; answers: {answers}")
 
 
 def _audit_of_labelled_heads(model: AnyModel, task: Task, *, seed: int) -> AuditResult:
@@ -71,37 +73,40 @@ def _audit_of_labelled_heads(model: AnyModel, task: Task, *, seed: int) -> Audit
     return audit(model, task, heads=heads, n="enough", limit=MOST_SEQUENCES, seconds=None, seed=seed)
 
 
-def _measurement(result: AuditResult, note: str) -> Measurement:
-    """Share of faithful heads among those with a label, and the verdicts of every label.
-
-    A head that is undecided may be faithful or not: the interval has the shares of both cases.
-    """
+def _readings(result: AuditResult, note: str) -> Readings:
+    """The verdict on every audited head, one row a head; those without a label are not judged."""
     kinds = known_kinds()
-    labelled = [head for head in result.heads if head.label in kinds]
-    verdicts = Counter(head.verdict for head in labelled)
-    share = proportion(verdicts["faithful"], len(labelled))
-    if_all_undecided = proportion(verdicts["faithful"] + verdicts["undecided"], len(labelled))
-    names = sorted({head.verdict for head in result.heads})
-    by_label: list[list] = [["label", "heads", *names]]
-    for label in sorted({head.label for head in result.heads}):
-        counts = Counter(head.verdict for head in result.heads if head.label == label)
-        by_label.append([label, counts.total(), *(counts[name] for name in names)])
-    rows: list[list] = [["head", "label", "score", "verdict", "why", "accuracy lost without it"]]
+    rows = []
     for head in result.heads:
-        lost = " ".join(f"{drop:+.3f}" for drop in head.costs["mean"].drop)
-        rows.append([f"{head.layer}.{head.head}", head.label, f"{head.score:.2f}", head.verdict, head.reason, lost])
-    return Measurement.from_interval(
-        replace(share, high=if_all_undecided.high),
-        unit="heads of one model",
+        row = {"head": f"{head.layer}.{head.head}", "label": head.label, LABELLED: head.label in kinds}
+        row |= {"score": float(head.score), VERDICT: head.verdict, "why": head.reason}
+        rows.append(row | {LOST: " ".join(f"{drop:+.3f}" for drop in head.costs["mean"].drop)})
+    frame = pd.DataFrame(rows)
+    by_label = pd.crosstab(frame["label"], frame[VERDICT])
+    verdicts = Counter(row[VERDICT] for row in rows if row[LABELLED])
+    return Readings(
+        frame=frame,
+        title=f"Every head; accuracy lost on {', '.join(result.outcomes)}",
         numbers={
-            **{f"labelled heads that are {name}": verdicts[name] for name in names},
+            **{f"labelled heads that are {name}": verdicts[name] for name in by_label.columns},
             "heads that can be removed together": len(result.largest_harmless),
             "accuracy": [float(value) for value in result.clean],
             "largest number of sequences": result.n,
         },
-        tables=[("Verdicts by label", by_label), (f"Every head; accuracy lost on {', '.join(result.outcomes)}", rows)],
+        tables=[("Verdicts by label", by_label.reset_index())],
         note=f"Exact interval over heads, which are not independent; undecided heads may be either. {note}",
     )
+
+
+FAITHFUL = Share(
+    VERDICT,
+    "faithful",
+    undecided="undecided",
+    unit="heads of one model",
+    where={LABELLED: True},
+    without_rows=(0.0, 0.0, 1.0),
+)
+"""Share of the labelled heads that are faithful; a head that is undecided may be or not."""
 
 
 def _claim(name: str, statement: str, **options) -> Claim:
@@ -116,6 +121,7 @@ def _claim(name: str, statement: str, **options) -> Claim:
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         packs=WEIGHTS,
+        judged=FAITHFUL,
         **options,
     )
 

@@ -10,18 +10,20 @@ from functools import partial
 from typing import cast
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.models import SYMBOLS
 from case_studies.lego.portion import CONSIDERABLE, PATTERNS
 from case_studies.lego.starts import gallery
-from case_studies.recipes.intervals import as_interval, bootstrap_interval, proportion
+from case_studies.recipes.intervals import bootstrap_interval, interval_columns
+from case_studies.recipes.judges import Row, Share
 from case_studies.recipes.pretrained_weights import PretrainedWeights
 from hooks import TransformerStack, make_model
 from interp.core.randomness import derived_generator
@@ -39,6 +41,7 @@ LENGTHS = (6, 12)
 """Variables of the chains."""
 N_WORDS = 12
 """Random words of a sequence, each of them twice."""
+EXCESS, OF_PATTERNS, CORRELATION = "difference in score", "has one of the patterns", "correlation over heads"
 NO_TIME = "Reading a real encoder takes longer than this size."
 FIRST_LOOK = Preregistration(
     "after a result",
@@ -72,41 +75,49 @@ def _names(heads: Sequence[tuple[int, int]]) -> str:
     return " ".join(f"{layer}.{head}" for layer, head in heads)
 
 
-def measure_association(evidence: Evidence, *, n_vars: int, symbols: Sequence[tuple[str, str]] = ()) -> Measurement:
-    """Association score of the head with the highest one, minus the highest of any head of untrained models."""
+def measure_association(evidence: Evidence, *, n_vars: int, symbols: Sequence[tuple[str, str]] = ()) -> Readings:
+    """Association score minus the highest of any head of untrained models, one row a head."""
     task = Lego(n_vars=n_vars)
     model, patterns = _patterns(task, seed=evidence.seed, symbols=symbols)
     kind = _association(patterns)
-    scores = patterns.score.value[:, :, kind]
-    best, second = _strongest(scores)
-    interval, untrained = patterns.score[(*best, kind)], float(patterns.untrained[kind])
-    low, high = float(interval.low) - untrained, float(interval.high) - untrained
-    rows: list[list] = [["head", "label", *patterns.kinds]]
-    for layer, head in np.ndindex(scores.shape):
-        values = [f"{value:.2f}" for value in patterns.score.value[layer, head]]
-        rows.append([f"{layer}.{head}", patterns.label[layer][head], *values])
-    return Measurement.from_interval(
-        as_interval(float(interval.value) - untrained, low, high, N_SENTENCES),
-        unit="sentences, one model",
+    scores = patterns.score[:, :, kind]
+    untrained = float(patterns.untrained[kind])
+    rows = [
+        {
+            "head": f"{layer}.{head}",
+            "label": patterns.label[layer][head],
+            **interval_columns(scores[layer, head], EXCESS),
+            **dict(zip(patterns.kinds, patterns.score.value[layer, head], strict=True)),
+        }
+        for layer, head in np.ndindex(scores.value.shape)
+    ]
+    frame = pd.DataFrame(rows)
+    frame[[EXCESS, "low", "high"]] -= untrained
+    return Readings(
+        frame=frame.assign(sentences=N_SENTENCES),
+        title=f"Every head on chains of {n_vars}",
         numbers={
-            "highest scores": {_names([head]): float(scores[head]) for head in (best, second)},
+            "highest scores": {_names([head]): float(scores.value[head]) for head in _strongest(scores.value)},
             f"highest score of {N_UNTRAINED} untrained models": untrained,
         },
-        tables=[(f"Every head on chains of {n_vars}", rows)],
         charts=[gallery(model, task, patterns, seed=evidence.seed)] if n_vars == LENGTHS[0] and not symbols else [],
         note="Score: attention to other occurrences of the query token, 0 at chance, 1 for all of it. The interval is "
         "over sentences; there is one pretrained model.",
     )
 
 
-def measure_portion(evidence: Evidence, *, n_vars: int) -> Measurement:
-    """Share of the heads that are labelled with one of the paper's patterns."""
+def measure_portion(evidence: Evidence, *, n_vars: int) -> Readings:
+    """Whether a head is labelled with one of the paper's patterns, one row a head."""
     _, patterns = _patterns(Lego(n_vars=n_vars), seed=evidence.seed)
-    counts = Counter(label for row in patterns.label for label in row)
-    of_patterns = sum(counts[name] for name in PATTERNS)
-    return Measurement.from_interval(
-        proportion(of_patterns, counts.total()),
-        unit="heads of one model",
+    rows = [
+        {"head": f"{layer}.{head}", "label": label, OF_PATTERNS: label in PATTERNS}
+        for layer, labels in enumerate(patterns.label)
+        for head, label in enumerate(labels)
+    ]
+    counts = Counter(row["label"] for row in rows)
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Label of every head",
         numbers={f"heads labelled {name}": counts[name] for name in counts},
         note=f"Exact interval over heads. {patterns.comparison_text()}. Markers of a sentence, [BOS] and [EOS], are in "
         "the place of [CLS] and [SEP].",
@@ -138,8 +149,8 @@ def twin_scores(model: TransformerStack, tokens: Int[Tensor, "batch pos"]) -> Fl
     return ((mass - chance) / (1 - chance)).numpy()
 
 
-def measure_same_heads(evidence: Evidence) -> Measurement:
-    """Correlation over heads of the association score on chains with that on random words."""
+def measure_same_heads(evidence: Evidence) -> Readings:
+    """Correlation over heads of the association score on chains with that on random words, in one row."""
     _, patterns = _patterns(Lego(n_vars=LENGTHS[0]), seed=evidence.seed)
     on_chains = patterns.score.value[:, :, _association(patterns)]
     model = cast(TransformerStack, load(WEIGHTS.name))
@@ -155,9 +166,8 @@ def measure_same_heads(evidence: Evidence) -> Measurement:
     strongest = _strongest(on_chains)
     intervals = {_names([head]): bootstrap_interval(on_words[:, *head], seed=evidence.seed) for head in strongest}
     untrained = twin_scores(make_model(model.cfg, seed=0), tokens).mean(0)
-    return Measurement.from_interval(
-        as_interval(correlation, float(low), float(high), on_chains.size),
-        unit="heads of one model",
+    return Readings(
+        frame=pd.DataFrame([{CORRELATION: correlation, "low": low, "high": high, "heads": on_chains.size}]),
         numbers={
             "strongest heads on chains": _names(strongest),
             "strongest heads on random words": _names(_strongest(means)),
@@ -178,10 +188,11 @@ def _association_claim(name: str, statement: str, source: str, method: str, **op
         f"over {N_SENTENCES} sentences; a head of this kind scores at least {MIN_SCORE}",
         rule=Above(MIN_SCORE),
         preregistration=FIRST_LOOK,
-        quantity="difference in score",
+        quantity=EXCESS,
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         measure=partial(measure_association, **options),
+        judged=Row(EXCESS, unit="sentences, one model", units="sentences"),
         packs=WEIGHTS,
     )
 
@@ -218,6 +229,7 @@ CLAIMS = (
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         measure=partial(measure_portion, n_vars=LENGTHS[1]),
+        judged=Share(OF_PATTERNS, unit="heads of one model"),
         packs=WEIGHTS,
     ),
     Claim(
@@ -229,11 +241,12 @@ CLAIMS = (
         f"{LENGTHS[0]} with the attention from a random word to its other occurrence, bootstrap over heads",
         rule=Above(0.5),
         preregistration=FIRST_LOOK,
-        quantity="correlation over heads",
+        quantity=CORRELATION,
         value_range=(-1.0, 1.0),
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         measure=measure_same_heads,
+        judged=Row(CORRELATION, unit="heads of one model", units="heads"),
         packs=WEIGHTS,
     ),
 )

@@ -4,6 +4,7 @@ A learning curve is judged by its mean over training, of the trained variables b
 a pilot, in which the settings were chosen on one model of each of three starts, and before any model that is judged.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import altair as alt
@@ -13,10 +14,11 @@ from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Judge, Readings
 from case_studies.frame.rules import Above, AtLeast, Conditional, Number, Rule
 from case_studies.lego.real_models import DOSES, SETTINGS, TASK, without
 from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import Mean, PairedDifference
 from case_studies.recipes.learned import LEARNED
 from case_studies.recipes.pretrained_weights import PretrainedWeights
 from interp.view import charts
@@ -24,6 +26,7 @@ from interp.view import charts
 WEIGHTS = PretrainedWeights()
 MODEL = "; here all-MiniLM-L6-v2, distilled from BERT and trained to compare sentences"
 FIGURE = "LEGO, Section 4.2 and Figure 6"
+EARLIER = "difference in share of steps"
 SOLVED = 0.99
 """Accuracy from which a variable counts as solved, on every trained variable."""
 SAME = 0.05
@@ -73,12 +76,12 @@ def _facts(evidence: Evidence, groups: tuple[str, ...]) -> dict:
     for group in groups:
         at_end = _curves(evidence, group)[:, -1]
         facts |= {
-            f"mean accuracy over training, {group}": float(_over_training(evidence, group).mean()),
+            _over_name(group): float(_over_training(evidence, group).mean()),
             f"steps until every trained variable is at {SOLVED:g}, {group}": " ".join(
                 "–" if steps is None else str(steps) for steps in _steps_to_solve(evidence, group)
             ),
             _lowest_name(group): float(at_end[:, TRAINED].min()),
-            f"accuracy on untrained variables at the end, {group}": float(at_end[:, UNTRAINED].mean()),
+            _end_name(group): float(at_end[:, UNTRAINED].mean()),
         }
     return facts
 
@@ -108,35 +111,33 @@ def learning_curves(evidence: Evidence, groups: tuple[str, ...]) -> alt.TopLevel
     return charts.curves(pd.DataFrame(rows), x="steps", y="accuracy", series="start", title=title)
 
 
-def measure_learning(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Mean accuracy over training, of one start minus another, paired by seed."""
+def measure_learning(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Mean accuracy over training, from both starts; one row a seed."""
     groups = (start, reference)
-    difference = _over_training(evidence, start) - _over_training(evidence, reference)
-    return Measurement.from_interval(
-        t_interval(difference, resolution=1 / SETTINGS.n_eval),
-        unit="seeds",
-        numbers={
-            "difference, every seed": [round(float(value), 4) for value in difference],
-            **_facts(evidence, groups),
-        },
+    means = {_over_name(group): _over_training(evidence, group) for group in groups}
+    return Readings(
+        frame=pd.DataFrame({"seed": _seeds(evidence, start), **means, "examples": SETTINGS.n_eval}),
+        numbers=_facts(evidence, groups),
         charts=[learning_curves(evidence, groups)],
         note="Paired by seed, t interval. There is one set of pretrained weights: seeds vary read-out, fresh weights "
         "and training examples. Steps of mimicking come in addition.",
     )
 
 
-def measure_steps(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Share of the training steps by which one start is solved before another, paired by seed."""
+def measure_steps(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Share of the training steps by which one start is solved before another, one row a seed."""
     groups = (start, reference)
     # A model that is not solved counts as solved with the last step, so the difference is a lower bound
-    first, second = (
-        np.array([SETTINGS.steps if steps is None else steps for steps in _steps_to_solve(evidence, group)])
+    steps = {
+        f"steps to solve, {group}": np.array(
+            [SETTINGS.steps if solved is None else solved for solved in _steps_to_solve(evidence, group)]
+        )
         for group in groups
-    )
-    difference = (second - first) / SETTINGS.steps
-    return Measurement.from_interval(
-        t_interval(difference, resolution=SETTINGS.eval_every / SETTINGS.steps),
-        unit="seeds",
+    }
+    first, second = steps.values()
+    frame = pd.DataFrame({"seed": _seeds(evidence, start), **steps, EARLIER: (second - first) / SETTINGS.steps})
+    return Readings(
+        frame=frame,
         numbers=_facts(evidence, groups),
         charts=[learning_curves(evidence, groups)],
         note=f"Of {SETTINGS.steps} steps. A model that is not solved by then counts as solved with the last step. "
@@ -144,17 +145,36 @@ def measure_steps(evidence: Evidence, *, start: str, reference: str) -> Measurem
     )
 
 
-def measure_untrained(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Accuracy on the untrained variables at the end, of one start minus another, paired by seed."""
-    at_end = {group: _curves(evidence, group)[:, -1][:, UNTRAINED].mean(-1) for group in (start, reference)}
-    n = min(map(len, at_end.values()))
-    difference = at_end[start][:n] - at_end[reference][:n]
-    return Measurement.from_interval(
-        t_interval(difference, resolution=1 / SETTINGS.n_eval),
-        unit="seeds",
-        numbers=_facts(evidence, (start, reference)),
+def measure_untrained(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Accuracy on the untrained variables at the end, from both starts; one row a seed that both have."""
+    groups = (start, reference)
+    n = min(len(evidence.specs(group)) for group in groups)
+    at_end = {_end_name(group): _curves(evidence, group)[:n, -1][:, UNTRAINED].mean(-1) for group in groups}
+    return Readings(
+        frame=pd.DataFrame({"seed": _seeds(evidence, start)[:n], **at_end, "examples": SETTINGS.n_eval}),
+        numbers=_facts(evidence, groups),
         note="Paired by seed, t interval; chance is one half.",
     )
+
+
+def _seeds(evidence: Evidence, group: str) -> list[int]:
+    return [spec.seed for spec in evidence.specs(group)]
+
+
+def _over_name(group: str) -> str:
+    return f"mean accuracy over training, {group}"
+
+
+def _end_name(group: str) -> str:
+    return f"accuracy on untrained variables at the end, {group}"
+
+
+def _judge(measure: Callable[..., Readings], start: str, reference: str) -> Judge:
+    """The judge of one of the three measures."""
+    if measure is measure_steps:
+        return Mean(EARLIER, unit="seeds", resolution=SETTINGS.eval_every / SETTINGS.steps)
+    name = _end_name if measure is measure_untrained else _over_name
+    return PairedDifference(name(start), name(reference), unit="seeds", share_of="examples")
 
 
 def _claim(name: str, statement: str, source: str, method: str, rule: Rule, **options) -> Claim:
@@ -172,6 +192,7 @@ def _claim(name: str, statement: str, source: str, method: str, rule: Rule, **op
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         measure=partial(measure, **options),
+        judged=_judge(measure, *needs),
         needs=needs,
         packs=WEIGHTS,
     )
@@ -219,7 +240,7 @@ CLAIMS = (
         "steps, paired by seed, t interval",
         Above(0),
         measure=measure_steps,
-        quantity="difference in share of steps",
+        quantity=EARLIER,
         start="real-pretrained",
         reference="real-random",
     ),

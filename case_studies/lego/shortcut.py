@@ -1,18 +1,20 @@
 """Claims about the shortcut: predicting the last variable by counting minus signs, without following the chain."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
-from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_curves, learning_chart
+from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_table, depth_curves, learning_chart
 from case_studies.lego.models import FIRST_MODELS, later
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
-from case_studies.recipes.intervals import difference_interval, proportion, t_interval
+from case_studies.recipes.judges import NOTHING_KNOWN, ArmDifference, Mean, PairedDifference, Share
 from case_studies.recipes.seeds import more_seeds
 from interp.theory.signs import sign_counting
 
@@ -23,7 +25,9 @@ BROKEN = 2000
 SECTION = "LEGO, Section 4.3 and Appendix A"
 PREVENTS = f"{SECTION}; the paper says that the shortcut is prevented, the rule requires a difference beyond 0.05"
 KNOWING = "seeds that know the last variable"
-SHARES = "share of accuracy above chance, every seed that knows it"
+KNOWN_BY, REMAINING = "knows the last variable", "share of accuracy above chance that remains"
+LAST, BEFORE, MIDDLE = "last variable", "the one before it", "middle variables"
+BETWEEN = "variables that neither arm trains"
 COUNTS = 0.5
 """Share of the accuracy above chance that remains on broken chains, above which a model counts signs."""
 REMAINS = (
@@ -78,118 +82,112 @@ def _last_and_middle(
     return accuracy[:, -1], accuracy[:, ~np.array(curves[0].supervised)]
 
 
-def measure_lead(evidence: Evidence, *, group: str) -> Measurement:
-    """Accuracy of the last variable minus that of the one before it, mean over the evaluations of training."""
+def measure_lead(evidence: Evidence, *, group: str) -> Readings:
+    """Accuracy of the last variable and of the one before it, mean over the evaluations of training; one row a seed."""
     specs = evidence.specs(group)
     # Mean over the evaluations of training, of every variable
     over_training = [np.mean([record["accuracy"] for record in evidence.history(spec)], axis=0) for spec in specs]
-    last, before = (np.array([accuracy[place] for accuracy in over_training]) for place in (-1, -2))
-    interval = t_interval(last - before, resolution=1 / specs[0].settings.n_eval)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={"last variable": float(last.mean()), "the one before it": float(before.mean())},
-        tables=[("Accuracy of every variable at the end of training", accuracy_rows(evidence, group))],
+    frame = pd.DataFrame(
+        {
+            "seed": [spec.seed for spec in specs],
+            LAST: [accuracy[-1] for accuracy in over_training],
+            BEFORE: [accuracy[-2] for accuracy in over_training],
+            "sentences": specs[0].settings.n_eval,
+        }
+    )
+    return Readings(
+        frame=frame,
+        title="Mean accuracy over training",
+        tables=[("Accuracy of every variable at the end of training", accuracy_table(evidence, group))],
         charts=[learning_chart(evidence, group)],
         note=f"Evaluated every {specs[0].settings.eval_every} steps on {specs[0].settings.n_eval} sentences; chance is "
         "0.5. Along the chain, no variable can be known before the one that it refers to.",
     )
 
 
-def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
-    """Share of the accuracy above chance on the last variable that remains when the chain is broken."""
-    rows: list[list] = [
-        [
-            "seed",
-            "accuracy, last variable",
-            "answer is the parity of signs, chain broken",
-            "changes with one sign flipped",
-            "changes with two",
-        ]
-    ]
-    shares = []
+def measure_parity(evidence: Evidence, *, group: str) -> Readings:
+    """Share of the accuracy above chance on the last variable that remains when the chain is broken, one row a seed."""
+    rows = []
     for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
         accuracy = float(curve.accuracy.value[-1][-1])
         counting = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
-        row = counting.measures.index("broken")
-        broken = counting.share[row, -1]
-        flips = [f"{counting.of(measure)[-1]:.3f}" for measure in ("one flip", "two flips")]
-        rows.append([spec.seed, f"{accuracy:.3f}", broken.text(), *flips])
+        broken = counting.share[counting.measures.index("broken"), -1]
         # The share means nothing for a seed that has not learned the last variable
-        if accuracy >= 0.5 + LEAST:
-            shares.append((float(broken) - 0.5) / (accuracy - 0.5))
-    interval = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={KNOWING: len(shares), "seeds": len(evidence.specs(group)), SHARES: shares},
-        tables=[("Sign counting on the last variable, every seed", rows)],
+        known = accuracy >= 0.5 + LEAST
+        rows.append(
+            {
+                "seed": spec.seed,
+                "accuracy, last variable": accuracy,
+                "answer is the parity of signs, chain broken": broken.text(),
+                "changes with one sign flipped": counting.of("one flip")[-1],
+                "changes with two": counting.of("two flips")[-1],
+                KNOWN_BY: known,
+                REMAINING: (float(broken) - 0.5) / (accuracy - 0.5) if known else None,
+            }
+        )
+    return Readings(
+        frame=pd.DataFrame(rows).astype({REMAINING: float}),
+        title="Sign counting on the last variable, every seed",
+        numbers={KNOWING: sum(row[KNOWN_BY] for row in rows), "seeds": len(rows)},
         note="In a broken chain one clause names a letter that is not defined: no path leads from the root to the "
         "last variable, but the signs can still be counted. 1: all accuracy above chance comes from counting; 0: "
         f"none. Seeds with accuracy below {0.5 + LEAST:.0%} are excluded.",
     )
 
 
-def measure_modes(evidence: Evidence, *, group: str) -> Measurement:
-    """Share of the models that count signs, among those that know the last variable."""
+def measure_modes(evidence: Evidence, *, group: str) -> Readings:
+    """Whether a model counts signs: more than half of its accuracy above chance remains on broken chains."""
     parity = measure_parity(evidence, group=group)
-    shares = np.array(parity.numbers[SHARES])
-    # Each model either counts or does not: more or less than half of its accuracy remains on broken chains
-    counting = int((shares > COUNTS).sum())
-    return Measurement.from_interval(
-        proportion(counting, len(shares)),
-        unit="models that know the last variable",
-        numbers={**parity.numbers, "models that count": counting},
-        tables=parity.tables,
+    counts = parity.frame[REMAINING].to_numpy() > COUNTS
+    return replace(
+        parity,
+        frame=parity.frame.assign(counts=counts),
+        numbers={**parity.numbers, "models that count": int(counts.sum())},
         note=f"{parity.note} A model counts if more than {COUNTS:.0%} of it does. Exact interval over models.",
     )
 
 
-def measure_control(evidence: Evidence, *, arm: str, reference: str) -> Measurement:
-    """Accuracy of the variables that neither arm trains, without the last one, of one arm minus another."""
+def measure_control(evidence: Evidence, *, arm: str, reference: str) -> Readings:
+    """Accuracy of the variables that neither arm trains, without the last one, mean of each model; one row a model."""
     # Variables that neither arm trains; the last one can be counted
     curves = {group: depth_curves(evidence, group) for group in (arm, reference)}
     trained = np.any([curves_of_group[0].supervised for curves_of_group in curves.values()], axis=0)
     between = np.flatnonzero(~trained[:-1])
-    accuracies = {
-        group: np.stack([accuracy_at(curve, curve.trained_depth)[between] for curve in curves_of_group])
+    rows = [
+        {"arm": group, "seed": spec.seed, BETWEEN: accuracy_at(curve, curve.trained_depth)[between].mean()}
         for group, curves_of_group in curves.items()
-    }
-    a, b = accuracies[arm], accuracies[reference]
-    interval = difference_interval(a.mean(1), b.mean(1), resolution=1 / SENTENCES[evidence.size])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds an arm",
-        numbers={
-            "variables": [f"#{place}" for place in between],
-            "mean accuracy, last one trained": float(a.mean()),
-            CONTROL: float(b.mean()),
-        },
+        for spec, curve in zip(evidence.specs(group), curves_of_group, strict=True)
+    ]
+    of_reference = [row[BETWEEN] for row in rows if row["arm"] == reference]
+    return Readings(
+        frame=pd.DataFrame(rows).assign(sentences=SENTENCES[evidence.size]),
+        numbers={"variables": [f"#{place}" for place in between], CONTROL: float(np.mean(of_reference))},
         tables=[
-            (f"Accuracy of every variable, {name} (* not trained)", accuracy_rows(evidence, name)) for name in curves
+            (f"Accuracy of every variable, {name} (* not trained)", accuracy_table(evidence, name)) for name in curves
         ],
         charts=[learning_chart(evidence, name) for name in curves],
         note="Welch t interval over seeds; chance is 0.5.",
     )
 
 
-def measure_middle(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Accuracy on the middle variables, of one start minus another."""
-    values = {}
-    rows = [["start", "seed", "middle variables", "last variable"]]
+def measure_middle(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Accuracy on the middle variables, one row a model of either start."""
+    rows = []
     for group in (start, reference):
         lasts, accuracy = _last_and_middle(evidence, group)
-        values[group] = accuracy.mean(1)
-        for spec, middle, last in zip(evidence.specs(group), values[group], lasts, strict=True):
-            rows.append([group, str(spec.seed), f"{middle:.3f}", f"{last:.3f}"])
-    interval = difference_interval(values[start], values[reference], resolution=1 / SENTENCES[evidence.size])
-    return Measurement.from_interval(
-        interval,
-        unit="seeds an arm",
-        tables=[("Variables between the trained first ones and the last", rows)],
+        for spec, middle, last in zip(evidence.specs(group), accuracy.mean(1), lasts, strict=True):
+            rows.append({"start": group, "seed": spec.seed, MIDDLE: middle, "last variable": last})
+    return Readings(
+        frame=pd.DataFrame(rows).assign(sentences=SENTENCES[evidence.size]),
+        title="Variables between the trained first ones and the last",
         charts=[learning_chart(evidence, group) for group in (start, reference)],
         note="Welch t interval over seeds; the middle variables are never trained on.",
     )
+
+
+def _arms(column: str, name: str, groups: tuple[str, str]) -> ArmDifference:
+    """The judge of two arms, given the column that names them."""
+    return ArmDifference(column, arm=name, arms=groups, unit="seeds an arm", share_of="sentences")
 
 
 def _middle(
@@ -206,11 +204,15 @@ def _middle(
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=partial(measure_middle, start=start, reference=reference),
+        judged=_arms(MIDDLE, "start", (start, reference)),
         needs=(start, reference),
         **options,
     )
 
 
+REMAINING_SHARE = Mean(
+    REMAINING, unit="seeds", where={KNOWN_BY: True}, resolution=2 / BROKEN, without_rows=NOTHING_KNOWN
+)
 CLAIMS = (
     Claim(
         id="shortcut.last-first",
@@ -220,6 +222,7 @@ CLAIMS = (
         preregistration=ALL_TRAINED,
         quantity="lead of the last variable",
         measure=partial(measure_lead, group="start-random"),
+        judged=PairedDifference(LAST, BEFORE, unit="seeds", share_of="sentences"),
         needs=("start-random",),
     ),
     Claim(
@@ -229,6 +232,7 @@ CLAIMS = (
         preregistration=FIRST_MODELS,
         quantity="share of accuracy above chance",
         measure=partial(measure_parity, group="shortcut-random"),
+        judged=REMAINING_SHARE,
         needs=("shortcut-random",),
     ),
     _middle(
@@ -248,6 +252,7 @@ CLAIMS = (
         preregistration=FIRST_MODELS,
         quantity="share of accuracy above chance",
         measure=partial(measure_parity, group="shortcut-mimic"),
+        judged=REMAINING_SHARE,
         needs=("shortcut-mimic",),
     ),
     _middle(
@@ -272,6 +277,12 @@ CLAIMS = (
         quantity="share of models that count",
         value_range=SHARE,
         measure=partial(measure_modes, group="mimic-last"),
+        judged=Share(
+            "counts",
+            unit="models that know the last variable",
+            where={KNOWN_BY: True},
+            without_rows=(0.0, 0.0, 1.0),
+        ),
         needs=("mimic-last",),
     ),
     Claim(
@@ -285,6 +296,7 @@ CLAIMS = (
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=partial(measure_control, arm="shortcut-random", reference="plain-untied"),
+        judged=_arms(BETWEEN, "arm", ("shortcut-random", "plain-untied")),
         needs=("shortcut-random", "plain-untied"),
     ),
     Claim(
@@ -298,6 +310,7 @@ CLAIMS = (
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=partial(measure_control, arm="mimic-last", reference="mimic-first"),
+        judged=_arms(BETWEEN, "arm", ("mimic-last", "mimic-first")),
         needs=("mimic-last", "mimic-first"),
     ),
 )

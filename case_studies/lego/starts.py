@@ -5,15 +5,16 @@ from functools import partial
 
 import altair as alt
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Conditional, Number, Within
-from case_studies.lego.curves import SENTENCES, accuracy_rows, depth_curves, learning_chart
+from case_studies.lego.curves import SENTENCES, accuracy_table, depth_curves, learning_chart
 from case_studies.lego.models import ARMS, FIRST_MODELS
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import PairedDifference
 from case_studies.recipes.learned import LEARNED
 from case_studies.recipes.seeds import more_seeds
 from hooks import TransformerStack, make_model
@@ -46,6 +47,7 @@ NEITHER_LEARNED = Preregistration(
     looks=1,
 )
 COPIED = more_seeds("untaught-untied")
+BEST, BEST_BEFORE = "association, best head", "association, best head before pretraining"
 NO_TIME = "Pretraining on text takes longer than the whole study at this size."
 
 
@@ -58,41 +60,37 @@ def _mean(group: str) -> str:
     return f"mean accuracy, {group}"
 
 
-def measure_start(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Accuracy after the same number of steps on the task, of one start minus another, paired by seed."""
-    a, b = _means(evidence, start), _means(evidence, reference)
-    interval = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
+def _starts(start: str, reference: str, *, suffix: str = "") -> PairedDifference:
+    """The judge of two starts, paired by seed."""
+    return PairedDifference(_mean(start) + suffix, _mean(reference) + suffix, unit="seeds", share_of="sentences")
+
+
+def measure_start(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Accuracy after the same number of steps on the task, from both starts; one row a seed."""
     groups = (start, reference)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={
-            _mean(start): float(a.mean()),
-            _mean(reference): float(b.mean()),
-            **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups},
-        },
-        tables=[(f"Accuracy of every variable, {name}", accuracy_rows(evidence, name)) for name in groups],
+    means = {_mean(name): _means(evidence, name) for name in groups}
+    seeds = [spec.seed for spec in evidence.specs(start)]
+    return Readings(
+        frame=pd.DataFrame({"seed": seeds, **means, "sentences": SENTENCES[evidence.size]}),
+        numbers={f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups},
+        tables=[(f"Accuracy of every variable, {name}", accuracy_table(evidence, name)) for name in groups],
         charts=[learning_chart(evidence, name) for name in groups],
         note="Paired by seed, t interval. Steps of mimicking and pretraining are in addition to those on the task.",
     )
 
 
-def measure_speed(evidence: Evidence, *, start: str, reference: str) -> Measurement:
-    """Mean accuracy over the evaluations of training, of one start minus another, paired by seed."""
+def measure_speed(evidence: Evidence, *, start: str, reference: str) -> Readings:
+    """Mean accuracy over the evaluations of training, from both starts; one row a seed."""
+    groups = (start, reference)
     means = {}
-    for group in (start, reference):
+    for group in groups:
         curves = [[record["accuracy"][1:] for record in evidence.history(spec)] for spec in evidence.specs(group)]
-        means[group] = np.array([np.mean(curve) for curve in curves])
-    resolution = 1 / evidence.specs(start)[0].settings.n_eval
-    interval = t_interval(means[start] - means[reference], resolution=resolution)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={
-            **{f"{_mean(name)}, over training": float(accuracy.mean()) for name, accuracy in means.items()},
-            **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in means},
-        },
-        charts=[learning_chart(evidence, name) for name in means],
+        means[f"{_mean(group)}, over training"] = [np.mean(curve) for curve in curves]
+    seeds = [spec.seed for spec in evidence.specs(start)]
+    return Readings(
+        frame=pd.DataFrame({"seed": seeds, **means, "sentences": evidence.specs(start)[0].settings.n_eval}),
+        numbers={f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups},
+        charts=[learning_chart(evidence, name) for name in groups],
         note="Paired by seed, t interval; the root is not counted. Where one start has learned and the other has not, "
         "the difference also depends on how long both train.",
     )
@@ -122,28 +120,27 @@ def labels_of(evidence: Evidence, spec: ModelSpec, task: Lego) -> tuple[HeadPatt
     return trained, before, model
 
 
-def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
-    """Highest association score of any pretrained head on LEGO sentences, minus the highest before pretraining."""
+def measure_emergence(evidence: Evidence, *, group: str) -> Readings:
+    """Highest association score of any pretrained head on LEGO sentences, and before pretraining; one row a model."""
     task = ARMS[evidence.size]["start"].task()
-    gains, charts = [], []
+    rows, of_heads, charts = [], [], []
     labels = Counter()
-    rows: list[list] = [["seed", "head", "label", "association", "association before pretraining"]]
     for spec in evidence.specs(group):
         trained, before, model = labels_of(evidence, spec, task)
-        # The best head after pretraining minus the best before, which need not be the same
+        # The best head after pretraining and the best before, which need not be the same
         after, first = _association_scores(trained), _association_scores(before)
-        gains.append(float(after.max() - first.max()))
+        rows.append({"seed": spec.seed, BEST: after.max(), BEST_BEFORE: first.max()})
         labels.update(label for row in trained.label for label in row)
         for layer, head in np.ndindex(after.shape):
-            scores = [f"{after[layer, head]:.2f}", f"{first[layer, head]:.2f}"]
-            rows.append([spec.seed, f"{layer}.{head}", trained.label[layer][head], *scores])
+            scores = {"association": after[layer, head], "association before pretraining": first[layer, head]}
+            label = trained.label[layer][head]
+            of_heads.append({"seed": spec.seed, "head": f"{layer}.{head}", "label": label, **scores})
         charts = charts or [gallery(model, task, trained, seed=evidence.seed)]
-    interval = t_interval(np.array(gains))
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        numbers={"difference, every model": gains, **{f"heads labelled {name}": labels[name] for name in labels}},
-        tables=[("Every head of the pretrained models on LEGO sentences", rows)],
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Association score of the best head",
+        numbers={f"heads labelled {name}": labels[name] for name in labels},
+        tables=[("Every head of the pretrained models on LEGO sentences", pd.DataFrame(of_heads))],
         charts=charts,
         note="t interval over pretrained models. Score: attention to other occurrences of the query token, 0 at "
         f"chance, 1 for all of it; a labelled head has at least {MIN_SCORE}. The gallery is of the first model.",
@@ -179,6 +176,7 @@ def _start(name: str, start: str, statement: str, source: str = FIGURE, **option
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=partial(measure_start, start=start, reference="start-random"),
+        judged=_starts(start, "start-random"),
         needs=(start, "start-random"),
         **options,
     )
@@ -202,6 +200,7 @@ CLAIMS = (
         quantity="difference in accuracy over training",
         value_range=DIFFERENCE,
         measure=partial(measure_speed, start=COPIED, reference="untaught-random"),
+        judged=_starts(COPIED, "untaught-random", suffix=", over training"),
         needs=(COPIED, "untaught-random"),
         sizes=LARGE_SIZES,
         sizes_reason="Without mimicking no model learns its chains in the time of this size.",
@@ -224,6 +223,7 @@ CLAIMS = (
         preregistration=ONE_PRETRAINED,
         quantity="difference in score",
         measure=partial(measure_emergence, group="pretrained"),
+        judged=PairedDifference(BEST, BEST_BEFORE, unit="models"),
         needs=("pretrained",),
         before_training=("paper",),
     ),
@@ -239,6 +239,7 @@ CLAIMS = (
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=partial(measure_start, start="start-symbols", reference="start-pretrained"),
+        judged=_starts("start-symbols", "start-pretrained"),
         needs=("start-symbols", "start-pretrained"),
     ),
 )

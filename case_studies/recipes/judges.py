@@ -10,6 +10,7 @@ Example:
     0.367 3 seeds
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -31,6 +32,8 @@ from hooks.checks import check_choice
 from interp.core.intervals import Interval
 
 Extreme = Literal["largest", "smallest"]
+NOTHING_KNOWN = (0.0, -math.inf, math.inf)
+"""A difference if no unit is judged."""
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> Float[np.ndarray, " row"]:
@@ -153,7 +156,8 @@ class PairedRatio(Judge):
 class ArmDifference(_Resolved):
     """The mean of a column in one arm minus that in another, with Welch's t interval; arms are not paired.
 
-    An arm has several rows of a seed if its models do: n is that of the smaller arm.
+    An arm has several rows of a seed if its models do: n is that of the smaller arm. `without_rows` is the result if an
+    arm has none.
     """
 
     column: str
@@ -170,7 +174,7 @@ class ArmDifference(_Resolved):
         """The values of each arm."""
         values = [_numbers(rows.loc[rows[self.arm].to_numpy() == name], self.column) for name in self.arms]
         for name, numbers in zip(self.arms, values, strict=True):
-            if not len(numbers):
+            if not len(numbers) and self.without_rows is None:
                 names = ", ".join(map(repr, rows[self.arm].unique()))
                 raise ValueError(
                     f"no judged row has {self.arm} {name!r}, only {names}; change arms, or give rows of it."
@@ -178,11 +182,14 @@ class ArmDifference(_Resolved):
         return values
 
     def interval(self, rows: pd.DataFrame, *, seed: int) -> Interval:
-        return difference_interval(*self._values(rows), resolution=self.step(rows))
+        values = self._values(rows)
+        if self.without_rows is not None and not all(map(len, values)):
+            return as_interval(*self.without_rows, 0)
+        return difference_interval(*values, resolution=self.step(rows))
 
     def numbers(self, rows: pd.DataFrame) -> dict[str, Any]:
-        means = zip(self.arms, self._values(rows), strict=True)
-        return {f"mean {self.column}, {name}": float(values.mean()) for name, values in means}
+        arms = zip(self.arms, self._values(rows), strict=True)
+        return {f"mean {self.column}, {name}": float(values.mean()) for name, values in arms if len(values)}
 
 
 @dataclass(frozen=True)

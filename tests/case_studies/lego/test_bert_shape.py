@@ -121,5 +121,5 @@ def test_their_measure_reads_the_folder(bert, tmp_path, monkeypatch):
     measured = claim("start.association")
     run = run_of(tmp_path, "start.association")
     measurement = measured.measurement(run.evidence[measured.id])
-    assert len(measurement.tables[0][1]) == 1 + 3 * 2  # a title, every head
+    assert len(measurement.tables[1][1]) == 1 + 3 * 2  # a title, every head
     assert not (tmp_path / "models").exists()

@@ -152,10 +152,10 @@ def test_base_sizes_at_the_papers_batch():
     assert found.numbers["Hybrid over BERT, masked-LM head too"] > found.value
     (_, counts), (_, parts) = found.tables
     for row in counts[1:]:
-        assert row[1] == row[2]
-        assert row[5] == row[6]
-        assert float(row[3]) == pytest.approx(3 * float(row[1]), abs=0.002)
-        assert float(row[7]) == pytest.approx(3 * float(row[5]), abs=0.002)
+        assert row[2] == row[3]
+        assert row[6] == row[7]
+        assert float(row[4]) == pytest.approx(3 * float(row[2]), abs=0.002)
+        assert float(row[8]) == pytest.approx(3 * float(row[6]), abs=0.002)
     assert [row[-1] for row in parts[1:]] == ["0", "64", "64"]
     assert len(found.charts) == 1
 
@@ -165,7 +165,7 @@ def test_parameters_of_base_sizes():
     assert found.numbers["BERT, millions"] == pytest.approx(109.514298)
     assert found.value == found.numbers["Hybrid over BERT"] > found.numbers["Hardcode over BERT"]
     assert claim("parameters").verdict(found) == "reproduced"
-    assert all(row[1] == row[2] for row in found.tables[0][1][1:])
+    assert all(row[2] == row[3] for row in found.tables[0][1][1:])
 
 
 def test_stored_bytes_count_every_storage_once_and_no_parameter():

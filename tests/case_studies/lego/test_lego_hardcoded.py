@@ -100,10 +100,10 @@ def test_loss_is_paired_by_seed(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 1.5, 4.5]})
     given = {"hybrid": np.array([1.5, 1.0, 4.0]), "bert": np.array([2.0, 1.5, 4.6])}
     monkeypatch.setattr(hardcoded, "final_losses", lambda evidence, name: given[name])
-    said = hardcoded.measure_loss_difference(evidence, family="hybrid", reference="bert")
+    claims = {claim.id: claim for claim in hardcoded.CLAIMS}
+    said = claims["hardcoded.loss-hybrid"].measurement(evidence)
     half = stats.t.ppf(0.975, 2) * np.std([0.5, 0.5, 0.6], ddof=1) / 3**0.5
     assert (said.value, said.low, said.high) == pytest.approx((-1.6 / 3, -1.6 / 3 - half, -1.6 / 3 + half))
-    claims = {claim.id: claim for claim in hardcoded.CLAIMS}
     assert claims["hardcoded.loss-hybrid"].verdict(said) == "reproduced"
     assert claims["hardcoded.loss-hardcode"].verdict(said) == "not reproduced"
     on_plateau = replace(said, numbers={**said.numbers, plateau.BELOW: 0.4})

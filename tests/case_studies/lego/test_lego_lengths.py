@@ -22,7 +22,7 @@ def test_the_first_untrained_variable_is_compared(monkeypatch):
     said = measured(monkeypatch, 0.95)
     assert said.value == pytest.approx(0.3)
     assert said.numbers[lengths.TRAINED] == pytest.approx(0.95)
-    assert said.numbers["first untrained variable, plain-random"] == pytest.approx(0.5)
+    assert said.numbers["mean first untrained variable, plain-random"] == pytest.approx(0.5)
     assert CLAIMS["start.lengths-mimic"].verdict(said) == "reproduced"
     refuted = replace(said, value=-0.1, low=-0.2, high=-0.05)
     assert CLAIMS["start.lengths-mimic"].verdict(refuted) == "not reproduced"

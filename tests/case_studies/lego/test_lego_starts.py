@@ -31,7 +31,7 @@ def test_the_faster_start_has_the_higher_accuracy_over_training(monkeypatch):
         return [{"accuracy": accuracy, "steps_done": 100 * step} for step, accuracy in steps]
 
     monkeypatch.setattr(Evidence, "history", history)
-    said = starts.measure_speed(evidence, start=starts.COPIED, reference="untaught-random")
+    said = CLAIMS["start.copy"].measurement(evidence)
     assert said.value == pytest.approx((0.1 + 0.9) / 6)
     assert said.n == 3
     assert said.high - said.low == pytest.approx(2 / 1000, rel=0.5)  # equal seeds: the resolution of the evaluation

@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from lego_curves import curve, evidence_of
 from scipy import stats
 from toys import measured
 
 from case_studies.frame.evidence import SIZES, Evidence
+from case_studies.frame.judge import Readings
 from case_studies.lego import (
     cost,
     curves,
@@ -199,22 +201,35 @@ def test_contrast_is_over_one_untrained_variable(monkeypatch, variable, differen
         "plain-untied": [curve([near], known, depths=(8,)) for _ in range(3)],
     }
     evidence = evidence_of(monkeypatch, found, generalisation)
-    measure = partial(generalisation.measure_contrast, evidence, variable=variable)
-    said = measure(arm=("plain-tied", 2), reference=("plain-untied", 1))
+
+    def measure(arm):
+        options = {"arm": arm, "reference": ("plain-untied", 1), "variable": variable}
+        measure = partial(generalisation.measure_contrast, **options)
+        judged = generalisation.contrast_judge(*options.values())
+        return replace(claim("beyond.loop-plain"), measure=measure, judged=judged).measurement(evidence)
+
+    said = measure(("plain-tied", 2))
     assert said.value == pytest.approx(difference)
     assert said.low < said.value < said.high
-    assert said.numbers["plain-tied, 16 layers"] == pytest.approx(0.5 + difference)
-    assert [row[2:] for row in said.tables[0][1][1:3]] == [
-        ["first", "0.900, 0.900, 0.900", "0.900"], ["second", "0.700, 0.700, 0.700", "0.700"],
-    ]  # fmt: skip
-    assert measure(arm=("plain-tied", 1), reference=("plain-untied", 1)).value == 0
+    name = f"mean {variable}, plain-tied at 2 times the plain depth"
+    assert said.numbers[name] == pytest.approx(0.5 + difference)
+    assert said.tables[0][1][1][1:6] == ["16", "0", "0.9", "0.7", "0.7"]
+    assert measure(("plain-tied", 1)).value == 0
+
+
+def test_two_depths_of_the_same_models_are_paired(monkeypatch):
+    rows = [([1, 1, 0.5], [1, 1, 0.6]), ([1, 1, 0.7], [1, 1, 0.8]), ([1, 1, 0.3], [1, 1, 0.4])]
+    found = {"long-tied": [curve(list(both), [1, 1, 0], depths=(11, 22)) for both in rows]}
+    said = claim("beyond.turns").measurement(evidence_of(monkeypatch, found, generalisation))
+    assert (said.value, said.n, said.unit) == (pytest.approx(0.1), 3, "seeds an arm")
+    assert said.low > 0.09  # the seeds differ by far more than that
 
 
 def test_solved_is_judged_by_the_worst_variable_of_the_worst_seed(monkeypatch):
     found = {"classical-tied": [curve([values], [1] * 3, depths=(2,)) for values in ([1, 1, 1], [1, 0.96, 1])]}
     evidence = evidence_of(monkeypatch, found, generalisation)
-    said = generalisation.measure_solved(evidence, group="classical-tied")
-    assert (said.value, said.numbers["worst seed"], said.numbers["worst variable"]) == (0.96, 1, "#1")
+    said = claim("solved.tied").measurement(evidence)
+    assert (said.value, said.numbers["judged: seed"], said.numbers["judged: worst variable"]) == (0.96, 1, "#1")
     low, high = stats.binomtest(960, 1000).proportion_ci(1 - 0.05 / 6)
     assert (said.low, said.high) == pytest.approx((low, high))
     assert said.numbers["seeds that solve every variable"] == 1
@@ -232,7 +247,7 @@ def test_the_last_variable_leads_if_it_is_learned_before_the_one_that_it_refers_
     for name, lead in (("shortcut", 0.4 / 3), ("chain", -0.4 / 3)):
         records = [{"accuracy": accuracy} for accuracy in histories[name]]
         monkeypatch.setattr(Evidence, "history", lambda self, spec, records=records: records)
-        said = shortcut.measure_lead(evidence, group="start-random")
+        said = claim("shortcut.last-first").measurement(evidence)
         assert said.value == pytest.approx(lead)
         assert claim("shortcut.last-first").verdict(said) == ("reproduced" if lead > 0 else "not reproduced")
 
@@ -244,7 +259,7 @@ def test_the_control_compares_variables_that_neither_arm_trains(monkeypatch):
         "mimic-first": [curve([other], [1, 1, 1, 1, 0, 0], depths=(2,))] * 2,
     }
     evidence = evidence_of(monkeypatch, found, shortcut)
-    said = shortcut.measure_control(evidence, arm="mimic-last", reference="mimic-first")
+    said = claim("shortcut.control").measurement(evidence)
     assert said.value == pytest.approx(-0.3)
     assert said.numbers["variables"] == ["#4"]
     stated = claim("shortcut.control")
@@ -256,9 +271,11 @@ def test_the_control_compares_variables_that_neither_arm_trains(monkeypatch):
 
 @pytest.mark.parametrize(("remaining", "counting"), [([1.0, 0.9, 0.4, 0.0], 0.5), ([0.1] * 12, 0), ([0.9] * 12, 1)])
 def test_models_that_count_are_counted(monkeypatch, remaining, counting):
-    parity = measured(0.5, 0.4, 0.6, **{shortcut.SHARES: remaining, shortcut.KNOWING: len(remaining)})
+    known = pd.DataFrame({shortcut.REMAINING: remaining, shortcut.KNOWN_BY: True})
+    unknown_model = pd.DataFrame({shortcut.REMAINING: [np.nan], shortcut.KNOWN_BY: False})
+    parity = Readings(frame=pd.concat([known, unknown_model]), numbers={shortcut.KNOWING: len(remaining)})
     monkeypatch.setattr(shortcut, "measure_parity", lambda evidence, group: parity)
-    said = shortcut.measure_modes(None, group="mimic-last")  # type: ignore[arg-type]
+    said = claim("shortcut.prevented").measurement(SimpleNamespace(seed=0))
     assert (said.value, said.n, said.numbers["models that count"]) == (counting, len(remaining), counting * said.n)
     verdict = {0.5: "inconclusive", 0: "reproduced", 1: "not reproduced"}[counting]
     assert claim("shortcut.prevented").verdict(said) == verdict
@@ -286,7 +303,7 @@ def test_association_heads_are_counted_over_models(monkeypatch):
     monkeypatch.setattr(starts, "gallery", lambda *given, **named: {"mark": "line"})
     groups = {"pretrained": tuple(map(seed_only, range(3)))}
     evidence = Evidence(size="standard", seed=0, groups=groups, folder=Path())  # type: ignore[arg-type]
-    said = starts.measure_emergence(evidence, group="pretrained")
+    said = claim("start.association").measurement(evidence)
     assert (said.value, said.n, said.unit) == (pytest.approx(0.5), 3, "models")
     half = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
     assert (said.low, said.high) == pytest.approx((0.5 - half, 0.5 + half))
@@ -320,13 +337,13 @@ def test_models_that_have_not_learned_are_excluded_from_percolation(monkeypatch)
         learned, "lowest_accuracy", lambda evidence, spec: 0.5 if (spec.name, spec.seed) in worse else 1
     )
     worse = {("long-tied", 2)}
-    said = percolation.measure_percolation(evidence, tied="long-tied", untied="long-untied")
+    said = claim("percolation.linear").measurement(evidence)
     assert said.value == pytest.approx(1 - straightness(bent)[0])
     assert (said.n, said.numbers["models, long-tied"]) == (2, 2)
     assert said.low < said.value < said.high
     assert said.tables[1][0].startswith("Excluded: 1")
     worse = set(layers)
-    said = percolation.measure_percolation(evidence, tied="long-tied", untied="long-untied")
+    said = claim("percolation.linear").measurement(evidence)
     assert claim("percolation.linear").verdict(said) == "inconclusive"
 
 
@@ -339,7 +356,7 @@ def test_parity_separates_counting_from_following_the_chain(monkeypatch, known, 
         spec.task = task  # type: ignore[misc]
     monkeypatch.setattr(shortcut, "BROKEN", 200)
     monkeypatch.setattr(Evidence, "run", lambda self, spec: SimpleNamespace(model=known(task)))
-    said = shortcut.measure_parity(evidence, group="shortcut-random")
+    said = claim("shortcut.parity").measurement(evidence)
     assert said.value == pytest.approx(share, abs=0.2)
     assert said.low < said.value < said.high
     assert claim("shortcut.parity").verdict(said) == ("reproduced" if share else "not reproduced")
@@ -366,14 +383,14 @@ def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):
     monkeypatch.setitem(
         loops.PROPERTIES, "heads", (lambda evidence, spec, depth: far[spec.seed], "a property", "they have it")
     )
-    said = loops.measure_why(evidence, name="heads")
+    said = claim("loop.heads").measurement(evidence)
     assert said.value == pytest.approx(1)
     assert 0.9 < said.low < said.high
     assert said.n == len(accuracies) == 11
     worse = {("long-tied", 0), ("plain-tied", 0)}
-    assert loops.measure_why(evidence, name="heads").n == 9
+    assert claim("loop.heads").measurement(evidence).n == 9
     worse = set(accuracies)
-    none = loops.measure_why(evidence, name="heads")
+    none = claim("loop.heads").measurement(evidence)
     assert (none.low, none.high) == (-1, 1)
 
 

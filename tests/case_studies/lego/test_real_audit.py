@@ -1,5 +1,6 @@
 """Audits of a real encoder as claims: the counts of verdicts, and the task of masked tokens; here on small models."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,16 +69,22 @@ def audited():
     return interp.audit(known.model, known.task, n=128)
 
 
+def measured(result):
+    (claim, _) = real_audit.CLAIMS
+    readings = real_audit._readings(result, "A note.")
+    return replace(claim, measure=lambda evidence: readings).measurement(SimpleNamespace(seed=0))
+
+
 def test_the_share_is_of_labelled_heads_that_are_faithful(audited):
-    measurement = real_audit._measurement(audited, "A note.")
+    measurement = measured(audited)
     labelled = [head for head in audited.heads if head.label not in ("unclassified", "uniform")]
     assert [head.verdict for head in audited.heads] == ["idle", "misleading", "faithful"]
     assert measurement.n == len(labelled) == 2
     assert measurement.value == 0.5
     assert measurement.numbers["labelled heads that are misleading"] == 1
-    (title, by_label), (_, every_head) = measurement.tables
+    (_, every_head), (title, by_label) = measurement.tables
     assert title == "Verdicts by label"
-    assert sum(int(row[1]) for row in by_label[1:]) == 3
+    assert sum(int(cell) for row in by_label[1:] for cell in row[1:]) == 3
     assert len(every_head) == 1 + 3
 
 
@@ -87,9 +94,9 @@ def test_an_undecided_head_may_be_faithful_or_not(audited):
         head.place, head.readable = record.place, record.readable
         head.verdict = "undecided" if head.verdict == "misleading" else head.verdict
     undecided = SimpleNamespace(**{**vars(audited), "heads": heads}, sentences=audited.sentences, of=audited.of)
-    measurement = real_audit._measurement(undecided, "A note.")
+    measurement = measured(undecided)
     assert (measurement.value, measurement.low, measurement.high) == (0.5, pytest.approx(0.0126, abs=1e-4), 1.0)
-    assert real_audit._measurement(audited, "A note.").high < 1
+    assert measured(audited).high < 1
 
 
 @pytest.mark.parametrize("name", ["chains", "text"])

@@ -6,8 +6,9 @@ import pytest
 
 from case_studies.frame.evidence import Evidence
 from case_studies.lego.real_models import ASSOCIATION, DOSES, MANIPULATION, SETTINGS, real_groups, without
-from case_studies.lego.real_training import CLAIMS, measure_learning, measure_steps, measure_untrained
+from case_studies.lego.real_training import CLAIMS
 
+BY_ID = {claim.id: claim for claim in CLAIMS}
 GROUPS = {name: tuple(specs) for name, specs in real_groups("standard").items()}
 N_EVALUATIONS = SETTINGS.steps // SETTINGS.eval_every
 CHANCE = [0.5] * 6
@@ -43,7 +44,7 @@ def planted(monkeypatch):
 
 def test_the_mean_over_training_counts_trained_variables_of_the_task_alone(planted):
     evidence = planted(mimic={"solved_at": 16, "mimicked": 10}, random={})
-    measured = measure_learning(evidence, start="real-mimic", reference="real-random")
+    measured = BY_ID["real.mimic"].measurement(evidence)
     # Solved in the second half of the evaluations: half of (1 - chance), less the seeds' jitter
     assert measured.value == pytest.approx(0.25 - 0.5 * 0.002)
     assert measured.n == 5
@@ -53,17 +54,16 @@ def test_the_mean_over_training_counts_trained_variables_of_the_task_alone(plant
 
 def test_a_model_that_is_never_solved_counts_with_the_last_step(planted):
     evidence = planted(pretrained={"solved_at": 15}, random={})
-    measured = measure_steps(evidence, start="real-pretrained", reference="real-random")
+    measured = BY_ID["real.solved-earlier"].measurement(evidence)
     assert measured.value == pytest.approx(0.5)
 
 
 def test_untrained_variables_are_compared_where_both_starts_have_the_seed(planted):
     evidence = planted(pretrained={"solved_at": 1}, random_longer={})
-    measured = measure_untrained(evidence, start="real-pretrained", reference="real-random-longer")
+    measured = BY_ID["real.lengths"].measurement(evidence)
     assert (measured.n, measured.value) == (3, pytest.approx(0.05))
     # the reference has not learned, so nothing is decided
-    (claim,) = (claim for claim in CLAIMS if claim.id == "real.lengths")
-    assert claim.rule.verdict(measured) == "inconclusive"
+    assert BY_ID["real.lengths"].rule.verdict(measured) == "inconclusive"
 
 
 @pytest.mark.parametrize("dose", DOSES)
