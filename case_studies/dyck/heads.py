@@ -245,9 +245,6 @@ CLAIMS = (
     ),
     Claim(
         id="heads.stack-like-matters-no-more",
-        source="ours: bounded Dyck, Appendix B.2, leaves it open",
-        statement="Replacing the pattern of a stack-like head costs no more accuracy than replacing that of a head "
-        "that is not stack-like.",
         method="Hard accuracy lost when the last layer's pattern is replaced by uniform attention, stack-like half of "
         "the models minus the other half, with Welch's 95 % t interval over models",
         rule=if_learned(Below(MARGIN)),

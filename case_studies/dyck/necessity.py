@@ -197,8 +197,6 @@ CLAIMS = (
     ),
     Claim(
         id="theorem-1.rate",
-        source="ours: bounded Dyck, Theorem 2 (Eq. 18) bounds the length by a constant over the violation",
-        statement="The length up to which a layer is right is inversely proportional to its balance violation.",
         method="Slope of the logarithm of the length of the first error over that of the violation, over hand-written "
         "layers with broken balance, with its 95 % t interval over models",
         rule=Between(-1.25, -0.75),

@@ -336,8 +336,6 @@ CLAIMS = (
     ),
     Claim(
         id="prefixes.longer-relative",
-        source="ours, after bounded Dyck, Appendix D.2, Figure 8: the variation is a sum over rows, and must increase",
-        statement="On a longer sequence the variation increases more than that of random patterns.",
         method=f"Variation of {LONGER} divided by that of random causal rows there, over the same ratio on one, "
         f"{OVER_SEEDS}",
         rule=if_learned(Above(1)),

@@ -126,9 +126,6 @@ EVERY_MINIMAL = (*ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closer
 CLAIMS = (
     Claim(
         id="variation.table-1",
-        source="ours, after bounded Dyck, Table 1 (numbers not found): the sentence of Section 4.1 in every cell",
-        statement="Patterns are as far apart as random ones, or further, for two and three types, depths 4 and 8, two "
-        "and three layers.",
         method="The last layer's variation on the probe prefix divided by that of random causal rows: the cell in "
         "which the ratio is furthest from 1, with its 95 % interval over seeds, and the lowest ratio of a cell",
         rule=if_learned(AllOf(AtLeast(1), Number(LOWEST, AtLeast(1)))),
@@ -157,8 +154,6 @@ CLAIMS = (
     ),
     Claim(
         id="variation.minimal-every-embedding",
-        source="ours, after bounded Dyck, Section 4.1, which has the variation for Eq. 19",
-        statement="Patterns above a minimal first layer vary less, whatever its embedding and head.",
         method="As variation.minimal-first-layer, for the embedding and head that vary most",
         rule=if_learned(Below(1)),
         preregistration=Preregistration(

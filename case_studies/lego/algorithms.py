@@ -8,7 +8,6 @@ from case_studies.frame.rules import Above
 from case_studies.recipes.algorithms import IMPLEMENTING, IMPLEMENTING_OR_UNDECIDED, algorithm_verdicts
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 
-LOOP = "ours, after LEGO, Section 4.1: a tied model is like a for-loop"
 SEEN = Preregistration(
     "after first models",
     "the first tied model on chains of six: its loop's values #1 and #2 are at no place (0.76, 0.75), after which "
@@ -16,14 +15,11 @@ SEEN = Preregistration(
 )
 RIVALS = (sign_count, nearest_clause)
 WHY_NOT = "Chains of four leave no variable that is neither an input nor an answer before the last one is learned."
-TRAINED = "trained on the first variables of chains of"
 
 
-def _loop(name: str, models: str, group: str, source: str) -> Claim:
+def _loop(name: str, group: str) -> Claim:
     return Claim(
         id=f"algorithm.loop.{name}",
-        source=source,
-        statement=f"Most {models} compute the loop along the chain.",
         method="Share of the models that have learned their task which `interp.implements` finds to implement the "
         "loop, against counting signs and reading the nearest clause; exact interval over models",
         rule=Above(0.5),
@@ -49,14 +45,12 @@ STOCHASTIC_SEEN = Preregistration(
 EITHER = "exact interval over models, where undecided ones may be either"
 HOW = "Share of the models that have learned their task which `interp.implements` finds to"
 CLAIMS = (
-    _loop("plain-tied", f"tied models {TRAINED} six", "plain-tied", LOOP),
-    _loop("long-tied", f"tied models {TRAINED} up to eight", "long-tied", LOOP),
-    _loop("plain-untied", f"untied models {TRAINED} six", "plain-untied", "ours, after LEGO, Section 4.1"),
-    _loop("long-untied", f"untied models {TRAINED} up to eight", "long-untied", "ours, after LEGO, Section 4.1"),
+    _loop("plain-tied", "plain-tied"),
+    _loop("long-tied", "long-tied"),
+    _loop("plain-untied", "plain-untied"),
+    _loop("long-untied", "long-untied"),
     Claim(
         id="algorithm.loop.stochastic",
-        source=LOOP,
-        statement="Most tied models trained with stochastic depth compute the loop.",
         method=f"{HOW} implement the loop, against counting signs and reading the nearest clause; {EITHER}",
         rule=Above(0.5),
         preregistration=STOCHASTIC_SEEN,
@@ -70,8 +64,6 @@ CLAIMS = (
     ),
     Claim(
         id="algorithm.loop.groups",
-        source=LOOP,
-        statement="Most models of chains over S3 and Z5 compute the loop.",
         method=f"{HOW} implement the loop, against reading the nearest clause; {EITHER}",
         rule=Above(0.5),
         preregistration=MORE_SEEN,

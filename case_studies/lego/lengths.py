@@ -11,11 +11,10 @@ from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Conditional, Number
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_table, depth_curves, learning_chart, untrained
-from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
+from case_studies.lego.starts import NO_TIME, TEXT_PLATEAU
 from case_studies.recipes.judges import ArmDifference
 from case_studies.recipes.learned import LEARNED
 
-FIGURE = "LEGO, Section 4.2 and Figure 6, dashed curves"
 REFERENCE = "plain-random"
 FIRST = "first untrained variable"
 TRAINED = "accuracy on the worst trained variable, mean over seeds"
@@ -52,13 +51,11 @@ def measure_lengths(evidence: Evidence, *, start: str, reference: str) -> Readin
     )
 
 
-def _lengths(name: str, start: str, source: str = FIGURE, **options: Any) -> Claim:
+def _lengths(name: str, **options: Any) -> Claim:
     group = f"plain-{name}"
     fields: dict[str, Any] = {"sizes_reason": TOO_SHORT, **options}
     return Claim(
         id=f"start.lengths-{name}",
-        source=source,
-        statement=f"{start} predicts the variable after those that are trained better than from a random start.",
         method=f"Accuracy of the first untrained variable, {group} minus {REFERENCE}, after the same number of steps "
         "on the task, t interval over seeds",
         rule=Conditional(Number(TRAINED, AtLeast(LEARNED)), Above(0)),
@@ -74,12 +71,6 @@ def _lengths(name: str, start: str, source: str = FIGURE, **options: Any) -> Cla
 
 
 CLAIMS = (
-    _lengths("mimic", "A model whose heads first mimic hard-coded attention"),
-    _lengths(
-        "pretrained",
-        "A model that was pretrained on text",
-        SMALL.format(place="Section 4.2 and Figure 6, dashed curves"),
-        sizes_reason=NO_TIME,
-        remedy=TEXT_PLATEAU,
-    ),
+    _lengths("mimic"),
+    _lengths("pretrained", sizes_reason=NO_TIME, remedy=TEXT_PLATEAU),
 )

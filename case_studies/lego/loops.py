@@ -51,20 +51,19 @@ def looping(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     return float(share)
 
 
-PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
-    "heads": (association, "association of the best head", "a head attends to equal tokens"),
+PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str]] = {
+    "heads": (association, "association of the best head"),
     "algorithm": (
         looping,
         "interchange accuracy of the loop's weakest value",
-        "each value can be interchanged as in a loop",
     ),
 }
-"""Measure of each property, its name, and what the claim says of it."""
+"""Measure of each property, and its name."""
 
 
 def measure_why(evidence: Evidence, *, name: str) -> Readings:
     """A property of every tied model, how far it extrapolates, and both minus the mean of its arm; one row a model."""
-    measure, words, _ = PROPERTIES[name]
+    measure, words = PROPERTIES[name]
     rows = []
     groups = ARMS.get(name, TIED)
     for group in groups:
@@ -97,13 +96,11 @@ def measure_why(evidence: Evidence, *, name: str) -> Readings:
 
 
 def _claim(name: str) -> Claim:
-    _, words, meaning = PROPERTIES[name]
+    _, words = PROPERTIES[name]
     return Claim(
         id=f"loop.{name}",
-        source="ours: properties of models that extrapolate further",
         sizes=LARGE_SIZES,
         sizes_reason=TOO_SHORT,
-        statement=f"Tied models extrapolate further the more {meaning}.",
         method=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
         f"variable at {TIMES} times the plain depth, bootstrap over models",
         rule=Above(0),

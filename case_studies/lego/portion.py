@@ -10,7 +10,7 @@ from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
 from case_studies.lego.models import ARMS
-from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU, labels_of
+from case_studies.lego.starts import NO_TIME, TEXT_PLATEAU, labels_of
 from case_studies.recipes.judges import Mean
 from interp.heads.classify import HeadPatterns
 
@@ -55,12 +55,9 @@ def measure_portion(evidence: Evidence, *, group: str) -> Readings:
 CLAIMS = (
     Claim(
         id="heads.portion",
-        source=SMALL.format(place="Section 5 and Appendix F"),
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,
         remedy=TEXT_PLATEAU,
-        statement="Association, manipulation and broadcast heads are a considerable portion of the heads of a model "
-        "that was pretrained on text.",
         method="Share of the heads that are labelled association, manipulation or broadcast on LEGO sentences, before "
         f"fine-tuning, t interval over models; a considerable portion is at least {CONSIDERABLE:g}",
         rule=AtLeast(CONSIDERABLE),

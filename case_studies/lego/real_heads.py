@@ -33,7 +33,6 @@ from interp.training.load import load
 from interp.training.pretrained import pretrained
 
 WEIGHTS = PretrainedWeights()
-MODEL = "; here all-MiniLM-L6-v2, distilled from BERT and trained to compare sentences"
 N_SENTENCES = 256
 N_UNTRAINED = 20
 """Models with fresh weights of the same shape, whose highest scores are the reference."""
@@ -179,11 +178,9 @@ def measure_same_heads(evidence: Evidence) -> Readings:
     )
 
 
-def _association_claim(name: str, statement: str, source: str, method: str, **options) -> Claim:
+def _association_claim(name: str, method: str, **options) -> Claim:
     return Claim(
         id=f"real.{name}",
-        source=source + MODEL,
-        statement=statement,
         method=f"{method}, minus the highest of any head of {N_UNTRAINED} untrained models of the same shape, interval "
         f"over {N_SENTENCES} sentences; a head of this kind scores at least {MIN_SCORE}",
         rule=Above(MIN_SCORE),
@@ -199,21 +196,11 @@ def _association_claim(name: str, statement: str, source: str, method: str, **op
 
 CLAIMS = (
     *(
-        _association_claim(
-            f"association.{n_vars}",
-            f"Before any training on chains, a pretrained model has heads that attend to equal tokens, on chains of "
-            f"{n_vars}.",
-            "LEGO, Section 4.2, Figure 7 and Appendix F",
-            "Association score of the head with the highest one",
-            n_vars=n_vars,
-        )
+        _association_claim(f"association.{n_vars}", "Association score of the head with the highest one", n_vars=n_vars)
         for n_vars in LENGTHS
     ),
     _association_claim(
         "symbols",
-        "Before any training on chains, a pretrained model has heads that attend to equal tokens of chains with "
-        "arbitrary tokens in place of =, +, -, 1 and ;.",
-        "LEGO, Section 4.2: tokens can be swapped",
         "Association score, with other tokens, of the head with the highest one",
         n_vars=LENGTHS[0],
         symbols=SYMBOLS,
@@ -234,9 +221,6 @@ CLAIMS = (
     ),
     Claim(
         id="real.same-heads",
-        source="ours, after LEGO, Section 4.2",
-        statement="The heads of a pretrained model that attend to equal tokens of chains are those that do so on "
-        "random words.",
         method="Correlation, over all heads, of the association score on chains of "
         f"{LENGTHS[0]} with the attention from a random word to its other occurrence, bootstrap over heads",
         rule=Above(0.5),

@@ -13,7 +13,7 @@ from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_table, depth_curves, learning_chart
 from case_studies.lego.models import FIRST_MODELS, later
-from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
+from case_studies.lego.starts import NO_TIME, TEXT_PLATEAU
 from case_studies.recipes.judges import NOTHING_KNOWN, ArmDifference, Mean, PairedDifference, Share
 from case_studies.recipes.seeds import more_seeds
 from interp.theory.signs import sign_counting
@@ -22,8 +22,6 @@ LEAST = 0.1
 """Smallest accuracy above chance on the last variable at which sign counting is measured."""
 BROKEN = 2000
 """Number of sentences with a broken chain."""
-SECTION = "LEGO, Section 4.3 and Appendix A"
-PREVENTS = f"{SECTION}; the paper says that the shortcut is prevented, the rule requires a difference beyond 0.05"
 KNOWING = "seeds that know the last variable"
 KNOWN_BY, REMAINING = "knows the last variable", "share of accuracy above chance that remains"
 LAST, BEFORE, MIDDLE = "last variable", "the one before it", "middle variables"
@@ -190,14 +188,10 @@ def _arms(column: str, name: str, groups: tuple[str, str]) -> ArmDifference:
     return ArmDifference(column, arm=name, arms=groups, unit="seeds an arm", share_of="sentences")
 
 
-def _middle(
-    name: str, start: str, statement: str, *, reference: str = "shortcut-random", source: str = PREVENTS, **options
-) -> Claim:
+def _middle(name: str, start: str, *, reference: str = "shortcut-random", **options) -> Claim:
     start_name = {"mimic": "mimicking"}.get(name, name)
     return Claim(
         id=f"shortcut.{name}",
-        source=source,
-        statement=statement,
         method=f"Mean accuracy of the middle variables, {start_name} start minus random start, t interval over seeds",
         rule=Above(MARGIN),
         preregistration=later(FIRST_MODELS, SAME_SENTENCES),
@@ -235,18 +229,9 @@ CLAIMS = (
         judged=REMAINING_SHARE,
         needs=("shortcut-random",),
     ),
-    _middle(
-        "mimic",
-        more_seeds("shortcut-mimic"),
-        "After mimicking, a model trained on the first variables and the last predicts those between better than from "
-        "a random start.",
-        reference=more_seeds("shortcut-random"),
-    ),
+    _middle("mimic", more_seeds("shortcut-mimic"), reference=more_seeds("shortcut-random")),
     Claim(
         id="shortcut.mimic-parity",
-        source="ours, after LEGO, Section 4.3: chains of five, two of them and the last trained",
-        statement="On short chains mimicking does not prevent counting: the last variable is still predicted from the "
-        "parity.",
         method=REMAINS,
         rule=COUNTED,
         preregistration=FIRST_MODELS,
@@ -255,16 +240,7 @@ CLAIMS = (
         judged=REMAINING_SHARE,
         needs=("shortcut-mimic",),
     ),
-    _middle(
-        "pretrained",
-        "shortcut-pretrained",
-        "From a pretrained start, a model trained on the first variables and the last predicts those between better "
-        "than from a random start.",
-        source=SMALL.format(place="Section 4.3 and Appendix A"),
-        sizes=LARGE_SIZES,
-        sizes_reason=NO_TIME,
-        remedy=TEXT_PLATEAU,
-    ),
+    _middle("pretrained", "shortcut-pretrained", sizes=LARGE_SIZES, sizes_reason=NO_TIME, remedy=TEXT_PLATEAU),
     Claim(
         id="shortcut.prevented",
         sizes=LARGE_SIZES,

@@ -26,9 +26,6 @@ from interp.tasks import Lego
 from interp.training.pretrained import pretrained
 from interp.view.charts import pattern_maps
 
-FIGURE = "LEGO, Section 4.2 and Figure 6"
-SMALL = "ours, after LEGO, {place}: a small model, pretrained on Python sources (size standard)"
-"""Source of a claim of the paper about BERT on a toy model; the claims `real.` are about real weights."""
 SAME = 0.05
 """Margin within which accuracies count as equal."""
 ONE_PRETRAINED = Preregistration(
@@ -164,11 +161,9 @@ def gallery(model: TransformerStack, task: Lego, patterns: HeadPatterns, *, seed
     return pattern_maps(maps, tokens=words, columns=model.cfg.n_heads, title=title)
 
 
-def _start(name: str, start: str, statement: str, source: str = FIGURE, **options) -> Claim:
+def _start(name: str, start: str, **options) -> Claim:
     return Claim(
         id=f"start.{name}",
-        source=source,
-        statement=statement,
         method="Mean accuracy over all variables but the root after the same number of steps on the task, this start "
         "minus the random one, paired by seed, t interval",
         rule=Above(0),
@@ -188,11 +183,9 @@ TEXT_PLATEAU = (
 )
 PRETRAINED = {"sizes": LARGE_SIZES, "sizes_reason": NO_TIME, "remedy": TEXT_PLATEAU}
 CLAIMS = (
-    _start("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention learns faster."),
+    _start("mimic", "start-mimic"),
     Claim(
         id="start.copy",
-        source="ours, after LEGO, Section 4.2",
-        statement="A model that starts with W_K = W_Q, a bias to equal tokens, learns faster.",
         method="Mean accuracy over all variables but the root and all evaluations of training, this start minus the "
         "random one, paired by seed, t interval",
         rule=Above(0),
@@ -205,18 +198,10 @@ CLAIMS = (
         sizes=LARGE_SIZES,
         sizes_reason="Without mimicking no model learns its chains in the time of this size.",
     ),
-    _start(
-        "pretrained",
-        "start-pretrained",
-        "A model that was pretrained on text learns faster.",
-        SMALL.format(place="Section 4.2 and Figure 6"),
-        **PRETRAINED,
-    ),
+    _start("pretrained", "start-pretrained", **PRETRAINED),
     Claim(
         id="start.association",
-        source=SMALL.format(place="Section 4.2, Figure 7 and Appendix F"),
         **PRETRAINED,
-        statement="Pretraining on text unrelated to LEGO produces heads that attend to equal tokens.",
         method="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
         f"model before pretraining, t interval over models; a head of this kind scores at least {MIN_SCORE}",
         rule=Above(MIN_SCORE),
@@ -229,9 +214,7 @@ CLAIMS = (
     ),
     Claim(
         id="start.symbols",
-        source=SMALL.format(place="Section 4.2, tokens can be swapped"),
         **PRETRAINED,
-        statement="For a pretrained model, arbitrary tokens in place of =, + and - make no difference.",
         method="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
         "with the usual ones, paired by seed, t interval",
         rule=Conditional(Number(_mean("start-pretrained"), AtLeast(LEARNED)), Within(SAME)),

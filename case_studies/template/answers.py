@@ -104,8 +104,6 @@ def _psychometric(name: str, words: str, prior_knowledge: str) -> Claim:
     group, n = f"psychometric {name}", PSYCHOMETRIC[name]
     return Claim(
         id=f"psychometric.{name}",
-        source="ours, on a task of Figure 3 of the template paper",
-        statement=f"With a I and b I a transformer solves {words} for unseen symbols, from {n} samples.",
         method=f"Mean accuracy on unseen symbols at n = {n}, t interval over models (seeds)",
         rule=AtLeast(SOLVED),
         preregistration=Preregistration(

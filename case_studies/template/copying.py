@@ -162,8 +162,6 @@ CLAIMS = (
     ),
     Claim(
         id="copying.same-rate",
-        source="ours: in Theorem 5.2 only b learns",
-        statement="b I is not sufficient: if b learns no faster than the rest, unseen symbols are not copied.",
         method=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
         rule=Below(0.5),
         preregistration=over_models("300 symbols of three seeds, one of which was copied"),

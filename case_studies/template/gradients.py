@@ -112,9 +112,6 @@ HOW = (
 CLAIMS = (
     Claim(
         id="copying.gradient",
-        source="ours, after Theorem 5.1 of the template paper; the initial weights are not those of the theorem",
-        statement="Without b I, the loss on unseen symbols does not fall at the start of training in wide models.",
-        paper="no movement in the limit of infinite width",
         method=HOW,
         rule=Below(0),
         preregistration=Preregistration(

@@ -234,12 +234,9 @@ def rank_correlation(x: Float[np.ndarray, "*head"], y: Float[np.ndarray, "*head"
     return float(np.corrcoef(stats.rankdata(x.ravel()), stats.rankdata(y.ravel()))[0, 1])
 
 
-def _looking_claim(name: str, variant: str, models: str, prior_knowledge: str) -> Claim:
+def _looking_claim(name: str, variant: str, prior_knowledge: str) -> Claim:
     return Claim(
         id=f"heads.same-symbol.{name}",
-        source="ours, after the paper's account of why a I helps",
-        statement=f"Solved models {models} have heads that attend to the same symbol elsewhere more, or less, than "
-        "to a different symbol.",
         method="Share of solved models with a head whose attention differs between equal and different symbols at the "
         f"same positions by more than in any head of {N_UNTRAINED} untrained models, exact interval",
         rule=Conditional(Number("solved models", AtLeast(FEWEST)), Above(0.5)),
@@ -289,7 +286,7 @@ def _agreement_claim(name: str, variant: str, models: str, prior_knowledge: str)
 
 
 CLAIMS = (
-    _looking_claim("identity", A, "with a I", "while a was negative in 56 of 96 heads"),
-    _looking_claim("plain", PLAIN, "without a I", "with scores below chance in 22 of 96"),
+    _looking_claim("identity", A, "while a was negative in 56 of 96 heads"),
+    _looking_claim("plain", PLAIN, "with scores below chance in 22 of 96"),
     _agreement_claim("plain", PLAIN, "without a I", "0.24 [0.10, 0.37]"),
 )

@@ -104,8 +104,6 @@ HOW = "t interval over draws of the strings and the kernel (ReLU, beta 4, gamma 
 CLAIMS = (
     Claim(
         id="kernel.error-n",
-        source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
-        statement="The error of kernel regression on unseen symbols falls with the number of samples n.",
         method=f"Slope of log2 of the squared error on unseen symbols over log2 of n, {FIXED_SYMBOLS} training "
         f"symbols, for each draw, {HOW}",
         rule=Below(0),
@@ -116,8 +114,6 @@ CLAIMS = (
     ),
     Claim(
         id="kernel.error-rho",
-        source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
-        statement="The error of kernel regression on unseen symbols falls with the diversity rho of substitutions.",
         method=f"Slope of log2 of the squared error on unseen symbols over log2 of rho, n fixed, for each draw, {HOW}",
         rule=Below(0),
         preregistration=BEFORE_ANY_MODEL,

@@ -58,9 +58,6 @@ CLAIMS = (
     ),
     Claim(
         id="networks.shared-embedding",
-        source="ours, the control of Theorem I.2",
-        statement="With one embedding per token, shared by all positions, a fully connected network does generalise: "
-        "that it fails on one-hot inputs is due to their columns.",
         method=f"{HOW}; the theorem needs a separate column for each token and position",
         rule=Above(BARELY),
         preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),

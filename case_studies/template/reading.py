@@ -178,16 +178,13 @@ def _readable_claim(name: str, variant: str, models: str) -> Claim:
 
 
 HAS_STRONG = Share(STRONG, unit="solved models")
-FIGURE_7 = "ours, after Figure 7, which is about a pretrained GPT-2"
 
 
-def _diagonal_claim(name: str, variant: str, models: str) -> Claim:
+def _diagonal_claim(name: str, variant: str) -> Claim:
     return _claim(
         name,
         GROUPS[variant],
         Above(0.5),
-        source=FIGURE_7,
-        statement=f"Training makes the diagonal of W_Q W_K^T strong in some head: solved models {models}.",
         method="Share of solved models with a head whose diagonal is strong (interp.diagonals), exact interval",
         quantity="share of solved models",
         value_range=SHARE,
@@ -201,8 +198,6 @@ CLAIMS = (
         "heads.identity-used",
         GROUPS[A],
         Above(BAR),
-        source="ours, the causal half of the paper's account of why a I helps",
-        statement="Solved models with a I depend on it.",
         method="Accuracy on unseen symbols lost when every a is set to 0, t interval over models",
         quantity="accuracy lost",
         value_range=DIFFERENCE,
@@ -210,20 +205,17 @@ CLAIMS = (
         judged=PairedDifference(LEARNED_A, WITHOUT_A, unit="solved models", share_of="strings"),
     ),
     _readable_claim("probes.identity", A, "with a I"),
-    _diagonal_claim("diagonals.query-key", PLAIN, "without a I"),
-    _diagonal_claim("diagonals.query-key.identity", A, "with a I, which is added to it"),
+    _diagonal_claim("diagonals.query-key", PLAIN),
+    _diagonal_claim("diagonals.query-key.identity", A),
     _claim(
         "diagonals.value-output.copying",
         f"copy {PLAIN}",
         Above(0.5),
-        source=f"{FIGURE_7}; here one attention layer without b I, trained to copy a symbol",
         preregistration=Preregistration(
             "after a result",
             "no strong diagonal in 12 models of aba against abb, where there is nothing to copy. No copying model had "
             "been looked at.",
         ),
-        statement="Training makes the diagonal of W_V W_O strong in some head of models that have learned to copy "
-        "unseen symbols.",
         method=f"Share of copying models with an accuracy of at least {COPIED} on unseen symbols that have a head "
         f"whose "
         "diagonal is strong (interp.diagonals), exact interval",

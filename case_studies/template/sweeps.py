@@ -96,13 +96,10 @@ def measure_rates(evidence: Evidence) -> Readings:
     )
 
 
-def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Claim:
+def _claim(name: str, *, group: str, **fields) -> Claim:
     fields.setdefault("preregistration", FIRST_MODELS)
     return Claim(
         id=f"sweeps.{name}",
-        source=f"template paper, Appendix B.{2 if group == 'random templates' else 1}",
-        statement=statement,
-        paper=paper,
         needs=(group,),
         sizes=LARGE_SIZES,
         sizes_reason="Sweeps are trained at size standard and above.",
@@ -110,14 +107,12 @@ def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Cl
     )
 
 
-def _slope_claim(name: str, statement: str, paper: str, *, varied_size: str, rises: bool = False, **fields) -> Claim:
+def _slope_claim(name: str, *, varied_size: str, rises: bool = False, **fields) -> Claim:
     draws = varied_size == RANDOM_TEMPLATES
     group = varied_size if draws else f"sweep {varied_size}"
     units = "draws of templates" if draws else "seeds, each size with the best of two rates on validation symbols"
     return _claim(
         name,
-        statement,
-        paper,
         group=group,
         method=f"Slope of log loss per doubling at n = {SWEEP_N}, t interval over {units}",
         rule=Above(0) if rises else Below(0),
@@ -128,37 +123,18 @@ def _slope_claim(name: str, statement: str, paper: str, *, varied_size: str, ris
     )
 
 
-AT_N = f"loss at {SWEEP_N} samples."
-
 CLAIMS = (
-    _slope_claim(
-        "depth", f"Deeper transformers have a lower {AT_N}", "0.272 at depth 1, 0.075 at 4", varied_size="depth"
-    ),
-    _slope_claim(
-        "heads",
-        f"Transformers with more heads have a lower {AT_N}",
-        "0.422 with 1 head, 0.103 with 16",
-        varied_size="heads",
-    ),
-    _slope_claim(
-        "width",
-        f"Transformers with wider embeddings have a higher {AT_N}",
-        "0.072 at width 32, 0.241 at 512",
-        varied_size="width",
-        rises=True,
-    ),
+    _slope_claim("depth", varied_size="depth"),
+    _slope_claim("heads", varied_size="heads"),
+    _slope_claim("width", varied_size="width", rises=True),
     _slope_claim(
         "templates",
-        f"Tasks of more templates have a higher {AT_N}",
-        "0.231 for 2, 0.667 for 4, 1.10 for 15",
         varied_size="random templates",
         rises=True,
         preregistration=extended("0.42 [-0.02, 0.86] over three draws", "seven draws"),
     ),
     _claim(
         "rate",
-        f"The {AT_N[:-1]} does not depend on the learning rate within an order of magnitude.",
-        "similar from 3e-4 to 3e-3",
         group="sweep learning rate",
         method="Loss at the worst rate from 3e-4 to 3e-3 over that at the best of them, n = 1024, t interval over "
         "seeds",

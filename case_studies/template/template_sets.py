@@ -214,17 +214,12 @@ CLAIMS = (
     _claim(
         "nonsingular",
         is_nonsingular,
-        source="template paper, Lemma 4.6",
-        statement="N of any disjoint templates is nonsingular, for almost all parameters of a cosine activation.",
         method=f"Share of {HOW}, whose N is nonsingular beyond the error of the kernel's draws (its smallest "
         "eigenvalue by the jackknife), exact interval, in which undecided sets may be either",
     ),
     _claim(
         "nondegenerate",
         is_nondegenerate,
-        source="template paper, Lemma 4.7",
-        statement="K_attn summed over any disjoint templates differs from its sum over every permutation of them, for "
-        "almost all beta and gamma.",
         method=f"Share of {HOW}, for which no permutation has a difference of 0 within the 95 % interval over sets of "
         "draws, Bonferroni over permutations, exact interval, in which undecided sets may be either",
     ),
