@@ -11,7 +11,7 @@ from interp.algorithms import bracket_stack, depth_counter
 SEEN = Preregistration(
     "after first models", "these models, trained and judged by other claims; none had been tested for an algorithm."
 )
-ALGORITHMS: dict[str, tuple[AlgorithmFor, AlgorithmFor, str]] = {
+ALGORITHMS: dict[str, tuple[AlgorithmFor, AlgorithmFor]] = {
     "stack": (bracket_stack, depth_counter),
     "counter": (depth_counter, bracket_stack),
 }

@@ -1,14 +1,15 @@
 """A claim about fine-tuning: a pretrained GPT-2 learns a template task from fewer strings than one from scratch."""
 
 import numpy as np
+import pandas as pd
 import torch
 
 from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
 from case_studies.language.models import PLAIN, PRESET, after_larger_models
-from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import PairedDifference
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate
@@ -20,6 +21,7 @@ from interp.training.train import train
 STRINGS = {"quick": (64, 256), "standard": (32, 256), "paper": (32, 128, 256, 1024, 4096)}
 """Numbers of training strings; the alphabet has the same number of symbols."""
 JUDGED = 256
+STRINGS_OF, PRETRAINED, SCRATCH = "training strings", "accuracy, pretrained", "accuracy, from scratch"
 HELD_OUT = 1000
 SETTINGS = TrainSettings(
     steps=300, batch_size=128, learning_rate=1e-3, weight_decay=0.0, keep="best", eval_every=25, n_eval=300
@@ -57,10 +59,9 @@ def pretrained_for(task: Template, pretrained: Transformer, *, words: Text, seed
     return model
 
 
-def measure_finetuning(evidence: Evidence) -> Measurement:
-    """Accuracy on unseen symbols after fine-tuning, minus that after training from scratch, paired by seed."""
-    gains: dict[int, list[float]] = {}
-    rows: list[list] = [["training strings", "seed", "accuracy, pretrained", "accuracy, from scratch", "difference"]]
+def measure_finetuning(evidence: Evidence) -> Readings:
+    """Accuracy on unseen symbols after fine-tuning, and after training from scratch; one row a seed and size."""
+    rows = []
     for n in STRINGS[evidence.size]:
         task = Template(train=n)
         settings = SETTINGS.from_dict({**SETTINGS.to_dict(), "n_train": n})
@@ -70,18 +71,19 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
             words: Text = spec.task  # type: ignore[assignment]  # every model here has this task
             fine_tuned = pretrained_for(task, base, words=words, seed=spec.seed)
             from_scratch = untrained_for(task, base, seed=spec.seed)
-            accuracy = []
-            for model in (fine_tuned, from_scratch):
+            row = {STRINGS_OF: n, "seed": spec.seed}
+            for name, model in ((PRETRAINED, fine_tuned), (SCRATCH, from_scratch)):
                 trained = train(model, task, settings, seed=spec.seed).model
-                accuracy.append(float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy.value[0]))
-            gains.setdefault(n, []).append(accuracy[0] - accuracy[1])
-            rows.append([n, spec.seed, *(f"{value:.3f}" for value in accuracy), f"{gains[n][-1]:+.3f}"])
-    interval = t_interval(np.array(gains[JUDGED]), resolution=1 / HELD_OUT)
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
-        numbers={f"difference at {n} strings": float(np.mean(gain)) for n, gain in gains.items()},
-        tables=[("aba against abb, unseen symbols", rows)],
+                row[name] = float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy.value[0])
+            rows.append(row)
+    frame = pd.DataFrame(rows).assign(**{"held-out strings": HELD_OUT})
+    gains = {
+        n: [row[PRETRAINED] - row[SCRATCH] for row in rows if row[STRINGS_OF] == n] for n in STRINGS[evidence.size]
+    }
+    return Readings(
+        frame=frame,
+        title="aba against abb, unseen symbols",
+        numbers={f"difference at {n} strings": float(np.mean(of_seeds)) for n, of_seeds in gains.items()},
         note=f"Judged at {JUDGED} strings, where the paper's pretrained GPT-2 has a loss of 0.03; one from scratch "
         f"needs 8192 for 0.22. Chance is 0.5; {HELD_OUT} held-out strings per model.",
     )
@@ -97,6 +99,9 @@ CLAIMS = (
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         measure=measure_finetuning,
+        judged=PairedDifference(
+            PRETRAINED, SCRATCH, unit="seeds", where={STRINGS_OF: JUDGED}, share_of="held-out strings"
+        ),
         needs=(PLAIN,),
     ),
 )

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from case_studies.frame.claims import Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
 from case_studies.language.models import (
     PLAIN,
@@ -17,6 +17,7 @@ from case_studies.language.models import (
     after_larger_models,
 )
 from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.judges import PairedDifference
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import score_batch
@@ -24,27 +25,26 @@ from interp.sweeps.spec import ModelSpec
 from interp.view.charts import curves
 
 
-def measure_perplexity(evidence: Evidence) -> Measurement:
-    """Loss per token of the plain models minus that of the others, paired by seed, on the same held-out text."""
+def measure_perplexity(evidence: Evidence) -> Readings:
+    """Loss per token of the models of both variants, on the same held-out text; one row a seed."""
     # Mean loss of each model over the same windows
     loss = {variant: _losses(evidence, variant) for variant in VARIANTS}
-    gain = loss[PLAIN].mean(1) - loss[WITH_IDENTITIES].mean(1)
-    interval = t_interval(gain)
-    rows: list[list] = [["seed", *(f"perplexity, {variant} [95 % over windows]" for variant in VARIANTS), "gain, nats"]]
-    for seed, difference in enumerate(gain):
-        rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{difference:+.4f}"])
+    seeds = [spec.seed for spec in _paired(evidence, PLAIN)]
+    means = {_loss_of(variant): losses.mean(1) for variant, losses in loss.items()}
+    perplexities = {
+        f"perplexity, {variant} [95 % over windows]": [_perplexity(of_seed) for of_seed in losses]
+        for variant, losses in loss.items()
+    }
     # The learned scalars of the models that have them
-    scalars = [_scalars(evidence, spec) for spec in evidence.specs(WITH_IDENTITIES)]
-    table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
-    table += [[seed, *(f"{value:+.3f}" for value in scalars_of_model)] for seed, scalars_of_model in enumerate(scalars)]
-    return Measurement.from_interval(
-        interval,
-        unit="seeds",
+    scalars = [{"seed": spec.seed, **_scalars(evidence, spec)} for spec in evidence.specs(WITH_IDENTITIES)]
+    return Readings(
+        frame=pd.DataFrame({"seed": seeds, **means, **perplexities}),
+        title="Loss and perplexity on held-out files",
         numbers={
             "windows per model": loss[PLAIN].shape[1],
             **{f"perplexity, {variant}": float(np.exp(loss[variant].mean())) for variant in VARIANTS},
         },
-        tables=[("Perplexity on held-out files", rows), ("The learned scalars", table)],
+        tables=[("The learned scalars", pd.DataFrame(scalars))],
         charts=[_curves(evidence)],
         note="Perplexity is the exponential of the mean loss per scored token, on files that no model was trained on. "
         "Both variants have the same text, steps, learning rates and seeds. The text is Python's standard library.",
@@ -73,13 +73,17 @@ def _perplexity(loss: Float[np.ndarray, " window"]) -> str:
     return f"{np.exp(mean):.2f} [{np.exp(mean - half):.2f}, {np.exp(mean + half):.2f}]"
 
 
-def _scalars(evidence: Evidence, spec: ModelSpec) -> list[float]:
+def _loss_of(variant: str) -> str:
+    return f"nats per token, {variant}"
+
+
+def _scalars(evidence: Evidence, spec: ModelSpec) -> dict[str, float]:
     state = evidence.run(spec).model.state_dict()
-    numbers = []
+    scalars = {}
     for name in ("a", "b"):
         values = np.concatenate([value.numpy() for key, value in state.items() if key.endswith(f"attention.{name}")])
-        numbers += [values.mean(), values.min(), values.max()]
-    return [float(value) for value in numbers]
+        scalars |= {f"{name}, mean": values.mean(), f"{name}, least": values.min(), f"{name}, most": values.max()}
+    return {name: float(scalar) for name, scalar in scalars.items()}
 
 
 def _curves(evidence: Evidence) -> alt.TopLevelMixin:
@@ -106,6 +110,7 @@ CLAIMS = (
         preregistration=after_larger_models("0.017 [-0.015, 0.049], each of the three above 0,"),
         quantity="gain in nats per token",
         measure=measure_perplexity,
+        judged=PairedDifference(_loss_of(PLAIN), _loss_of(WITH_IDENTITIES), unit="seeds"),
         needs=tuple(VARIANTS),
     ),
 )

@@ -11,9 +11,10 @@ import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
 from case_studies.recipes.intervals import as_interval
+from case_studies.recipes.judges import Row
 from case_studies.recipes.learned import LEARNED, excluded_models, has_learned
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
@@ -25,6 +26,7 @@ from interp.view.points import scatter
 
 MOST_SEQUENCES = {"quick": 128, "standard": 1024, "paper": 4096}
 """Largest number of sequences of an audit, which goes up to it only for undecided heads."""
+SHARE = "share of heads"
 FEWEST_HEADS = 8
 """Smallest number of heads for judging a share."""
 AFTER_AUDITS = Preregistration(
@@ -122,8 +124,8 @@ def head_share(hits: Sequence[float], heads: Sequence[int]) -> Interval:
 
 def measure_head_share(
     evidence: Evidence, *, groups: Sequence[str], among: Among, layer: int | None = None
-) -> Measurement:
-    """Share of faithful heads among readable ones, or of hidden heads among needed ones; of one layer if given."""
+) -> Readings:
+    """Share of faithful heads among readable ones, or hidden ones among needed ones, of a layer if given; one row."""
     models = list(audit_models(evidence, groups))
     select_heads, verdict = MASK_AND_VERDICT[among]
     masks = [select_heads(model.result) & _of_layer(model.result, layer) for model in models]
@@ -139,12 +141,9 @@ def measure_head_share(
     # The value leaves undecided heads out, so it is between the shares of which these are the ends
     n_decided = sum(n_heads) - sum(n_undecided)
     n_models = sum(len(evidence.specs(group)) for group in groups)
-    return Measurement(
-        value=sum(n_hits) / n_decided if n_decided else low,
-        low=low,
-        high=high,
-        n=max(1, len(models)),
-        unit="models",
+    share = sum(n_hits) / n_decided if n_decided else low
+    return Readings(
+        frame=pd.DataFrame([{SHARE: share, "low": low, "high": high, "models": max(1, len(models))}]),
         numbers={
             "heads": sum(n_heads),
             "undecided": sum(n_undecided),
@@ -162,37 +161,35 @@ def measure_head_share(
     )
 
 
-def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], among: Among) -> Measurement:
+def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], among: Among) -> Readings:
     """As `measure_head_share`, with the longest audits of size paper: four times the sequences of size standard."""
     # The size only sets the audit's length; the models stay those of evidence.groups
-    measurement = measure_head_share(replace(evidence, size="paper"), groups=groups, among=among)
-    return replace(measurement, note=f"{measurement.note} Audits use up to {MOST_SEQUENCES['paper']:,} sequences.")
+    readings = measure_head_share(replace(evidence, size="paper"), groups=groups, among=among)
+    return replace(readings, note=f"{readings.note} Audits use up to {MOST_SEQUENCES['paper']:,} sequences.")
 
 
-def _verdicts_by_group(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> list[list]:
+def _verdicts_by_group(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> pd.DataFrame:
     """Number of selected heads by group and verdict."""
-    rows: list[list] = [["group", "models", "heads", *HEAD_VERDICTS]]
+    rows = []
     for group in dict.fromkeys(model.group for model in models):
-        counts: Counter[str] = Counter()
-        n_models = 0
-        for model, mask in zip(models, masks, strict=True):
-            if model.group == group:
-                counts.update(_verdicts(model.result)[mask].tolist())
-                n_models += 1
-        rows.append([group, n_models, sum(counts.values()), *(counts[verdict] for verdict in HEAD_VERDICTS)])
-    return rows
+        verdicts = [
+            _verdicts(model.result)[mask] for model, mask in zip(models, masks, strict=True) if model.group == group
+        ]
+        counts = Counter(np.concatenate(verdicts).tolist())
+        by_verdict = {verdict: counts[verdict] for verdict in HEAD_VERDICTS}
+        rows.append({"group": group, "models": len(verdicts), "heads": counts.total(), **by_verdict})
+    return pd.DataFrame(rows, columns=["group", "models", "heads", *HEAD_VERDICTS])
 
 
-def _verdicts_by_label(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> list[list]:
+def _verdicts_by_label(models: Sequence[AuditedModel], masks: Sequence[np.ndarray]) -> pd.DataFrame:
     """Number of selected heads by label and verdict."""
     counts: Counter[tuple[str, str]] = Counter()
     for model, mask in zip(models, masks, strict=True):
         heads = [head for head, selected in zip(model.result.heads, mask, strict=True) if selected]
         counts.update((head.label, head.verdict) for head in heads)
-    rows: list[list] = [["label", *HEAD_VERDICTS]]
-    for label in sorted({label for label, _ in counts}):
-        rows.append([label, *(counts[label, verdict] for verdict in HEAD_VERDICTS)])
-    return rows
+    labels = sorted({label for label, _ in counts})
+    rows = [[label, *(counts[label, verdict] for verdict in HEAD_VERDICTS)] for label in labels]
+    return pd.DataFrame(rows, columns=["label", *HEAD_VERDICTS])
 
 
 def _chart(models: Sequence[AuditedModel]):
@@ -246,5 +243,6 @@ def head_share_claim(
         rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), against_one_half),
         preregistration=preregistration,
         quantity=f"share of {among} heads that are {verdict}",
+        judged=Row(SHARE, unit="models", units="models"),
         **fields,
     )

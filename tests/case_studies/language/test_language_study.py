@@ -101,14 +101,15 @@ def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):
 def test_a_lower_loss_with_the_scalars_is_a_gain(few_words, monkeypatch):
     found = {PLAIN: np.full((3, 4), 2.0), WITH_IDENTITIES: np.tile([[1.5], [1.6], [1.4]], 4)}
     monkeypatch.setattr(perplexity, "_losses", lambda evidence, name: found[name])
-    monkeypatch.setattr(perplexity, "_scalars", lambda evidence, spec: [0.0] * 6)
+    monkeypatch.setattr(perplexity, "_scalars", lambda evidence, spec: {"a, mean": 0.0})
     monkeypatch.setattr(perplexity, "_curves", lambda evidence: {"mark": "line"})
     evidence = Evidence(size="quick", seed=0, groups={k: tuple(v) for k, v in groups("quick").items()}, folder=Path())
-    said = perplexity.measure_perplexity(evidence)
+    (claim,) = perplexity.CLAIMS
+    said = claim.measurement(evidence)
     half = stats.t.isf(0.025, 2) * 0.1 / 3**0.5
     assert (said.value, said.low, said.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
     assert said.numbers[f"perplexity, {PLAIN}"] == pytest.approx(np.exp(2))
-    assert said.tables[0][1][1][1] == "7.39 [7.39, 7.39]"
+    assert said.tables[0][1][1][3] == "7.39 [7.39, 7.39]"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,8 @@ def test_a_model_counts_if_several_heads_are_strong_and_more_than_before_trainin
     monkeypatch.setattr(Evidence, "run", lambda evidence, spec: SimpleNamespace(model=None))
     evidence = Evidence(size="quick", seed=0, groups={PLAIN: tuple(groups("quick")[PLAIN])}, folder=Path())
     monkeypatch.setattr(diagonals, "negated", lambda model: "negated")
-    said = diagonals.measure_diagonals(evidence, matrix=1)
+    _, value_output = diagonals.CLAIMS
+    said = value_output.measurement(evidence)
     assert said.numbers["fewest and most of these in a model"] == [1, 1]
     assert (said.value, said.n) == (pytest.approx(hits / 3), 3)
     assert said.low > 0.2 if hits == 3 else said.low < 0.5

@@ -34,7 +34,7 @@ def test_planted_diagonals_are_counted(encoder):
     with torch.no_grad():
         for block in encoder.stored_blocks:
             block.attention.k.weight.copy_(block.attention.q.weight)
-    measurement = query_key.measure(EVIDENCE)
+    measurement = query_key.measurement(EVIDENCE)
     assert (measurement.value, measurement.n) == (1, 12)
     assert query_key.rule.verdict(measurement) == "reproduced"
-    assert value_output.measure(EVIDENCE).value == 0
+    assert value_output.measurement(EVIDENCE).value == 0

@@ -1,7 +1,7 @@
 """The audit study: claims, groups of models, rules, and measures on known answers."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,19 +101,25 @@ def test_share_treats_models_as_independent():
     assert head_share([0], [0]).floats() == (0.0, 0.0, 1.0)
 
 
+def measured_share(measure=audits.measure_head_share, **options):
+    """The measurement of the claims' judge on planted audits."""
+    (claim,) = (claim for claim in STUDY.claims if claim.id == "readable.lego")
+    return replace(claim, measure=partial(measure, groups=["lego-tied"], **options)).measurement(EVIDENCE)
+
+
 def test_shares_of_readable_and_needed_heads(monkeypatch):
     found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
     monkeypatch.setattr(audits, "audit_models", lambda evidence, names: iter(found))
-    faithful = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    faithful = measured_share(among="readable")
     looks = sum(int(readable_heads(one.result).sum()) for one in found)
     acts = sum(len(one.result.of("faithful")) for one in found)
     assert faithful.value == pytest.approx(acts / looks)
     assert faithful.numbers["heads"] == looks
-    hidden = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="needed")
+    hidden = measured_share(among="needed")
     assert hidden.value == pytest.approx(2 / (2 + acts))  # the two uniform heads
     for layer, deepest in ((0, False), (-1, True)):
         at = [one.result.heads[-1].layer if deepest else 0 for one in found]
-        of_layer = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="readable", layer=layer)
+        of_layer = measured_share(among="readable", layer=layer)
         expected = [head for one, own in zip(found, at, strict=True) for head in one.result.heads if head.layer == own]
         assert of_layer.numbers["heads"] == sum(head.readable for head in expected)
 
@@ -121,7 +127,7 @@ def test_shares_of_readable_and_needed_heads(monkeypatch):
 def test_longer_audits_have_the_limit_of_size_paper(monkeypatch):
     sizes = []
     monkeypatch.setattr(audits, "audit_models", lambda evidence, names: sizes.append(evidence.size) or iter(()))
-    said = audits.measure_head_share_longer(EVIDENCE, groups=["lego-tied"], among="needed")
+    said = measured_share(audits.measure_head_share_longer, among="needed")
     assert (sizes, said.n) == (["paper"], 1)
     assert audits.MOST_SEQUENCES["paper"] == 4 * audits.MOST_SEQUENCES["standard"]
     assert said.note.endswith("Audits use up to 4,096 sequences.")
@@ -129,7 +135,7 @@ def test_longer_audits_have_the_limit_of_size_paper(monkeypatch):
 
 def test_share_without_models_is_inconclusive(monkeypatch):
     monkeypatch.setattr(audits, "audit_models", lambda evidence, names: iter(()))
-    nothing = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    nothing = measured_share(among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
     assert rule_of("readable.lego").verdict(nothing) == "inconclusive"
 
