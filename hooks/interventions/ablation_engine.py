@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import nullcontext
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import torch
 from einops import einsum, repeat
@@ -64,9 +64,9 @@ def projected_values(
     """
     sites: Any = model.blocks[layer]
     outputs = einsum(v, sites.attn.W_O, "b p h e, h e d -> b p h d")
-    if not model.cfg.vo_identity or isinstance(model, BridgeModel):
+    if not model.cfg.vo_identity:
         return outputs
-    block = model.block(layer)
+    block = cast(TransformerStack, model).block(layer)
     b: Any = block.attention.b
     return outputs + b[:, None] * block.read(resid, sites)[:, :, None]
 
@@ -229,7 +229,7 @@ class AblationEngine:
         self, branch: SetTree, earlier: tuple[Head, ...], activations: Mapping[str, Tensor], replace: Replacement
     ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits of the sets of a branch, from the activations under the edits of earlier layers."""
-        one_pass = not isinstance(self.model, BridgeModel) or self.model.capabilities.pattern_before_z
+        one_pass = self.model.pattern_before_z
         per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
         for layer, edits in branch.layers.items():
             attn_outs = self._attn_outs_under(layer, replace, activations)
@@ -350,8 +350,7 @@ class AblationEngine:
         of the batch."""
         n_copies = len(resid) // len(self.tokens)
         inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
-        uses_positions = isinstance(self.model, BridgeModel) and self.model.capabilities.positions_in_layers
-        if uses_positions and self.position_ids is not None:
+        if self.model.positions_in_layers and self.position_ids is not None:
             inputs["position_ids"] = self.position_ids.expand_as(self.tokens)
         copies = {name: tensor.repeat(n_copies, 1) for name, tensor in inputs.items() if tensor is not None}
         if isinstance(self.model, BridgeModel):

@@ -7,6 +7,7 @@ from torch import nn
 
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import Module
+from hooks.model.traits import ModelTraits
 from hooks.typed import restored
 
 
@@ -44,7 +45,7 @@ class BaselineConfig:
         return restored(cls, values)
 
 
-class Baseline(Module, CheckedHooks):
+class Baseline(ModelTraits, Module, CheckedHooks):
     """A model without attention: `model(tokens)` gives (batch, pos, d_vocab_out), as a transformer does.
 
     It is trained, stored and scored like a transformer; analyses of heads and of the residual stream refuse it.
@@ -52,6 +53,12 @@ class Baseline(Module, CheckedHooks):
 
     cfg: Any
     tokenizer: Any
+    has_attention = False
+    takes_read_at = False
+
+    @property
+    def kind(self) -> str:
+        return self.cfg.kind
 
     def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """No scalars of a I and b I: the network has no attention."""

@@ -40,13 +40,14 @@ from hooks.model.locks import one_thread
 from hooks.model.next_token_loss import ReturnType, check_return_type, next_token_loss
 from hooks.model.positions import make_positions
 from hooks.model.sites import LayerSites
+from hooks.model.traits import ModelTraits
 from hooks.model.transformer_lens_names import TransformerLensNames
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 """True or 1 for real tokens, False or 0 for padding."""
 
 
-class TransformerStack(TransformerLensNames, Module, CheckedHooks):
+class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
     """The forward pass that `Transformer` and `Encoder` share.
 
     Args:

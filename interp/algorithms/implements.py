@@ -6,7 +6,6 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from hooks import BridgeModel
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import check_differentiable, restores_state
@@ -281,8 +280,4 @@ def _check_kind(kind: SiteKind, net: Net) -> None:
 
 def _has_kind(kind: SiteKind, net: Net) -> bool:
     """Whether a model has hook points of a kind."""
-    if kind in ("resid", "z"):
-        return True
-    if isinstance(net, BridgeModel):
-        return not net.capabilities.lacks({f"hook_{kind}": ("read", "edit")})
-    return f"blocks.0.hook_{kind}" in net.hook_dict
+    return kind in ("resid", "z") or net.can_edit(f"hook_{kind}")

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import BridgeModel
 from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
@@ -260,7 +259,7 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
         net = prepare_model(model, NEEDS, task)
         nets.append(net)
         # Each model once, all of the same shape, and with the task's vocabulary.
-        identity = id(net.bridge if isinstance(net, BridgeModel) else net)
+        identity = id(net.owner)
         if indices.setdefault(identity, index) != index:
             raise ValueError(
                 f"models[{index}] is models[{indices[identity]}] again; its distance from itself would count as "

@@ -58,8 +58,7 @@ def warn_of_slow_bfloat16(device: torch.device) -> None:
 
 def device_of(model: Model | BridgeModel) -> torch.device:
     """Device of a model's first parameter."""
-    module = model.bridge if isinstance(model, BridgeModel) else model
-    return next(iter(module.parameters())).device
+    return next(iter(model.parameters())).device
 
 
 @contextmanager
@@ -83,7 +82,7 @@ def check_jobs(n_jobs: int, model: Model | BridgeModel) -> None:
     check_number("n_jobs", n_jobs, integer=True, above=0)
     if n_jobs == 1:
         return
-    if isinstance(model, BridgeModel):
+    if not model.can_be_sent:
         raise ValueError(f"n_jobs is {n_jobs}, but a wrapped model cannot be sent to other processes; use n_jobs=1.")
     if device_of(model).type != "cpu":
         raise ValueError(f"n_jobs is {n_jobs}, but the model is on {device_of(model)}; use n_jobs=1, or model.cpu().")

@@ -194,7 +194,7 @@ class Recording:
 
     def _resume(self, batch: Batch, resid: Tensor, layer: int, read_at: Tensor | None) -> Tensor:
         inputs: dict[str, Any] = {"tokens": batch.tokens, "attention_mask": batch.attention_mask}
-        if isinstance(self.net, BridgeModel) and self.net.capabilities.positions_in_layers:
+        if self.net.positions_in_layers:
             inputs["position_ids"] = batch.position_ids
         # A hook in the last layer sees all positions, not only those that are read out.
         if read_at is not None and layer < self.net.cfg.n_layers and not self._is_unhooked(self.net.cfg.n_layers - 1):

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import Net
 from hooks.model.checked_hooks import storing_hooks
 from hooks.state import evaluation_mode
@@ -20,21 +19,12 @@ from interp.tasks.batch import check_finite_logits
 
 MOST_LOGITS = 1 << 24
 """Largest number of logits of targets in memory at a time, if there is more than one sequence."""
-POSITIONS = 32
-"""Positions of the sequences in which a wrapped model reads streams out, at most."""
 
 
 def read_out(model: Net, streams: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab_out"]:
     """Logits of residual streams: final norm, if there is one, and unembedding."""
     streams = streams.to(_dtype(model))
-    if isinstance(model, TransformerStack):
-        return _not_half(model.read_out(streams[None])[0])
-    # A wrapped model reads out whole sequences: rows are put side by side, and the last sequence is filled with zeros
-    n_rows, width = streams.shape
-    pos = min(model.cfg.n_ctx, POSITIONS)
-    filled = torch.cat([streams, streams.new_zeros(-n_rows % pos, width)])
-    logits = model.resume(filled.view(-1, pos, width), model.cfg.n_layers)
-    return _not_half(logits.flatten(0, 1)[:n_rows])
+    return _not_half(model.read_out(streams[None])[0])
 
 
 def check_read_out(error: float, size: float) -> None:
@@ -131,7 +121,7 @@ def read_directions(
     tolerance = 4 * torch.finfo(_dtype(model)).eps ** 0.5  # relative error that rounding may cause
     slopes, constants, written = [], [], []
     with torch.enable_grad(), evaluation_mode(model):
-        _module_of(model).requires_grad_(False)  # gradients of the stream alone; a bridge keeps activations of a pass
+        model.requires_grad_(False)  # gradients of the stream alone; a bridge keeps activations of a pass
         x = streams.detach().requires_grad_(True)
         logits = read_out(model, x)
         without_stream = read_out(model, torch.zeros_like(x[:1])).detach()
@@ -196,9 +186,4 @@ def _not_half(values: Tensor) -> Tensor:
 
 
 def _dtype(model: Net) -> torch.dtype:
-    return next(iter(_module_of(model).parameters())).dtype
-
-
-def _module_of(model: Net) -> Any:
-    """The module that has the weights."""
-    return model.bridge if isinstance(model, BridgeModel) else model
+    return next(iter(model.parameters())).dtype

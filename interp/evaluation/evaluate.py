@@ -110,7 +110,7 @@ def evaluate(
     """
     check_sample_size("n", n, low=1)
     net: ScorableModel = prepare_scorable(model, NEEDS, task)
-    if depth is not None and isinstance(net, BridgeModel):
+    if depth is not None and not net.takes_depth:
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     # fresh examples, and their scores
     batch = sample_split(task, n, generator=derived_generator(seed, "evaluate", split), split=split)

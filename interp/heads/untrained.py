@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from hooks.model.initialise import initialise
 from interp.core.progress import counted
@@ -154,7 +153,7 @@ def untrained_models(
     if untrained is None:
         # The number that the level needs, or fewer of a model that takes long to build or to draw.
         needed = min(MOST_MODELS, ceil(1 / alpha - 1e-9) - 1)
-        if isinstance(model, BridgeModel):
+        if not model.made_from_cfg:
             needed = min(needed, WRAPPED)
         n_parameters = sum(parameter.numel() for parameter in model.parameters())
         return max(1, min(needed, PARAMETERS // max(1, n_parameters))), ()
@@ -219,7 +218,7 @@ def highest_scores(
         return
     # Scores of models with fresh weights are stored, but for bridges, whose config does not determine the weights.
     scores: list[Float[np.ndarray, " column"]] = []
-    if not isinstance(model, BridgeModel):
+    if model.made_from_cfg:
         scores = _stored_scores(model.cfg, seed, _digest(batch, related, queries))
     yield from scores
     # Further models: one copy, whose weights are drawn again.
@@ -228,7 +227,7 @@ def highest_scores(
         index = len(scores)
         fresh_seed = derived_seed(seed, "untrained twin") if index == 0 else derived_seed(seed, "untrained twin", index)
         fresh_seed %= 2**31
-        if copy is None or isinstance(copy, BridgeModel):
+        if copy is None or not copy.made_from_cfg:
             copy = untrained_copy(model, fresh_seed, learned=True)
         else:  # the weights that a new copy would have, in a fifth of the time
             initialise(copy, copy.cfg, fresh_seed)

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hooks import BridgeModel
-from hooks.model.baseline import Baseline
 from interp.core.page_identity import quantity
 from interp.core.verbs import prepare_scorable
 from interp.evaluation.evaluate import NEEDS
@@ -30,10 +28,9 @@ class Subject:
     def kind(self) -> str:
         """What the model is, with the sizes of a transformer."""
         cfg = self.model.cfg
-        if isinstance(self.model, Baseline):
-            return cfg.kind
-        name = f"transformer ({cfg.architecture})" if isinstance(self.model, BridgeModel) else "transformer"
-        return f"{name} with {quantity(cfg.n_layers, 'layer')} and {quantity(cfg.n_heads, 'head')} per layer"
+        if not self.model.has_attention:
+            return self.model.kind
+        return f"{self.model.kind} with {quantity(cfg.n_layers, 'layer')} and {quantity(cfg.n_heads, 'head')} per layer"
 
 
 def subject_of(run_or_model: Any, task: Task) -> Subject:

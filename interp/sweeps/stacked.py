@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import functional_call
 
 from hooks.model.architectures import Config, make_model
-from hooks.model.baseline import Baseline
 from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.verbs import prepare_scorable
@@ -38,7 +37,7 @@ def why_not_stacked(spec: ModelSpec) -> str:
     if spec.settings.contrastive:
         return "the contrastive loss draws another length for each model"
     model = make_model(spec.config)
-    if isinstance(model, Baseline):
+    if not model.has_attention:
         return "it is not a transformer"
     # Buffers are those of the first model: they must not depend on the seed
     buffers = dict(make_model(spec.config, seed=1).named_buffers())

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from hooks import TransformerStack
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.layers import is_hooked
@@ -485,7 +484,7 @@ def read_positions(model: Any, task: Task, settings: TrainSettings, batch: Batch
     `loss`, the contrastive loss), if hooks are attached, and for models that are not transformers. With targets at more
     than half of the positions there is little to save.
     """
-    if settings.read_at == "all" or settings.contrastive or not isinstance(model, TransformerStack):
+    if settings.read_at == "all" or settings.contrastive or not model.takes_read_at:
         return None
     has_own_loss = getattr(task.loss, "__func__", None) is not Task.loss
     if has_own_loss or 2 * batch.labels.shape[1] > batch.tokens.shape[1]:

@@ -17,9 +17,12 @@ from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import HookPoint, check_ids, check_not_compiled, check_tokens, has_hooks, take
 from hooks.model.locks import ModelLock, lock_of, one_thread
 from hooks.model.recomputation import check_not_recomputed, no_saved_tensors_hooks
+from hooks.model.traits import ModelTraits
 from hooks.model.transformer import Mask, check_resumed_layer
 from hooks.model.transformer_lens_names import ReadsText
 
+READ_OUT_POSITIONS = 32
+"""Positions of the sequences in which residual streams are read out, at most."""
 SIZES = ("n_layers", "n_heads", "d_model", "d_vocab", "n_ctx")
 """What the config of a wrapped model must have."""
 INSTEAD = {
@@ -70,7 +73,7 @@ class BridgeConfig:
         return ()
 
 
-class BridgeModel(ReadsText, CheckedHooks):
+class BridgeModel(ModelTraits, ReadsText, CheckedHooks):
     """A wrapped model under canonical hook names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
 
     Each name refers to the model's own hook point that passed the tests for it. An edit that the model would ignore
@@ -81,11 +84,18 @@ class BridgeModel(ReadsText, CheckedHooks):
         capabilities: What can be read and edited in it.
     """
 
+    takes_depth = False
+    takes_read_at = False
+    made_from_cfg = False
+    can_be_sent = False
+
     def __init__(self, bridge: Any, capabilities: Capabilities):
         self._bridge = (bridge,)  # in a tuple, so that its parameters and hook points are not registered here
         super().__init__()
         cfg: Any = bridge.cfg
         self.capabilities = capabilities
+        self.positions_in_layers = capabilities.positions_in_layers
+        self.pattern_before_z = capabilities.pattern_before_z
         self.cfg = BridgeConfig(
             architecture=str(getattr(cfg, "architecture", None) or type(bridge).__name__),
             attention=capabilities.attention,
@@ -117,6 +127,17 @@ class BridgeModel(ReadsText, CheckedHooks):
         if isinstance(self.bridge, HookedRootModule):
             return f"HookedRootModule {type(self.bridge).__name__}"
         return f"bridge of {self.cfg.architecture}"
+
+    @property
+    def kind(self) -> str:
+        return f"transformer ({self.cfg.architecture})"
+
+    @property
+    def owner(self) -> Any:
+        return self.bridge
+
+    def can_edit(self, site: str) -> bool:
+        return not self.capabilities.lacks({site: ("read", "edit")})
 
     @property
     def training(self) -> bool:
@@ -214,6 +235,15 @@ class BridgeModel(ReadsText, CheckedHooks):
             tokens = torch.zeros(resid.shape[:2], dtype=torch.long, device=resid.device)
         logits = self._run(tokens, self._inputs(tokens, attention_mask, position_ids), values, muted)
         return logits if read_at is None else take(logits, read_at)
+
+    def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits from the last residual stream, each position by itself: they are put side by side in short sequences,
+        the last of which is filled with zeros."""
+        rows = resid.flatten(0, 1)
+        pos = min(self.cfg.n_ctx, READ_OUT_POSITIONS)
+        filled = torch.cat([rows, rows.new_zeros(-len(rows) % pos, rows.shape[1])])
+        logits = self.resume(filled.view(-1, pos, rows.shape[1]), self.cfg.n_layers)
+        return logits.flatten(0, 1)[: len(rows)].unflatten(0, resid.shape[:2])
 
     def _run(
         self,

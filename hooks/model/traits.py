@@ -1,0 +1,38 @@
+"""What analyses ask of every model, in place of its class."""
+
+from typing import Any
+
+
+class ModelTraits:
+    """The answers of a transformer of this package; wrapped models and networks without attention have others."""
+
+    cfg: Any
+    hook_dict: Any
+    has_attention = True
+    """Whether it has heads and a residual stream."""
+    takes_depth = True
+    """Whether `depth` is an argument of its forward pass, which it checks."""
+    takes_read_at = True
+    """Whether `read_at` is an argument of its forward pass: positions to compute the last layer and the read-out at."""
+    made_from_cfg = True
+    """Whether `make_model(cfg)` makes its untrained copies, in little time."""
+    can_be_sent = True
+    """Whether it can be pickled and sent to another process."""
+    positions_in_layers = False
+    """Whether attention itself uses positions (rotary), so that `resume` needs them."""
+    pattern_before_z = True
+    """Whether the pattern of every layer is computed before its z."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a page's description."""
+        return "transformer"
+
+    @property
+    def owner(self) -> Any:
+        """The object that computes its passes: itself, or the model that it wraps."""
+        return self
+
+    def can_edit(self, site: str) -> bool:
+        """Whether layers have a hook point, such as `hook_mlp_out`, that can be read and edited."""
+        return f"blocks.0.{site}" in self.hook_dict
