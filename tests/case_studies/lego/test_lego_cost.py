@@ -316,7 +316,7 @@ def test_measures_return_the_largest_ratio_with_interval_tables_and_charts(tiny)
     assert claim("time").verdict(said) in ("reproduced", "not reproduced", "inconclusive")
     assert Measurement.from_dict(said.to_dict()) == said
     assert said.value == max(said.numbers[f"{name} over Hugging Face, sdpa"] for name in ("Hardcode", "Hybrid"))
-    assert len(said.tables[0][1]) == 1 + 2 * len(MODELS)
+    assert len(said.tables[1][1]) == 1 + 2 * len(MODELS)
     assert len(said.charts) == 2
     for chart in said.charts:
         scales = [layer["encoding"][axis]["scale"] for layer in chart["layer"] for axis in ("x", "y")]
