@@ -380,9 +380,8 @@ def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):
     accuracies = dict.fromkeys((name, seed) for name, seeds in found.items() for seed in range(len(seeds)))
     monkeypatch.setattr(learned, "lowest_accuracy", lambda evidence, spec: 1 - 0.5 * ((spec.name, spec.seed) in worse))
     worse: set[tuple[str, int]] = set()
-    monkeypatch.setitem(
-        loops.PROPERTIES, "heads", (lambda evidence, spec, depth: far[spec.seed], "a property", "they have it")
-    )
+    _, words = loops.PROPERTIES["heads"]
+    monkeypatch.setitem(loops.PROPERTIES, "heads", (lambda evidence, spec, depth: far[spec.seed], words))
     said = claim("loop.heads").measurement(evidence)
     assert said.value == pytest.approx(1)
     assert 0.9 < said.low < said.high
