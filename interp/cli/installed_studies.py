@@ -9,7 +9,7 @@ from typing import Any
 from hooks.checks import shown
 from hooks.files import read_json
 from interp.cli.output import did_you_mean
-from interp.tasks.registry import loaded
+from interp.tasks.registry import loaded, reason_of
 
 ENTRY_POINTS = "interp.studies"
 """Entry-point group of studies."""
@@ -59,7 +59,10 @@ def load_study(name: str, entry_points: dict[str, Any]) -> Any:
     check_study(name, entry_points)
     point = entry_points[name]
     study = loaded(point, f"the study {name}")
-    missing = [attribute for attribute in STUDY_METHODS if not hasattr(study, attribute)]
+    try:
+        missing = [attribute for attribute in STUDY_METHODS if not hasattr(study, attribute)]
+    except Exception as error:  # another's class may raise when it is asked
+        raise ValueError(f"the study {name} ({point.value}) cannot be read: {reason_of(error)}.") from error
     if missing:
         raise ValueError(f"the study {name} ({point.value}) lacks {', '.join(missing)}.")
     return study

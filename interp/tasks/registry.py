@@ -139,9 +139,17 @@ def loaded(point: Any, owner: str) -> Any:
     try:
         return point.load()
     except (Exception, SystemExit) as error:
-        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        reason = shortened(f"{kind}{error}").rstrip(".")
-        raise ValueError(f"{owner} ({point.value}) cannot be loaded: {reason}.") from error
+        raise ValueError(f"{owner} ({point.value}) cannot be loaded: {reason_of(error)}.") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """What another's code raised, in a line; such an error may have no words of its own."""
+    kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+    try:
+        words = str(error)
+    except Exception:
+        words = "its text cannot be read"
+    return shortened(f"{kind}{words}").rstrip(".")
 
 
 def _is_task_class(candidate: Any) -> bool:

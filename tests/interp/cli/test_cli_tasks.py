@@ -308,6 +308,7 @@ BROKEN = {
     "1 / 0": "ZeroDivisionError: division by zero.",
     "raise KeyError('x')": "KeyError: 'x'.",
     "import no_such_package": "No module named 'no_such_package'.",
+    "raise type('Own', (Exception,), {'__str__': lambda self: 1 / 0})()": "Own: its text cannot be read.",
 }
 
 
@@ -354,6 +355,18 @@ def test_a_plug_in_that_cannot_be_imported_is_named_and_the_others_are_listed(in
         assert process.returncode == 2
         assert f"(plug_in:Thing) cannot be loaded: {BROKEN[source]}" in process.stderr
         assert process.stderr.count("\n") == 1
+
+
+def test_a_study_that_raises_when_it_is_asked_is_named(interp, plug_in):
+    plug_in(
+        "class Odd(type):\n    def __getattr__(cls, name): raise RuntimeError('no')\nclass Thing(metaclass=Odd): pass"
+    )
+    listed = interp("reproduce")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "the study plug_in (plug_in:Thing) cannot be read: RuntimeError: no." in listed.stdout
+    chosen = interp("reproduce", "plug_in")
+    assert chosen.returncode == 2
+    assert "cannot be read: RuntimeError: no." in chosen.stderr
 
 
 def test_a_study_that_cannot_list_its_claims_is_named(interp, plug_in):
