@@ -4,6 +4,7 @@ import numpy as np
 
 from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import every_head
+from interp.auditing.interventions import INTERVENTIONS
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
 from interp.core.page_identity import page_identity
@@ -86,7 +87,7 @@ def show_heads(
 
 def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
     """What the page shows of each head."""
-    words = INTERVENTIONS_IN_WORDS | {name: name for name in audit.interventions if name not in INTERVENTIONS_IN_WORDS}
+    words = INTERVENTIONS_IN_WORDS | {name: name for name in audit.interventions if name not in INTERVENTIONS}
     costs = {name: audit.cost(name)[0] for name in words if name in audit.interventions}
     most_telling = audit.most_telling_head()
     findings = []

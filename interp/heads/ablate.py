@@ -29,7 +29,7 @@ from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.experiment import Edit, Effects, Experiment
-from interp.heads.interventions import Intervention, intervention_of, needs_patterns, part_points, removal_of
+from interp.heads.interventions import Intervention, check_method, intervention_of, needs_patterns, part_points
 from interp.heads.part_names import named_part
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
@@ -218,6 +218,7 @@ def ablate_heads(
         ([1.0, 1.0], [[False, True]])
     """
     model = prepare_model(model, NEEDS_FOR_PATTERNS if needs_patterns(method) else NEEDS, task)
+    check_method(method, task)
     check_number("n_random", n_random, integer=True, low=0)
     check_jobs(n_jobs, model)
     # The sets, and what replaces their heads.
@@ -278,11 +279,12 @@ def ablate(
         (('0 MLP', '1 MLP', '2 MLP'), [True, True, True])
     """
     net = prepare_model(model, NEEDS_OF_PARTS, task)
+    check_method(method, task, of_parts=True)
     check_jobs(n_jobs, net)
     sets = _sets_of_parts(net, parts)
     members = [tuple(_engine_part(name, net) for name in names) for names in sets.values()]
     sample = Sample.of(task, n, seed=seed, name="ablate")
-    intervention = removal_of(method, task, sample.batch)
+    intervention = intervention_of(method, task, sample.batch)
     net.eval()
     points = part_points(net)[1:]
     points += sorted({mlp.hook_point for of_set in members for mlp in of_set if isinstance(mlp, Mlp)} - {*points})

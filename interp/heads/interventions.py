@@ -189,39 +189,44 @@ def intervention_of(method: str | Intervention, task: Task, batch: Batch) -> Int
     Raises:
         ValueError: an unknown name, a kind that this task does not have, or an intervention with the name of ours.
     """
-    kinds = known_kinds(task)
+    check_method(method, task)
     if isinstance(method, Intervention):
-        return check_intervention(method, kinds)
-    if not isinstance(method, str):
-        raise ValueError(f"method is {shown(method)}; choose a name, or give an interp.Intervention.")
+        return method
     if method in BUILT_IN:
         return BUILT_IN[method]
-    names = (*METHODS, *kinds)
+    kinds_of(task, batch, [method])  # raises an error if the task does not have it
+    return _Ideal(method)
+
+
+def check_method(method: str | Intervention, task: Task, *, of_parts: bool = False) -> None:
+    """Check a method before the task is asked for anything.
+
+    Args:
+        method: A name, or an intervention of the caller's.
+        task: The task.
+        of_parts: Whether it must replace embeddings and MLPs too, which have no pattern.
+
+    Raises:
+        ValueError: an unknown name, an intervention with the name of ours, or one that replaces patterns of all parts.
+    """
+    kinds = known_kinds(task)
+    if isinstance(method, Intervention):
+        check_intervention(method, kinds)
+        if of_parts and method.reads_patterns:
+            raise ValueError(f"method is {method.name}, which only heads have; choose one of {_REMOVAL_NAMES}.")
+        return
+    if not isinstance(method, str):
+        raise ValueError(f"method is {shown(method)}; choose a name, or give an interp.Intervention.")
+    names = REMOVALS if of_parts else (*METHODS, *kinds)
     if method not in names:
         near = get_close_matches(method, names, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"method is {method!r}; choose one of {', '.join(names)}.{hint}")
-    kinds_of(task, batch, [method])  # raises an error if the task does not have it
-    return _Ideal(method)
 
 
 def needs_patterns(method: str | Intervention) -> bool:
     """Whether a method replaces patterns, or reads them."""
     return method.reads_patterns if isinstance(method, Intervention) else method not in REMOVALS
-
-
-def removal_of(method: str | Intervention, task: Task, batch: Batch) -> Intervention:
-    """As `intervention_of`, of those that also replace embeddings and MLPs.
-
-    Raises:
-        ValueError: one that replaces patterns, or an unknown one.
-    """
-    if isinstance(method, str) and method not in REMOVALS:
-        raise ValueError(f"method is {method!r}; choose one of {_REMOVAL_NAMES}.")
-    intervention = intervention_of(method, task, batch)
-    if intervention.reads_patterns:
-        raise ValueError(f"method is {intervention.name}, which only heads have; choose one of {_REMOVAL_NAMES}.")
-    return intervention
 
 
 def check_intervention(intervention: Intervention, kinds: Sequence[str], *, argument: str = "method") -> Intervention:

@@ -25,7 +25,7 @@ from interp.core.sample import Sample
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.experiment import Edit, Experiment
-from interp.heads.interventions import Intervention, intervention_of, needs_patterns
+from interp.heads.interventions import Intervention, check_method, intervention_of, needs_patterns
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
 
@@ -229,6 +229,7 @@ def keep_heads(
     Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
     """
     net = prepare_model(model, NEEDS_FOR_PATTERNS if needs_patterns(method) else NEEDS, task)
+    check_method(method, task)
     check_number("n_random", n_random, integer=True, low=0)
     heads = every_head(net)
     if not orders:

@@ -90,7 +90,7 @@ def test_sets_are_removed_as_in_a_single_process(experiments, calls, monkeypatch
 def test_sets_of_a_layer_are_shared_where_a_pass_has_a_single_edit(experiments, calls, monkeypatch):
     monkeypatch.setattr(parallel_experiments, "FEW_SETS", 0)
     batch = experiments.task.sample(100, generator=torch.Generator().manual_seed(2), split="test")
-    many = replace(experiments, batch=batch)
+    many = replace(experiments, sample=replace(experiments.sample, batch=batch))
     assert 2 * batch.tokens.numel() > TOKENS_PER_PASS
     sets = [((0, 0),), ((0, 1),), ((0, 0), (0, 1)), ((0, 0), (1, 1)), ((0, 0), (1, 0), (2, 1)), ((0, 1), (2, 0))]
     drop = ParallelExperiments(many, 2).removed(sets)

@@ -14,7 +14,6 @@ from hooks import Transformer
 from hooks.interventions.ablation_engine import AblationEngine
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
-from interp.heads import ablate
 from interp.heads.ablate import _random_sets
 from interp.heads.interventions import METHODS
 from interp.known_answers import known_answer
@@ -191,7 +190,7 @@ def as_in_json(result):
     "options", [{"heads": "pairs", "n_random": 2}, {"method": "association"}, {"method": "resample"}]
 )
 def test_numbers_do_not_depend_on_the_number_of_processes(trained, tiny, monkeypatch, options):
-    monkeypatch.setattr(ablate, "TOKENS_PER_CHUNK", 100)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", 100)
     torch.set_num_threads(1)
     alone = interp.ablate_heads(trained.model, tiny, n=60, **options)
     calls = []
@@ -201,13 +200,13 @@ def test_numbers_do_not_depend_on_the_number_of_processes(trained, tiny, monkeyp
         sent = [cloudpickle.loads(cloudpickle.dumps(call)) for call in calls_of_verb]
         return [function(*arguments) for function, arguments in reversed(sent)]
 
-    monkeypatch.setattr(ablate, "in_processes", in_this_process)
+    monkeypatch.setattr("interp.heads.experiment.in_processes", in_this_process)
     for n_jobs in (2, 3):
         calls.clear()
         result = interp.ablate_heads(trained.model, tiny, n=60, n_jobs=n_jobs, **options)
         assert as_in_json(result) == as_in_json(alone)
         # All sequences are in some call, and a call has about as many as the others
-        sizes = [rows.stop - rows.start for _, (_, _, rows, _, _) in calls]
+        sizes = [last - first for _, (_, _, _, (first, last)) in calls]
         assert len(sizes) == n_jobs
         assert sum(sizes) == alone.n
         assert max(sizes) < 2 * min(sizes)

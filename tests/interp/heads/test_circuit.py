@@ -13,8 +13,10 @@ from own_models import transformer
 import interp
 from hooks import Transformer
 from interp.core.intervals import Interval
+from interp.core.sample import Sample
 from interp.heads import CircuitResult, EdgesResult, read_circuit
 from interp.heads.circuit import EdgeSets, Scores, _without_unneeded
+from interp.heads.interventions import BUILT_IN
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 
@@ -47,7 +49,7 @@ def test_the_circuit_of_a_loop_is_that_of_its_chain(edges, circuit):
 
 def test_it_is_faithful_and_no_edge_can_go(edges, circuit):
     """On every input, each smaller circuit by one edge is measured here once more."""
-    sets = EdgeSets(edges.model, TASK, TASK.every_input("test"), method="mean", seed=0, every_input=True)
+    sets = EdgeSets(edges.model, Sample(TASK, TASK.every_input("test"), exact=True), BUILT_IN["mean"])
     model, alone = sets.scores([np.ones(len(edges.names), bool), kept(edges, circuit.names)])
     np.testing.assert_allclose(circuit.performs.value[:2], [model.accuracy, alone.accuracy])
     least = 0.5 + 0.95 * (model.accuracy - 0.5)

@@ -15,11 +15,11 @@ from hooks.interventions.edge_engine import EdgeEngine
 from interp.auditing import outcomes
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
-from interp.core.sample import N_REFERENCE, reference_batch
+from interp.core.sample import N_REFERENCE, Sample, reference_batch
 from interp.core.statistics import drop_interval, drop_tests, holm
 from interp.heads import EdgesResult
 from interp.heads import edges as edges_module
-from interp.heads.interventions import part_points
+from interp.heads.interventions import BUILT_IN, part_points
 from interp.known_answers import known_answer
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
@@ -158,7 +158,7 @@ def test_every_input_is_exact():
 
 
 def test_results_do_not_depend_on_the_split_of_the_batch(result, monkeypatch):
-    monkeypatch.setattr(edges_module, "TOKENS_PER_CHUNK", 40)
+    monkeypatch.setattr("interp.heads.experiment.TOKENS_PER_CHUNK", 40)
     again = interp.edges(MODEL, TASK, n=N)
     np.testing.assert_allclose(again.drop.value, result.drop.value, atol=1e-6)
     np.testing.assert_allclose(again.loss_rise.value, result.loss_rise.value, atol=1e-5)
@@ -205,9 +205,9 @@ def test_saved_and_loaded(of_loop, tmp_path):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="method is 'uniform'; choose one of mean, zero, resample"):
+    with pytest.raises(ValueError, match="method is 'uniform'; choose one of zero, mean, resample"):
         interp.edges(MODEL, TASK, method="uniform")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="n is 4; it must be at least 8"):
+    with pytest.raises(ValueError, match="n is 4; at least 8 sequences"):
         interp.edges(MODEL, TASK, n=4)
     with pytest.raises(ValueError, match=r"alpha is 1\.0; it must be strictly between 0 and 1"):
         interp.edges(MODEL, TASK, alpha=1.0)
