@@ -192,7 +192,7 @@ class Judge(ABC):
             table,
             x=name,
             y=column,
-            rule=bars[0] if bars else None,
+            rule=float(bars[0]) if bars else None,
             domain=value_range or (min(0.0, *finite), max(0.0, *finite)),
             title=f"{quantity or column}, {len(rows)} rows" + ("; dashed: the rule's threshold" if bars else ""),
         )

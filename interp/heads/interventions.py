@@ -369,7 +369,7 @@ class References:
         _, cache = self.model.run_with_cache(batch.tokens, **inputs, names_filter=list(self.names))
         return {name: cache[name].clone() for name in self.names}
 
-    def _in_width(self, outputs: Float[Tensor, "sample pos *width"]) -> Float[Tensor, "sample pos *width"]:
+    def _in_width(self, outputs: Float[Tensor, "sample pos *width"]) -> Float[Tensor, "sample wanted *width"]:
         """Outputs at the positions of the sample: a task may pad each batch to its own longest sequence."""
         real = real_positions(self.sample.reference)
         position = torch.arange(self.sample.batch.tokens.shape[1])
