@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from packs import write_pack
-from tool_studies.compiled import found as found_heads
 from tool_studies.compiled import graphs, heads, programs, values
 from tool_studies.compiled.study import STUDY, study
 
@@ -38,6 +37,12 @@ def few_pairs(monkeypatch):
     monkeypatch.setattr(graphs, "N", 256)
 
 
+def judged(folder, claim):
+    """The judged measurement of a claim on the packs of a folder."""
+    (chosen,) = (one for one in study(folder).claims if one.id == claim)
+    return chosen.measurement(EVIDENCE)
+
+
 def program(folder, name):
     return next(known for known in programs.programs(Packs(folder)) if known.task.program.name == name)
 
@@ -58,7 +63,7 @@ def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
     assert measured["values.read"][0] == measured["values.used"][0] == 1
     assert measured["graphs.own"] == measured["graphs.rewired"] == (1, 2)
     _, (_, *rows) = found["graphs.own"].measurement.tables[0]
-    assert all(0 < float(row[2]) <= 1 for row in rows)  # answers that differ
+    assert all(0 < float(row[3]) <= 1 for row in rows)  # answers that differ
     assert "letters" in (result.page.parent / "claims/graphs.own.html").read_text()
 
 
@@ -72,22 +77,23 @@ def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
         ]
 
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 1), truth="hidden"))
-    wrong = heads.measure_wrong_verdicts(EVIDENCE, packs=Packs(folder), verdict="faithful")
+    wrong = judged(folder, "heads.faithful")
     assert (wrong.value, wrong.n) == (0.5, 2)
-    _, rows = wrong.tables[1]
+    _, rows = wrong.tables[0]
     assert [row[1:3] for row in rows[1:]] == [["0.1", "hidden"], ["0.1", "hidden"]]
-    assert wrong.numbers == {"heads": 8, "heads with their true verdict": 6}
+    assert (wrong.numbers["heads"], wrong.numbers["heads with their true verdict"]) == (8, 6)
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), truth="redundant"))
-    assert heads.measure_wrong_verdicts(EVIDENCE, packs=Packs(folder), verdict="idle").value == 0.5
+    assert judged(folder, "heads.idle").value == 0.5
     # Two heads that the audit does not call faithful would be: only the true ones count
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), truth="faithful"))
-    share = found_heads.measure_found(EVIDENCE, packs=Packs(folder))
-    assert (share.value, share.numbers) == (0.5, {"found": 2, "faithful by construction": 4})
+    share = judged(folder, "heads.found")
+    assert (share.value, share.n) == (0.5, 4)
+    assert (share.numbers["found"], share.numbers["faithful by construction"]) == (2, 4)
     ((_, missed),) = share.tables
     assert [row[1] for row in missed[1:]] == ["0.0", "0.0"]
     needed = {"zero": True, "mean": False, "resample": False}
     monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), needed=needed))
-    found = {name: heads.measure_needed(EVIDENCE, packs=Packs(folder), removal=name) for name in heads.REMOVALS}
+    found = {name: judged(folder, f"needed.{name}") for name in heads.REMOVALS}
     assert {name: one.value for name, one in found.items()} == {"zero": 0.25, "mean": 0, "resample": 0}
     assert found["zero"].numbers == {"needed by brute force": 4, "undecided": 0}
 
@@ -100,7 +106,7 @@ def test_answers_that_differ_are_counted(folder, monkeypatch):
     targets[row, at] = (targets[row, at] + 1) % 3
     other = replace(known, task=type(task)(replace(task.program, targets=targets)))
     monkeypatch.setattr(heads, "programs", lambda given: [other])
-    found = heads.measure_correct_answers(EVIDENCE, packs=Packs(folder))
+    found = judged(folder, "agreement")
     assert found.value == pytest.approx(1 - 1 / found.n)
 
 
@@ -143,18 +149,16 @@ def test_what_reads_a_value_and_whether_answers_change(folder):
 
 @pytest.mark.slow
 def test_graphs_that_are_not_accepted_or_not_refused(folder, monkeypatch):
-    packs = Packs(folder)
-
     def wrong(task):
         graph = compiled_program(task)
         read = "same_attn_output" if task.program.numerical else "previous"
         return graph.without_edge(read, "tokens", "indices")
 
     monkeypatch.setattr(graphs, "compiled_program", wrong)
-    assert graphs.measure_graphs(EVIDENCE, packs=packs, accepts_correct=True).value == 0
+    assert judged(folder, "graphs.own").value == 0
     monkeypatch.setattr(graphs, "compiled_program", compiled_program)
     monkeypatch.setattr(graphs, "most_wrong", lambda known, graph: (replace(graph, name="same, as it is"), 0.0))
-    assert graphs.measure_graphs(EVIDENCE, packs=packs, accepts_correct=False).value == 0
+    assert judged(folder, "graphs.rewired").value == 0
 
 
 def test_packs_are_the_same_wherever_they_are(folder, tmp_path):
@@ -183,7 +187,7 @@ def test_no_packs(tmp_path):
 def test_values_that_are_not_read_where_they_are_written(folder, monkeypatch):
     readings = [replace(reading, layers=reading.layers[1:]) for reading in values.value_readings(Packs(folder))]
     monkeypatch.setattr(values, "value_readings", lambda packs: readings)
-    found = values.measure_written(EVIDENCE, packs=Packs(folder))
+    found = judged(folder, "values.written")
     assert (found.value, found.n) == (0, len(readings))
     assert len(found.tables[0][1]) == len(readings) + 1
 

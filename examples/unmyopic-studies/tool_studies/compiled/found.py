@@ -1,35 +1,29 @@
 """Claim on how many of the heads that are faithful by construction the audit calls faithful."""
 
 from functools import partial
-from typing import Any
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtLeast, Value
-from case_studies.recipes.intervals import proportion
-from tool_studies.compiled.heads import SOURCE, heads_of
+from case_studies.recipes.judges import Share
+from tool_studies.compiled.heads import NO_HEADS, SOURCE, verdict_table
 
 LEAST = 0.95
 """Share that must be found: the bar of this study's claims on the values that probes read and interchanges change."""
 
 
-def measure_found(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Share of the heads that are faithful by construction that the audit calls faithful."""
-    hits = []
-    rows: list[list[Any]] = [["program", "head", "verdict", "finding"]]
-    for answer, truth, head, sentence in heads_of(evidence, packs):
-        if truth.truth != "faithful":
-            continue
-        hits.append(head.verdict == "faithful")
-        if not hits[-1]:
-            rows.append([answer.name, f"{head.layer}.{head.head}", head.verdict, sentence])
-    return Measurement.from_interval(
-        proportion(sum(hits), len(hits)),
-        unit="heads",
-        numbers={"found": sum(hits), "faithful by construction": len(hits)},
-        tables=[("Faithful heads that are not found", rows)],
+def measure_found(evidence: Evidence, *, packs: Packs) -> Readings:
+    """Truth and verdict of every head, one row a head; shown are those that are faithful and not called so."""
+    table = verdict_table(evidence, packs)
+    faithful = table[table["truth"] == "faithful"]
+    found = faithful["verdict"] == "faithful"
+    return Readings(
+        frame=table,
+        table=faithful.loc[~found, ["program", "head", "verdict", "finding"]],
+        title="Faithful heads that are not found",
+        numbers={"found": int(found.sum()), "faithful by construction": len(faithful)},
     )
 
 
@@ -51,5 +45,6 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             value_range=SHARE,
             quantity="share of faithful heads that are found",
             measure=partial(measure_found, packs=packs),
+            judged=Share("verdict", "faithful", unit="heads", where={"truth": "faithful"}, without_rows=NO_HEADS),
         ),
     )

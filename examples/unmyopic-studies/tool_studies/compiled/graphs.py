@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Equal, Value
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from interp.algorithms import Algorithm, ImplementsResult, compiled_program, compiled_sites
 from interp.algorithms.implements import implements
 from interp.known_answers import KnownAnswer
@@ -20,6 +21,7 @@ from tool_studies.compiled.programs import programs
 
 N, MORE = 512, 2048
 """Pairs of inputs; more where they leave it undecided, as few of them change an answer."""
+AS_EXPECTED = "as expected"
 SEEN = Preregistration(
     "after a result",
     f"on {OTHERS}, 20 own graphs were accepted while means of one-hot values had no code and equally likely answers "
@@ -64,23 +66,30 @@ def tested(answer: KnownAnswer, graph: Algorithm, rival: Algorithm, seed: int) -
     return result
 
 
-def measure_graphs(evidence: Evidence, *, packs: Packs, accepts_correct: bool) -> Measurement:
-    """Share of the programs whose own graph is accepted; or whose graph with one edge rewired is refused."""
-    hits = []
-    rows: list[list[Any]] = [["program", "rewired", "answers that differ", "verdict", "reason"]]
+def measure_graphs(evidence: Evidence, *, packs: Packs, accepts_correct: bool) -> Readings:
+    """Whether a program's own graph is accepted, or that with one edge rewired is refused; one row a program."""
+    rows = []
     for answer in programs(packs):
         graph = compiled_program(answer.task)
         wrong, share = most_wrong(answer, graph)
         # One graph is tested with the other as its rival
         if accepts_correct:
             result = tested(answer, graph, wrong, evidence.seed)
-            hits.append(result.verdict == "implements")
+            is_right = result.verdict == "implements"
         else:
             result = tested(answer, wrong, graph, evidence.seed)
-            hits.append(result.verdict in ("implements a rival", "neither"))
-        rows.append([answer.name, wrong.name.split(", ", 1)[1], f"{share:.2f}", result.verdict, result.reason])
-    interval = proportion(sum(hits), len(hits))
-    return Measurement.from_interval(interval, unit="programs", tables=[("Every program", rows)])
+            is_right = result.verdict in ("implements a rival", "neither")
+        rows.append(
+            {
+                "program": answer.name,
+                AS_EXPECTED: is_right,
+                "rewired": wrong.name.split(", ", 1)[1],
+                "answers that differ": share,
+                "verdict": result.verdict,
+                "reason": result.reason,
+            }
+        )
+    return Readings(frame=pd.DataFrame(rows), title="Every program")
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
@@ -104,6 +113,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             quantity="share of programs",
             preregistration=SEEN,
             measure=partial(measure_graphs, packs=packs, accepts_correct=name == "own"),
+            judged=Share(AS_EXPECTED, unit="programs"),
         )
         for name, statement in statements.items()
     )

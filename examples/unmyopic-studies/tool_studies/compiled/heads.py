@@ -1,18 +1,18 @@
 """Claims on the heads of compiled programs: verdicts, need under three removals, and labels."""
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Equal, Value
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Row, Share
 from interp.auditing.records import HeadVerdict
 from interp.heads.classify import classify_heads
 from interp.heads.kinds import with_kinds
@@ -26,34 +26,38 @@ OTHERS = "31 programs of InterpBench (Gupta et al. 2024)"
 N = 256
 """Number of sequences on which heads are labelled."""
 REMOVALS = ("zero", "mean", "resample")
+RIGHT, WRONG, DIFFER, HAS_LABEL = "share of right answers", "wrong", "differ", "has the label of a selector"
+DECIDED, OF_CLAIM = "decided", "is judged"
+"""Columns that say which heads are judged."""
+NO_HEADS = (0.0, 0.0, 1.0)
+"""Share and interval if there is no head of which it is one."""
+YES_NO = {None: "undecided", True: "yes", False: "no"}
 
 
-def measure_correct_answers(evidence: Evidence, *, packs: Packs) -> Measurement:
+def measure_correct_answers(evidence: Evidence, *, packs: Packs) -> Readings:
     """Share of the answers of all programs that our transformers give, at every position of every example."""
-    rows: list[list[Any]] = [["program", "what it computes", "output", "answers", "right"]]
-    right = total = 0
+    rows = []
     for answer in programs(packs):
         task: Any = answer.task
         batch = task.examples(torch.arange(len(task.program.examples)))
         inputs: dict[str, Any] = batch.model_inputs()
         with torch.no_grad():
             score = task.score(logits_at_targets(answer.model(batch.tokens, **inputs), batch), batch)
-        correct = int(score.right[:, 0].sum())
-        scored = int(score.total[:, 0].sum())
-        kind = "number" if task.program.numerical else f"one of {len(task.answer_names)}"
-        rows.append([task.program.name, task.program.description, kind, scored, correct])
-        right += correct
-        total += scored
-    share = right / total
-    return Measurement(
-        value=share,
-        low=share,
-        high=share,
-        n=total,
-        unit="answers",
-        exact=True,
-        numbers={"programs": len(rows) - 1},
-        tables=[("Programs", rows)],
+        rows.append(
+            {
+                "program": task.program.name,
+                "what it computes": task.program.description,
+                "output": "number" if task.program.numerical else f"one of {len(task.answer_names)}",
+                "answers": int(score.total[:, 0].sum()),
+                "right": int(score.right[:, 0].sum()),
+            }
+        )
+    table = pd.DataFrame(rows)
+    total = int(table["answers"].sum())
+    return Readings(
+        frame=pd.DataFrame([{RIGHT: int(table["right"].sum()) / total, "answers": total}]),
+        numbers={"programs": len(table)},
+        tables=[("Programs", table)],
     )
 
 
@@ -64,104 +68,99 @@ def heads_of(evidence: Evidence, packs: Packs) -> Iterator[tuple[KnownAnswer, He
             yield answer, answer.heads[head.place], head, sentence
 
 
-def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurement:
-    """Share of the heads with a verdict whose truth excludes it: faithful where they are not, idle where needed."""
-    counts: Counter = Counter()
-    rows: list[list[Any]] = [["program", "head", "truth", "needed by brute force", "verdict", "finding"]]
-    heads = list(heads_of(evidence, packs))
-    for answer, truth, head, sentence in heads:
-        counts[truth.truth, head.verdict] += 1
-        if truth.truth != head.verdict:
-            needed = ", ".join(name for name, is_needed in (truth.needed or {}).items() if is_needed) or "no"
-            rows.append([answer.name, f"{head.layer}.{head.head}", truth.truth, needed, head.verdict, sentence])
+def verdict_table(evidence: Evidence, packs: Packs) -> pd.DataFrame:
+    """Truth, need, verdict and finding of every head of every program, one row a head."""
+    rows = []
+    for answer, truth, head, sentence in heads_of(evidence, packs):
+        needed = ", ".join(name for name, is_needed in (truth.needed or {}).items() if is_needed) or "no"
+        rows.append((answer.name, f"{head.layer}.{head.head}", truth.truth, needed, head.verdict, sentence))
+    return pd.DataFrame(rows, columns=["program", "head", "truth", "needed by brute force", "verdict", "finding"])
+
+
+def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) -> Readings:
+    """Whether the truth of a head excludes a verdict: faithful where it is not, idle where it is needed."""
+    table = verdict_table(evidence, packs)
     # An idle head may be one that is not needed for another reason; a faithful one must be faithful
-    called = [truth.truth for _, truth, head, _ in heads if head.verdict == verdict]
-    if verdict == "idle":
-        wrong = sum(truth in ("faithful", "hidden", "redundant") for truth in called)
-    else:
-        wrong = sum(truth != verdict for truth in called)
-    interval = proportion(wrong, len(called))
-    # Rows are truths, columns are verdicts.
-    truths = sorted({true_verdict for true_verdict, _ in counts})
-    verdicts = sorted({given_verdict for _, given_verdict in counts})
-    crossed = [["truth", *verdicts]]
-    crossed += [[truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths]
-    return Measurement.from_interval(
-        interval,
-        unit="heads",
-        numbers={
-            "heads": len(heads),
-            "heads with their true verdict": sum(truth.truth == head.verdict for _, truth, head, _ in heads),
-        },
-        tables=[("Truth (rows) and verdict", crossed), ("Heads with another verdict than the truth", rows)],
+    wrong = table["truth"].isin(["faithful", "hidden", "redundant"]) if verdict == "idle" else table["truth"] != verdict
+    is_other = table["truth"] != table["verdict"]
+    return Readings(
+        frame=table.assign(**{WRONG: wrong}),
+        table=table[is_other],
+        title="Heads with another verdict than the truth",
+        numbers={"heads": len(table), "heads with their true verdict": int((~is_other).sum())},
+        tables=[("Truth (rows) and verdict", pd.crosstab(table["truth"], table["verdict"]).reset_index())],
     )
 
 
-def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measurement:
-    """Share of the heads on which the audit decides otherwise than brute force whether they are needed."""
-    decided = []
-    undecided = needed = 0
-    by_removal: list[list[Any]] = [["program", "head", "truth", *(f"needed under {name}" for name in REMOVALS)]]
-    rows: list[list[Any]] = [["program", "head", "needed by brute force", "needed by the audit"]]
+def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Readings:
+    """Whether the audit decides otherwise than brute force that a head is needed, one row a head."""
+    rows, by_removal = [], []
     for answer, truth, head, _ in heads_of(evidence, packs):
         needed_under = truth.needed or {}
-        is_needed = needed_under[removal]
-        if len(set(needed_under.values())) > 1:
-            words = ["yes" if needed_under[name] else "no" for name in REMOVALS]
-            by_removal.append([answer.name, f"{head.layer}.{head.head}", truth.truth, *words])
-        judged_needed = head.needed[removal]
-        needed += is_needed
-        if judged_needed is None:
-            undecided += 1
-        else:
-            decided.append(is_needed != judged_needed)
-        if is_needed != judged_needed:
-            words = {None: "undecided", True: "yes", False: "no"}
-            rows.append([answer.name, f"{head.layer}.{head.head}", words[is_needed], words[judged_needed]])
-    interval = proportion(sum(decided), len(decided))
-    return Measurement.from_interval(
-        interval,
-        unit="heads",
-        numbers={"needed by brute force": needed, "undecided": undecided},
+        by_brute_force, by_audit = needed_under[removal], head.needed[removal]
+        name = {"program": answer.name, "head": f"{head.layer}.{head.head}"}
+        rows.append(
+            {
+                **name,
+                DIFFER: by_brute_force != by_audit,
+                DECIDED: by_audit is not None,
+                "needed by brute force": YES_NO[by_brute_force],
+                "needed by the audit": YES_NO[by_audit],
+            }
+        )
+        words = {f"needed under {one}": YES_NO[needed_under[one]] for one in REMOVALS}
+        by_removal.append({**name, "truth": truth.truth, **words, DIFFER: len(set(needed_under.values())) > 1})
+    frame, of_removals = pd.DataFrame(rows), pd.DataFrame(by_removal)
+    return Readings(
+        frame=frame,
+        table=frame[frame[DIFFER]].drop(columns=[DIFFER, DECIDED]),
+        title="Heads on which they differ",
+        numbers={
+            "needed by brute force": int((frame["needed by brute force"] == "yes").sum()),
+            "undecided": int((~frame[DECIDED]).sum()),
+        },
         tables=[
-            ("Heads on which they differ", rows),
-            ("Heads of which the need depends on the removal, by brute force", by_removal),
+            (
+                "Heads of which the need depends on the removal, by brute force",
+                of_removals[of_removals[DIFFER]].drop(columns=DIFFER),
+            ),
         ],
     )
 
 
-def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measurement:
-    """Share of the heads with a selector that have its label; or of the idle heads that have the label of one."""
-    hits = []
-    rows: list[list[Any]] = [["program", "head", "selects", "label"]]
+def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Readings:
+    """Whether a head with a selector has its label; or an idle head that of any selector. One row a head."""
+    rows = []
     for answer in programs(packs):
         task: Any = answer.task
         kinds = selector_kinds(answer)
-        if not kinds:
-            continue
         # The program's selectors are the kinds of heads to tell apart
-        with with_kinds(kinds):
-            labels = classify_heads(answer.model, task, n=N, kinds=tuple(kinds), seed=evidence.seed).label
+        labels = None
+        if kinds:
+            with with_kinds(kinds):
+                labels = classify_heads(answer.model, task, n=N, kinds=tuple(kinds), seed=evidence.seed).label
         same = equal_selectors(answer)
         words = {
             f"selector_{number}": selector.selects for number, selector in enumerate(task.program.selectors, start=1)
         }
         # Heads without a selector must have no label, heads with one that of an equal selector
         for (layer, head), truth in answer.heads.items():
-            label = labels[layer][head]
-            if idle and truth.looks is None:
-                hits.append(label in kinds)
-            elif not idle and truth.looks is not None:
-                hits.append(label in same[truth.looks])
-            else:
-                continue
-            if hits[-1] == idle:
-                rows.append([answer.name, f"{layer}.{head}", words.get(truth.looks or "", "nothing"), label])
-    interval = proportion(sum(hits), len(hits))
-    return Measurement.from_interval(
-        interval,
-        unit="heads",
-        tables=[("Heads with a selector's label" if idle else "Heads without their label", rows)],
+            label, looks = labels[layer][head] if labels else "", truth.looks
+            rows.append(
+                {
+                    "program": answer.name,
+                    "head": f"{layer}.{head}",
+                    HAS_LABEL: label in (kinds if looks is None else same[looks]),
+                    OF_CLAIM: bool(kinds) and idle == (looks is None),
+                    "selects": words.get(looks or "", "nothing"),
+                    "label": label,
+                }
+            )
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        table=frame[frame[OF_CLAIM] & (frame[HAS_LABEL] == idle)].drop(columns=[HAS_LABEL, OF_CLAIM]),
+        title="Heads with a selector's label" if idle else "Heads without their label",
     )
 
 
@@ -186,6 +185,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             rule=Value(Equal(1)),
             quantity="share of right answers",
             measure=partial(measure_correct_answers, packs=packs),
+            judged=Row(RIGHT, unit="answers", units="answers", exact=True),
             **preregistration,
         ),
         Claim(
@@ -195,6 +195,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             rule=Value(Equal(0)),
             quantity="share of wrong ones among the heads called faithful",
             measure=partial(measure_wrong_verdicts, packs=packs, verdict="faithful"),
+            judged=Share(WRONG, unit="heads", where={"verdict": "faithful"}, without_rows=NO_HEADS),
             **preregistration,
         ),
         Claim(
@@ -204,6 +205,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             rule=Value(Equal(0)),
             quantity="share of needed ones among the heads called idle",
             measure=partial(measure_wrong_verdicts, packs=packs, verdict="idle"),
+            judged=Share(WRONG, unit="heads", where={"verdict": "idle"}, without_rows=NO_HEADS),
             **preregistration,
         ),
         *(
@@ -214,6 +216,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
                 rule=Value(Equal(0)),
                 quantity="share of the heads on which they differ",
                 measure=partial(measure_needed, packs=packs, removal=removal),
+                judged=Share(DIFFER, unit="heads", where={DECIDED: True}, without_rows=NO_HEADS),
                 **preregistration,
             )
             for removal, words in zip(REMOVALS, ("zero", "its mean", "that of another sequence"), strict=True)
@@ -225,6 +228,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             rule=Value(Equal(1)),
             quantity="share of heads with the label of their selector",
             measure=partial(measure_labels, packs=packs, idle=False),
+            judged=Share(HAS_LABEL, unit="heads", where={OF_CLAIM: True}, without_rows=NO_HEADS),
             **preregistration,
         ),
         Claim(
@@ -234,6 +238,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             rule=Value(Equal(0)),
             quantity="share of other heads with the label of a selector",
             measure=partial(measure_labels, packs=packs, idle=True),
+            judged=Share(HAS_LABEL, unit="heads", where={OF_CLAIM: True}, without_rows=NO_HEADS),
             **preregistration,
         ),
     )

@@ -7,16 +7,17 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtLeast, Equal, Value
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from interp.known_answers import KnownAnswer
 from interp.known_answers.compiled.network import written_at
 from interp.known_answers.compiled.task import TOLERANCE
@@ -28,6 +29,7 @@ READ = 0.99
 """Balanced accuracy of a probe, or r2 where the value is a number, from which on it reads a value."""
 PENALTY = 1e-6
 """Ridge penalty of the probe: values have no noise, so that it only decides between coordinates that are collinear."""
+READ_THERE, AGREES, DIFFERS = "as expected", "interchange agrees with weights", "some values differ"
 
 
 @dataclass(frozen=True)
@@ -187,42 +189,54 @@ def value_readings(packs: Packs) -> list[ValueReading]:
     return readings
 
 
-def measure_written(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Share of the values that a probe reads at the layer that writes them, and at every later one."""
-    hits = []
-    rows: list[list[Any]] = [["program", "value", "written at", "read at"]]
+def measure_written(evidence: Evidence, *, packs: Packs) -> Readings:
+    """Whether a probe reads a value at the layer that writes it, and at every later one. One row a value."""
+    rows = []
     for reading in value_readings(packs):
         layers = set(range(reading.written, reading.n_layers))
-        hits.append(layers <= set(reading.layers))
-        if not hits[-1]:
-            rows.append([reading.program, reading.name, reading.written, _listed(reading.layers)])
-    interval = proportion(sum(hits), len(hits))
-    return Measurement.from_interval(interval, unit="values", tables=[("Values that are not read there", rows)])
+        rows.append(
+            {
+                "program": reading.program,
+                "value": reading.name,
+                READ_THERE: layers <= set(reading.layers),
+                "written at": reading.written,
+                "read at": _listed(reading.layers),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    shown = frame[~frame[READ_THERE]].drop(columns=READ_THERE)
+    return Readings(frame=frame, table=shown, title="Values that are not read there")
 
 
-def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Share of the values that a probe reads first at the layer that writes them, or at which they follow from another.
+def measure_read(evidence: Evidence, *, packs: Packs) -> Readings:
+    """Whether a probe reads a value first at the layer that writes it, or at which it follows from another.
 
     A value that is a function of a one-hot variable is a linear function of its coordinates. Some functions of two
-    variables are too, such as "both"; these are in the table of exceptions.
+    variables are too, such as "both"; these are in the table of exceptions. One row a value.
     """
-    hits = []
-    explained = 0
-    rows: list[list[Any]] = [["program", "value", "written at", "read at", "follows from"]]
+    rows = []
     for reading in value_readings(packs):
         first_layer = reading.layers[0] if reading.layers else None
-        hits.append(first_layer == reading.expected)
-        explained += first_layer == reading.expected != reading.written
-        if first_layer != reading.written:
-            sources = [f"{source} ({layer})" for source, layer in reading.sources.items() if layer == reading.expected]
-            read_at = "never" if first_layer is None else first_layer
-            rows.append([reading.program, reading.name, reading.written, read_at, ", ".join(sources) or "nothing"])
-    interval = proportion(sum(hits), len(hits))
-    return Measurement.from_interval(
-        interval,
-        unit="values",
-        numbers={"read before they are written, where they follow from another": explained},
-        tables=[("Values read at another layer than that which writes them", rows)],
+        sources = [f"{source} ({layer})" for source, layer in reading.sources.items() if layer == reading.expected]
+        rows.append(
+            {
+                "program": reading.program,
+                "value": reading.name,
+                READ_THERE: first_layer == reading.expected,
+                "written at": reading.written,
+                "read at": "never" if first_layer is None else first_layer,
+                "follows from": ", ".join(sources) or "nothing",
+            }
+        )
+    frame = pd.DataFrame(rows)
+    elsewhere = frame["read at"] != frame["written at"]
+    return Readings(
+        frame=frame,
+        table=frame[elsewhere].drop(columns=READ_THERE),
+        title="Values read at another layer than that which writes them",
+        numbers={
+            "read before they are written, where they follow from another": int((frame[READ_THERE] & elsewhere).sum())
+        },
     )
 
 
@@ -292,27 +306,33 @@ def changed_by(answer: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
     return int((changed & batch.present).any(1).sum()), int(differ.sum())
 
 
-def measure_used(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Share of the values on which an interchange agrees with the weights: answers change if some part reads them."""
-    hits: list[bool] = []
-    rows: list[list[Any]] = [["program", "value", "read by", "examples whose values differ", "whose answers change"]]
+def measure_used(evidence: Evidence, *, packs: Packs) -> Readings:
+    """Whether an interchange of a value agrees with the weights: answers change if some part reads it."""
+    rows = []
     for answer in programs(packs):
         task: Any = answer.task
         names = [name for name in task.probe_labels(task.examples(torch.arange(2))) if name != "label"]
         for name in names:
-            # Weights and interchange must agree; equal values say nothing
+            # Weights and interchange must agree
             read_by = readers(answer, name)
             changed, differ = changed_by(answer, name, evidence.seed)
-            if not differ:
-                continue
-            hits.append(bool(read_by) == (changed > 0))
-            if not hits[-1] or not read_by:
-                rows.append([answer.name, name, ", ".join(read_by) or "nothing", differ, changed])
-    interval = proportion(sum(hits), len(hits))
-    return Measurement.from_interval(
-        interval,
-        unit="values",
-        tables=[("Values that nothing reads, or where the two differ", rows)],
+            rows.append(
+                {
+                    "program": answer.name,
+                    "value": name,
+                    AGREES: bool(read_by) == (changed > 0),
+                    DIFFERS: differ > 0,
+                    "read by": ", ".join(read_by) or "nothing",
+                    "examples whose values differ": differ,
+                    "whose answers change": changed,
+                }
+            )
+    frame = pd.DataFrame(rows)
+    shown = frame[DIFFERS] & (~frame[AGREES] | (frame["read by"] == "nothing"))
+    return Readings(
+        frame=frame,
+        table=frame[shown].drop(columns=[AGREES, DIFFERS]),
+        title="Values that nothing reads, or where the two differ",
     )
 
 
@@ -332,6 +352,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
                 "after a result", "a penalty of 0.001, and values that no training example has, gave 0.97."
             ),
             measure=partial(measure_written, packs=packs),
+            judged=Share(READ_THERE, unit="values"),
         ),
         Claim(
             id="values.read",
@@ -348,6 +369,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
                 f"on {OTHERS}, numbers were first read as classes, which no linear probe can; 0.953 then.",
             ),
             measure=partial(measure_read, packs=packs),
+            judged=Share(READ_THERE, unit="values"),
         ),
         Claim(
             id="values.used",
@@ -360,5 +382,6 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             value_range=SHARE,
             quantity="share of values that behave as expected",
             measure=partial(measure_used, packs=packs),
+            judged=Share(AGREES, unit="values", where={DIFFERS: True}, without_rows=(0.0, 0.0, 1.0)),
         ),
     )
