@@ -149,9 +149,17 @@ def test_share_of_few_heads_is_inconclusive():
     assert few.verdict(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
 
 
-def rule_of(name):
+def claim_of(name):
     (claim,) = (claim for claim in STUDY.claims if claim.id == name)
-    return claim.rule
+    return claim
+
+
+def rule_of(name):
+    return claim_of(name).rule
+
+
+def judged(name):
+    return claim_of(name).measurement(EVIDENCE)
 
 
 def test_misleading_head_is_found_and_confirmed(monkeypatch):
@@ -159,7 +167,7 @@ def test_misleading_head_is_found_and_confirmed(monkeypatch):
     monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found))
     monkeypatch.setattr(trained, "_again", lambda evidence, one: one.result)
     monkeypatch.setattr(trained, "_maps", lambda evidence, shown: {"mark": "point"})
-    result = trained.measure_misleading(EVIDENCE)
+    result = judged("misleading.found")
     planted = sum(truth.truth == "misleading" for truth in known_answer("dyck stack, zero decoy", 0).heads.values())
     assert result.numbers["confirmed"] == planted > 0
     assert result.numbers["models with one"] == 1
@@ -176,7 +184,7 @@ def test_unconfirmed_head_is_not_counted(monkeypatch):
     ]
     other = SimpleNamespace(heads=heads, sentences=lambda: [""] * len(heads))
     monkeypatch.setattr(trained, "_again", lambda evidence, one: other)
-    result = trained.measure_misleading(EVIDENCE)
+    result = judged("misleading.found")
     assert (result.numbers["confirmed"], result.value, result.low) == (0, 0, 0)
 
 
@@ -192,7 +200,7 @@ def test_misleading_heads_must_be_more_than_wrong_verdicts():
 def test_agreement_needs_the_same_label_verdict_and_layer(monkeypatch):
     found = {"lego-tied": of("dyck stack", "dyck stack", "dyck uniform")}
     monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found.get(names[0], [])))
-    assert trained.measure_agreement_of_seeds(EVIDENCE).value == pytest.approx(0.5)  # one of the two other seeds
+    assert judged("twins.agree").value == pytest.approx(0.5)  # one of the two other seeds
 
 
 def test_models_without_a_needed_head_are_counted(monkeypatch):
@@ -200,7 +208,7 @@ def test_models_without_a_needed_head_are_counted(monkeypatch):
     monkeypatch.setattr(
         trained, "audit_models", lambda evidence, names: iter(with_none if names[0] == with_none[0].group else ())
     )
-    assert trained.measure_no_single_head(EVIDENCE).value == float(not needed_heads(with_none[0].result).any())
+    assert judged("redundant.identity").value == float(not needed_heads(with_none[0].result).any())
 
 
 def test_verdicts_on_known_answers(monkeypatch):
@@ -213,11 +221,11 @@ def test_verdicts_on_known_answers(monkeypatch):
 
     monkeypatch.setattr(controls, "audited", audited_once)
     monkeypatch.setattr(controls, "SUITE", {name: SUITE[name] for name in names})
-    right = controls.measure_known(EVIDENCE, family="dyck")
+    right = judged("known.dyck")
     assert (right.value, right.n) == (1, 2)
     assert rule_of("known.dyck").verdict(right) == "reproduced"
     monkeypatch.setattr(controls, "misjudged", lambda answer, result: {result.heads[0].place})
-    wrong = controls.measure_known(EVIDENCE, family="dyck")
+    wrong = judged("known.dyck")
     assert wrong.numbers["wrong"] == 2
     assert (wrong.value, wrong.n) == (0, 2)
     assert rule_of("known.dyck").verdict(wrong) == "not reproduced"

@@ -17,6 +17,12 @@ from interp.training.snapshots import snapshot_steps
 STEPS = (0, 1, 2, 4, 8)
 
 
+def judged(name, evidence):
+    """The measurement of a claim."""
+    (claim,) = (claim for claim in STUDY.claims if claim.id == name)
+    return claim.measurement(evidence)
+
+
 def table(rows):
     """A result with one row per step of each (labels, onset)."""
     found = {"seed": [], "step": []}
@@ -44,7 +50,7 @@ def test_association_comes_first_only_if_it_is_earlier(monkeypatch, evidence, as
     steps = {"association": association, "manipulation": manipulation}
     rows = [({"layer": 0, "head": 0, "kind": kind, "label": kind}, step) for kind, step in steps.items()]
     monkeypatch.setattr(order, "looks", lambda *_: table(rows))
-    found = order.measure_association(evidence, group="one")
+    found = judged("association.first", evidence)
     assert (found.value, found.n) == (share, 2)
 
 
@@ -66,14 +72,14 @@ def test_a_model_that_knows_nothing_of_the_last_variable_is_left_out(accuracy, k
 @pytest.mark.parametrize(("count", "chain", "share"), [(1, 4, 1.0), (4, 1, 0.0), (2, 99, 1.0), (99, 1, 0.0)])
 def test_the_shortcut_is_first_if_it_has_an_earlier_onset(monkeypatch, evidence, count, chain, share):
     monkeypatch.setattr(shortcut, "counting", lambda *_: answers(count, chain, last=float(count < 99)))
-    assert shortcut.measure_first(evidence).value == share
+    assert judged("shortcut.first", evidence).value == share
 
 
 def test_what_is_kept_of_the_shortcut(monkeypatch, evidence):
     monkeypatch.setattr(shortcut, "counting", lambda *_: answers(1, 4, last=0.6))
-    assert shortcut.measure_kept(evidence).value == pytest.approx(0.6)
+    assert judged("shortcut.kept", evidence).value == pytest.approx(0.6)
     monkeypatch.setattr(shortcut, "counting", lambda *_: answers(1, 4, last=0.0))
-    assert shortcut.measure_kept(evidence).note == "No model counts at the end of training."
+    assert judged("shortcut.kept", evidence).note == "No model counts at the end of training."
 
 
 def test_changes_of_labels_count_only_after_the_task_is_learned(monkeypatch, evidence):
@@ -88,7 +94,7 @@ def test_changes_of_labels_count_only_after_the_task_is_learned(monkeypatch, evi
     found = replace(found, columns=found.columns | {"label": labels})
     monkeypatch.setattr(roles, "looks", lambda *_: found)
     monkeypatch.setattr(roles, "CHAINS", ("one",))
-    measured = roles.measure_changes(evidence)
+    measured = judged("roles.late", evidence)
     assert measured.value == pytest.approx(0.5)  # heads 2 and 3; head 1 changed before
     assert measured.tables[0][1][1][-3:] == ["2", "1", "4"]
 

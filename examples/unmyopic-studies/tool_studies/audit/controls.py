@@ -4,14 +4,15 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Below, Equal, Value
 from case_studies.recipes.audits import MOST_SEQUENCES
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from case_studies.recipes.known_suite import KnownAnswers
 from hooks.model.architectures import make_model
 from interp.auditing import AuditResult
@@ -22,6 +23,7 @@ from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Batch, Task
 from tool_studies.audited_models import AUDITED_GROUPS
 
+RIGHT, WRONG, ALARM = "every head is right", "wrong", "has a faithful head"
 SUITE_SEEDS = {"quick": 1, "standard": 1, "paper": 10}
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}
 """Models of each group in the untrained and shuffled controls."""
@@ -34,43 +36,34 @@ SILENT = 0.1
 """Share of audits with a false verdict that the controls must exclude: what 56 models can with at most one alarm."""
 
 
-def measure_known(evidence: Evidence, *, family: str) -> Measurement:
-    """Share of known answers in which the verdict and the partners of every head are the planted truth."""
+def measure_known(evidence: Evidence, *, family: str) -> Readings:
+    """Whether the verdict and the partners of every head are the planted truth, one row a known answer."""
     names = [name for name in SUITE if name.startswith(FAMILIES[family])]
-    counts: Counter = Counter()
-    heads = wrong_heads = 0
-    right = []
-    rows: list[list] = [["model", "head", "truth", "verdict", "finding"]]
+    rows, heads = [], []
     for seed in range(SUITE_SEEDS[evidence.size]):
         for name in names:
             answer = known_answer(name, seed)
             result = audited(answer, seed=evidence.seed)
             # A model counts as right if every head is
             wrong = misjudged(answer, result)
-            right.append(not wrong)
-            heads += len(result.heads)
-            wrong_heads += len(wrong)
+            counts = {"heads": len(result.heads), "wrong heads": len(wrong)}
+            rows.append({"model": answer.name, "seed": seed, RIGHT: not wrong, **counts})
             for head, sentence in zip(result.heads, result.sentences(), strict=True):
                 truth = answer.heads[head.place].truth
-                counts[truth, head.verdict] += 1
-                if head.place in wrong:
-                    rows.append([answer.name, f"{head.layer}.{head.head}", truth, head.verdict, sentence])
-    interval = proportion(sum(right), len(right))
-    # Number of heads by truth and verdict
-    truths = sorted({truth for truth, _ in counts})
-    verdicts = sorted({verdict for _, verdict in counts})
-    crossed = [["truth", *verdicts]]
-    crossed += [[truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths]
-    called_faithful = {truth: counts[truth, "faithful"] for truth in truths if truth != "faithful"}
-    return Measurement.from_interval(
-        interval,
-        unit="models",
+                place = f"{head.layer}.{head.head}"
+                heads.append((answer.name, place, truth, head.verdict, sentence, head.place in wrong))
+    table = pd.DataFrame(heads, columns=["model", "head", "truth", "verdict", "finding", WRONG])
+    called_faithful = table[table["verdict"] == "faithful"]
+    return Readings(
+        frame=pd.DataFrame(rows),
+        table=table[table[WRONG]].drop(columns=WRONG),
+        title="Heads with a wrong verdict",
         numbers={
-            "heads": heads,
-            "wrong": wrong_heads,
-            "faithful where they are not": sum(called_faithful.values()),
+            "heads": len(table),
+            "wrong": int(table[WRONG].sum()),
+            "faithful where they are not": int((called_faithful["truth"] != "faithful").sum()),
         },
-        tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
+        tables=[("Truth (rows) and verdict", pd.crosstab(table["truth"], table["verdict"]).reset_index())],
         note="Hand-written models with random sizes, scales, order of heads and, if the norms allow it, basis. "
         f"A model is audited on the number of sequences that its heads need, up to {MOST_SEQUENCES['standard']}.",
     )
@@ -103,25 +96,23 @@ def with_shuffled_labels(task: Task) -> Task:
     return Shuffled.from_description(task.describe())
 
 
-def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
-    """Share of audits with a faithful verdict, of untrained models or of trained models on shuffled labels."""
-    alarms, verdicts = [], Counter()
-    rows: list[list] = [["models", "seed", "faithful heads"]]
+def measure_silent(evidence: Evidence, *, shuffled: bool) -> Readings:
+    """Whether an audit has a faithful verdict, of untrained models or of trained models on shuffled labels."""
+    rows, verdicts = [], Counter()
     for group in AUDITED_GROUPS:
         for spec in evidence.specs(group)[: PER_GROUP[evidence.size]]:
             # Nothing can be found in these models, so that a faithful head is a false alarm
             result = _audit(evidence, spec, shuffled=shuffled)
             faithful = result.of("faithful")
-            alarms.append(bool(faithful))
             verdicts.update(head.verdict for head in result.heads)
-            if faithful:
-                rows.append([group, spec.seed, " ".join(f"{layer}.{head}" for layer, head in faithful)])
-    hits = sum(alarms)
-    return Measurement.from_interval(
-        proportion(hits, len(alarms)),
-        unit="models",
-        numbers={"with a faithful verdict": hits, "level": LEVEL, **dict(verdicts)},
-        tables=[("Models with a faithful head", rows)],
+            names = " ".join(f"{layer}.{head}" for layer, head in faithful)
+            rows.append({"models": group, "seed": spec.seed, ALARM: bool(faithful), "faithful heads": names})
+    frame = pd.DataFrame(rows)
+    return Readings(
+        frame=frame,
+        table=frame[frame[ALARM]].drop(columns=ALARM),
+        title="Models with a faithful head",
+        numbers={"with a faithful verdict": int(frame[ALARM].sum()), "level": LEVEL, **dict(verdicts)},
         note="Verdicts on all heads: " + ", ".join(f"{count} {name}" for name, count in verdicts.most_common()) + ".",
     )
 
@@ -157,6 +148,7 @@ def _silent_claim(name: str, statement: str, *, shuffled: bool) -> Claim:
         ),
         quantity="share of audits with a faithful verdict",
         measure=partial(measure_silent, shuffled=shuffled),
+        judged=Share(ALARM, unit="models"),
         needs=AUDITED_GROUPS,
     )
 
@@ -181,6 +173,7 @@ CLAIMS = (
             ),
             quantity="share of models without a wrong verdict",
             measure=partial(measure_known, family=family),
+            judged=Share(RIGHT, unit="models"),
             packs=KnownAnswers(),
             sizes=SIZES if family != "lego" else LARGE_SIZES,
             sizes_reason="" if family != "lego" else "The eighty LEGO models take half an hour.",

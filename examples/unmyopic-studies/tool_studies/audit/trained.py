@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
 from case_studies.recipes.audits import (
     EXCLUDED,
@@ -21,8 +23,9 @@ from case_studies.recipes.audits import (
     needed_heads,
     readable_heads,
 )
-from case_studies.recipes.intervals import proportion
-from case_studies.recipes.learned import excluded_models
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Row, Share
+from case_studies.recipes.learned import excluded_models, has_learned
 from case_studies.recipes.seeds import more_seeds
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
@@ -34,47 +37,66 @@ from tool_studies.audited_models import AUDITED_GROUPS, DYCK, LEGO, NO_MIMICKING
 ERRORS = 0.05
 """Significance level of an audit: the largest share of models with a wrong verdict."""
 SHOWN = 6
+HAS_LEARNED, MISLEADING, NO_NEEDED = "learned", "has a misleading head", "no head needed alone"
+NO_HEADS = {"misleading heads": 0, "readable heads": 0}
+"""The counts of a model that is not audited."""
+AGREE = "share of other seeds that agree"
 UNTAUGHT_FIXED = Preregistration("after a result", "that of readable.lego and hidden.lego, over all LEGO models.")
 BY_LAYER = Preregistration(
     "after a result", "over both layers 0.91 of the needed heads were hidden, most in the first layer."
 )
 
 
-def measure_misleading(evidence: Evidence) -> Measurement:
-    """Share of models with a readable head that is misleading, and again on other sequences."""
-    audits = list(audit_models(evidence, AUDITED_GROUPS))
-    looked = [int(readable_heads(audited.result).sum()) for audited in audits]
-    rows: list[list] = [["models", "seed", "head", "verdict on other sequences", "finding"]]
-    confirmed = [0] * len(audits)
-    shown = []
-    # A head counts if it is misleading on other sequences too
-    for index, audited in enumerate(audits):
+def measure_misleading(evidence: Evidence) -> Readings:
+    """Whether a model has a readable head that is misleading, and again on other sequences. One row a model."""
+    rows, heads, shown = [], [], []
+    for audited in audit_models(evidence, AUDITED_GROUPS):
         misleading = audited.result.of("misleading")
-        if not misleading:
-            continue
-        again = _again(evidence, audited)
-        for second, sentence in zip(again.heads, again.sentences(), strict=True):
+        again = _again(evidence, audited) if misleading else None
+        # A head counts if it is misleading on other sequences too
+        confirmed = 0
+        for second, sentence in zip(again.heads, again.sentences(), strict=True) if again else ():
             if second.place not in misleading:
                 continue
-            confirmed[index] += second.verdict == "misleading"
-            rows.append([audited.group, audited.spec.seed, f"{second.layer}.{second.head}", second.verdict, sentence])
+            place = f"{second.layer}.{second.head}"
+            heads.append((audited.group, audited.spec.seed, place, second.verdict, sentence))
             if second.verdict == "misleading":
+                confirmed += 1
                 shown.append((second.score, audited, second.place))
-    hits = int(np.count_nonzero(confirmed))
-    interval = proportion(hits, len(audits))
-    of_heads = head_share(confirmed, looked)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
+        rows.append(
+            {
+                "models": audited.group,
+                "seed": audited.spec.seed,
+                MISLEADING: confirmed > 0,
+                HAS_LEARNED: True,
+                "misleading heads": confirmed,
+                "readable heads": int(readable_heads(audited.result).sum()),
+            }
+        )
+    # Models that have not learned their task are not judged
+    left_out = [
+        {"models": group, "seed": spec.seed, HAS_LEARNED: False, MISLEADING: False, **NO_HEADS}
+        for group in AUDITED_GROUPS
+        for spec in evidence.specs(group)
+        if not has_learned(evidence, spec)
+    ]
+    frame = pd.DataFrame([*rows, *left_out])
+    confirmed, readable = frame["misleading heads"], frame["readable heads"]
+    of_heads = head_share(confirmed[frame[HAS_LEARNED]].tolist(), readable[frame[HAS_LEARNED]].tolist())
+    columns = ["models", "seed", "head", "verdict on other sequences", "finding"]
+    return Readings(
+        frame=frame,
+        table=pd.DataFrame(heads[:40], columns=columns),
+        title="Misleading heads, audited again",
         numbers={
-            "confirmed": sum(confirmed),
-            "models with one": hits,
-            "readable heads": sum(looked),
-            "models": len(audits),
+            "confirmed": int(confirmed.sum()),
+            "models with one": int((confirmed > 0).sum()),
+            "readable heads": int(readable.sum()),
+            "models": len(rows),
             "share of readable heads": float(of_heads),
             "its interval": [of_heads.low, of_heads.high],
         },
-        tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded_models(evidence, AUDITED_GROUPS)],
+        tables=excluded_models(evidence, AUDITED_GROUPS),
         charts=[_maps(evidence, shown)] if shown else [],
         note=f"Each model is audited on up to {MOST_SEQUENCES[evidence.size]} sequences, and one with a misleading "
         f"head again on others. {EXCLUDED}",
@@ -110,12 +132,12 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, AuditedModel, tuple[i
     )
 
 
-def measure_agreement_of_seeds(evidence: Evidence) -> Measurement:
-    """Over readable, needed heads: mean share of the other seeds with a head of the same label, verdict and layer."""
-    rows: list[list] = [
-        ["models", "readable heads that are needed", "other seeds: same label and verdict", "same label"]
-    ]
-    hits, of = [], []
+def measure_agreement_of_seeds(evidence: Evidence) -> Readings:
+    """Over readable, needed heads: mean share of the other seeds with a head of the same label, verdict and layer.
+
+    A single row; its table has one row a group.
+    """
+    rows, hits, of = [], [], []
     for group in LEGO:
         results = [audited.result for audited in audit_models(evidence, [group])]
         if len(results) < 2:
@@ -135,24 +157,23 @@ def measure_agreement_of_seeds(evidence: Evidence) -> Measurement:
             of.append(len(mine))
             agreements += agree
             total += len(mine)
-        rows.append([group, total, f"{agreements / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
+        rows.append((group, total, agreements / max(1, total), looks / max(1, total)))
     interval = head_share(hits, of)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
+    columns = ["models", "readable heads that are needed", "other seeds: same label and verdict", "same label"]
+    return Readings(
+        frame=pd.DataFrame([{**interval_columns(interval, AGREE), "models": interval.n}]),
+        table=pd.DataFrame(rows, columns=columns),
+        title="Share of the other seeds with a head of the same label and verdict in the same layer",
         numbers={"heads": sum(of)},
-        tables=[
-            ("Share of the other seeds with a head of the same label and verdict in the same layer", rows),
-            *excluded_models(evidence, LEGO),
-        ],
+        tables=excluded_models(evidence, LEGO),
         note="Compared with the other models of the same group. Mimicking trains heads 0 and 1 of every layer to "
         f"attend to given positions. {EXCLUDED}",
     )
 
 
-def measure_no_single_head(evidence: Evidence) -> Measurement:
-    """Share of models with a I in which no head is needed alone; plain models are shown for comparison."""
-    rows: list[list] = [["group", "models", "no head needed alone", "with redundant heads", "smallest fatal set"]]
+def measure_no_single_head(evidence: Evidence) -> Readings:
+    """Share of models with a I in which no head is needed alone, in one row; plain models are in the table only."""
+    groups: list[dict[str, Any]] = []
     none: list[int] = []
     for group in TEMPLATE:
         results = [audited.result for audited in audit_models(evidence, [group])]
@@ -162,15 +183,23 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
         for result in results:
             redundant_heads = set(result.of("redundant"))
             sizes += [len(head_set.heads) for head_set in result.sets if set(head_set.heads) <= redundant_heads]
-        redundant = sum(bool(result.of("redundant")) for result in results)
-        rows.append([group, len(results), sum(without_needed), redundant, f"{np.median(sizes):.0f}" if sizes else ""])
+        groups.append(
+            {
+                "group": group,
+                "models": len(results),
+                NO_NEEDED: sum(without_needed),
+                "with redundant heads": sum(bool(result.of("redundant")) for result in results),
+                "smallest fatal set": np.median(sizes) if sizes else None,
+            }
+        )
         if group.endswith("identity"):  # the claim is about models with a I; the others are shown
             none += without_needed
     interval = head_share(none, [1] * len(none))
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        tables=[("Template models by group", rows), *excluded_models(evidence, TEMPLATE)],
+    return Readings(
+        frame=pd.DataFrame([{**interval_columns(interval, NO_NEEDED), "models": interval.n}]),
+        table=pd.DataFrame(groups),
+        title="Template models by group",
+        tables=excluded_models(evidence, TEMPLATE),
         note="The smallest fatal set is the median, over the sets found, of the number of heads that must be ablated "
         f"together to lose more accuracy than the threshold. {EXCLUDED}",
     )
@@ -262,6 +291,7 @@ CLAIMS = (
         ),
         quantity="share of models with a misleading head",
         measure=measure_misleading,
+        judged=Share(MISLEADING, unit="models", where={HAS_LEARNED: True}, without_rows=(0.0, 0.0, 1.0)),
         needs=AUDITED_GROUPS,
     ),
     Claim(
@@ -272,8 +302,9 @@ CLAIMS = (
         "over readable heads that are needed; interval over models",
         rule=Above(0.5),
         preregistration=EXCLUDED_LATER,
-        quantity="share of other seeds that agree",
+        quantity=AGREE,
         measure=measure_agreement_of_seeds,
+        judged=Row(AGREE, unit="models", units="models"),
         needs=LEGO,
     ),
     Claim(
@@ -286,6 +317,7 @@ CLAIMS = (
         preregistration=EXCLUDED_LATER,
         quantity="share of models without a needed head",
         measure=measure_no_single_head,
+        judged=Row(NO_NEEDED, unit="models", units="models"),
         needs=TEMPLATE,
     ),
 )

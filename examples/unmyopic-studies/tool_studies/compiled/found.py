@@ -18,12 +18,12 @@ def measure_found(evidence: Evidence, *, packs: Packs) -> Readings:
     """Truth and verdict of every head, one row a head; shown are those that are faithful and not called so."""
     table = verdict_table(evidence, packs)
     faithful = table[table["truth"] == "faithful"]
-    found = faithful["verdict"] == "faithful"
+    is_found = faithful["verdict"] == "faithful"
     return Readings(
         frame=table,
-        table=faithful.loc[~found, ["program", "head", "verdict", "finding"]],
+        table=faithful.loc[~is_found, ["program", "head", "verdict", "finding"]],
         title="Faithful heads that are not found",
-        numbers={"found": int(found.sum()), "faithful by construction": len(faithful)},
+        numbers={"found": int(is_found.sum()), "faithful by construction": len(faithful)},
     )
 
 

@@ -108,7 +108,7 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Reading
                 "needed by the audit": YES_NO[by_audit],
             }
         )
-        words = {f"needed under {one}": YES_NO[needed_under[one]] for one in REMOVALS}
+        words = {f"needed under {under}": YES_NO[needed_under[under]] for under in REMOVALS}
         by_removal.append({**name, "truth": truth.truth, **words, DIFFER: len(set(needed_under.values())) > 1})
     frame, of_removals = pd.DataFrame(rows), pd.DataFrame(by_removal)
     return Readings(

@@ -29,6 +29,8 @@ ALONE = Lego(n_vars=3, sentence_format="compact")
 """Chains that models learn without mimicking; of four variables none of eight models did in 1400 steps."""
 SHORTCUT_STEPS: Mapping[Size, int] = {"quick": 400, "standard": 1000, "paper": 1000}
 CHAINS = ("chains", "chains without mimicking")
+NO_MODELS = (0.0, 0.0, 1.0)
+"""Share and interval if no model is judged."""
 FURTHER = more_seeds(CHAINS[1])
 FURTHER_SEEDS = 12
 """Models of this group at size standard, for claims that the ordinary number could not decide."""
@@ -55,6 +57,11 @@ def with_snapshots(spec: ModelSpec, size: Size) -> ModelSpec:
     even = np.linspace(0, total, EVEN[size] + 1).round().astype(int).tolist()
     steps = tuple(sorted({*snapshot_steps(LOGARITHMIC[size], total), *even}))
     return replace(spec, settings=replace(spec.settings, snapshots=steps))
+
+
+def step_text(step: float) -> str:
+    """An onset as text; one that is not finite has not come by the end of training."""
+    return f"{step:.0f}" if np.isfinite(step) else "not by the end"
 
 
 @once_per_model

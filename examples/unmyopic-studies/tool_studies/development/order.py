@@ -1,47 +1,45 @@
 """A claim on what comes first: association or manipulation."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
-from case_studies.recipes.intervals import proportion
+from case_studies.recipes.judges import Share
 from case_studies.recipes.learned import excluded_models, has_learned
-from tool_studies.development.models import FURTHER, looks
+from tool_studies.development.models import FURTHER, NO_MODELS, looks, step_text
 
 PILOTS = "Two further models of three variables had been trained, and only their final accuracies seen."
 ASSOCIATION, MANIPULATION = "association", "manipulation"
+FIRST, HAS_LEARNED = "association first", "learned"
 
 
-def measure_association(evidence: Evidence, *, group: str) -> Measurement:
-    """Share of models in which some head shows association before any shows manipulation."""
-    rows: list[list[Any]] = [["seed", "association from step", "manipulation from step"]]
-    first = []
+def measure_association(evidence: Evidence, *, group: str) -> Readings:
+    """Whether some head shows association before any shows manipulation, one row a model."""
+    rows = []
     for spec in evidence.specs(group):
-        if not has_learned(evidence, spec):
-            continue
         # The earliest onset of any head, for each of the two kinds
         steps = dict.fromkeys((ASSOCIATION, MANIPULATION), np.inf)
-        onsets = looks(evidence, spec).onsets()
-        for (*_, kind), step in zip(onsets.labels, onsets.onset[:, 0], strict=True):
+        learned = has_learned(evidence, spec)
+        onsets = looks(evidence, spec).onsets() if learned else None
+        for (*_, kind), step in zip(onsets.labels, onsets.onset[:, 0], strict=True) if onsets else ():
             if kind in steps:
                 steps[kind] = min(steps[kind], float(step))
-        first.append(steps[ASSOCIATION] < steps[MANIPULATION])
-        rows.append([spec.seed, *(f"{step:.0f}" if np.isfinite(step) else "not by the end" for step in steps.values())])
-    tables = [("First step of any head", rows), *excluded_models(evidence, [group])]
-    if not first:
-        note = "No model has learned its task."
-        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
-    interval = proportion(sum(first), len(first))
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        tables=tables,
-        note="Exact interval over models; both at one snapshot do not count.",
+        words = {f"{kind} from step": step_text(step) for kind, step in steps.items()}
+        is_first = steps[ASSOCIATION] < steps[MANIPULATION]
+        rows.append({"seed": spec.seed, FIRST: is_first, HAS_LEARNED: learned, **words})
+    frame = pd.DataFrame(rows)
+    note = "Exact interval over models; both at one snapshot do not count."
+    return Readings(
+        frame=frame,
+        table=frame[frame[HAS_LEARNED]].drop(columns=[FIRST, HAS_LEARNED]),
+        title="First step of any head",
+        tables=excluded_models(evidence, [group]),
+        note=note if frame[HAS_LEARNED].any() else "No model has learned its task.",
     )
 
 
@@ -62,6 +60,7 @@ CLAIMS = (
         quantity="share of models",
         value_range=SHARE,
         measure=partial(measure_association, group=FURTHER),
+        judged=Share(FIRST, unit="models", where={HAS_LEARNED: True}, without_rows=NO_MODELS),
         needs=(FURTHER,),
     ),
 )

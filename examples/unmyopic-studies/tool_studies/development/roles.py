@@ -3,20 +3,23 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Below
-from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.judges import Mean
 from case_studies.recipes.learned import excluded_models, has_learned
 from interp.comparison.onsets import first_lasting
 from interp.sweeps.spec import ModelSpec
-from tool_studies.development.models import CHAINS, SEQUENCES, looks
+from tool_studies.development.models import CHAINS, NO_MODELS, SEQUENCES, looks
 
 LEARNED = 0.99
 """Validation accuracy of every outcome from which on a task counts as learned."""
 NONE = "unclassified"
+CHANGING, JUDGED, HEADS = "share of heads that change", "is judged", "heads"
+COUNTS = ("learned from step", "snapshots after", "heads that change", "of one kind to another", HEADS)
 
 
 def learned_from(evidence: Evidence, spec: ModelSpec) -> int | None:
@@ -26,27 +29,16 @@ def learned_from(evidence: Evidence, spec: ModelSpec) -> int | None:
     return None if index is None else history[index]["steps_done"]
 
 
-def measure_changes(evidence: Evidence) -> Measurement:
-    """Share of heads whose label changes between two snapshots after the task is learned; mean over models."""
-    rows: list[list[Any]] = [
-        [
-            "group",
-            "seed",
-            "learned from step",
-            "snapshots after",
-            "heads that change",
-            "of one kind to another",
-            "heads",
-        ]
-    ]
-    shares = []
-    heads = 1
+def measure_changes(evidence: Evidence) -> Readings:
+    """Share of heads whose label changes between two snapshots after the task is learned, one row a model."""
+    rows = []
     for group in CHAINS:
         for spec in evidence.specs(group):
             # Models that learn, with snapshots after that
             since = learned_from(evidence, spec) if has_learned(evidence, spec) else None
             table: Any = looks(evidence, spec).to_dataframe() if since is not None else None
             if table is None or (table["step"] >= since).sum() == 0:
+                rows.append({"group": group, "seed": spec.seed, JUDGED: False})
                 continue
             # Labels of every head at the snapshots after the task is learned
             late = table[table["step"] >= since].drop_duplicates(["step", "layer", "head"])
@@ -55,21 +47,21 @@ def measure_changes(evidence: Evidence) -> Measurement:
             ]
             changed = [len(set(head_labels)) > 1 for head_labels in labels]
             kinds = [len(set(head_labels) - {NONE}) > 1 for head_labels in labels]
-            heads = len(labels)
-            shares.append(np.mean(changed))
-            rows.append([group, spec.seed, since, late["step"].nunique(), sum(changed), sum(kinds), heads])
-    tables = [("Labels after the task is learned", rows), *excluded_models(evidence, CHAINS)]
-    if not shares:
-        note = "No model has learned its task."
-        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
-    interval = t_interval(np.array(shares), resolution=1 / heads)
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        tables=tables,
-        note=f"Learned: validation accuracy of every variable at least {LEARNED} from there on. A label changes too "
-        f"when a head near the threshold gains or loses one ({NONE}). {SEQUENCES[evidence.size]} sequences at each "
-        "snapshot.",
+            numbers = (since, late["step"].nunique(), sum(changed), sum(kinds), len(labels))
+            row = {"group": group, "seed": spec.seed, JUDGED: True, CHANGING: np.mean(changed)}
+            rows.append({**row, **dict(zip(COUNTS, numbers, strict=True))})
+    frame = pd.DataFrame(rows, columns=["group", "seed", CHANGING, JUDGED, *COUNTS])
+    note = (
+        f"Learned: validation accuracy of every variable at least {LEARNED} from there on. A label changes too when a "
+        f"head near the threshold gains or loses one ({NONE}). {SEQUENCES[evidence.size]} sequences at each snapshot."
+    )
+    judged = frame[frame[JUDGED]].drop(columns=[CHANGING, JUDGED]).astype(dict.fromkeys(COUNTS, int))
+    return Readings(
+        frame=frame,
+        table=judged,
+        title="Labels after the task is learned",
+        tables=excluded_models(evidence, CHAINS),
+        note=note if len(judged) else "No model has learned its task.",
     )
 
 
@@ -84,6 +76,7 @@ CLAIMS = (
         quantity="share of heads",
         value_range=SHARE,
         measure=measure_changes,
+        judged=Mean(CHANGING, unit="models", where={JUDGED: True}, share_of=HEADS, without_rows=NO_MODELS),
         needs=CHAINS,
     ),
 )

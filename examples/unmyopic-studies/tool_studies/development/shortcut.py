@@ -3,16 +3,17 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above
-from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.judges import Mean, Share
 from interp.comparison.over_training import OverTraining, over_training
 from interp.sweeps.spec import ModelSpec
 from interp.theory.signs import sign_counting
-from tool_studies.development.models import SEQUENCES
+from tool_studies.development.models import NO_MODELS, SEQUENCES, step_text
 
 GROUP = "shortcut"
 FACTOR = 4
@@ -20,6 +21,9 @@ FACTOR = 4
 CHANCE = 0.5
 KNOWN = 0.6
 """Accuracy on the last variable of a model that has learned something of it, as in the LEGO study."""
+KNOWS, COUNT, CHAIN = "knows the last variable", "counts from step", "middle variables from step"
+MOST, AT_END = "parity above chance, most", "at the end"
+FIRST, KEPT, COUNTS, SEQUENCES_OF = "counts first", "share of the largest", "counts at the end", "sequences"
 SEEN = Preregistration(
     "after first models",
     "the accuracies of these models at the end, 0.71 to 0.74 on the last variable, below what counts as learned "
@@ -44,77 +48,63 @@ def _onset(over: OverTraining, measure: str, target: str) -> float:
     return float(onsets.onset[0, 0])
 
 
-def _rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """For each model with some knowledge of the last variable: onsets of count and chain, what is left of it."""
+def _onsets_table(evidence: Evidence) -> pd.DataFrame:
+    """Onsets of count and chain, and what is left of the count, one row a model.
+
+    Models without any knowledge of the last variable have no numbers.
+    """
     rows = []
     for spec in evidence.specs(GROUP):
-        if not knows_last(evidence, spec):
-            continue
-        over = counting(evidence, spec)
-        names = spec.task.targets
-        middle = [name for name in names if name not in spec.task.audited_outcomes]
-        by_step: Any = over.rows(measure="broken", target=names[-1]).sort_values("step")["share"].to_numpy() - CHANCE
-        rows.append(
-            {
-                "seed": spec.seed,
-                "count": _onset(over, "broken", names[-1]),
-                "chain": max(_onset(over, "right", name) for name in middle),
-                "most": float(by_step.max()),
-                "last": float(by_step[-1]),
-            }
-        )
-    return rows
+        row = {"seed": spec.seed, KNOWS: knows_last(evidence, spec)}
+        if row[KNOWS]:
+            over = counting(evidence, spec)
+            names = spec.task.targets
+            middle = [name for name in names if name not in spec.task.audited_outcomes]
+            by_step: Any = over.rows(measure="broken", target=names[-1]).sort_values("step")["share"].to_numpy()
+            above_chance = by_step - CHANCE
+            row[COUNT] = _onset(over, "broken", names[-1])
+            row[CHAIN] = max(_onset(over, "right", name) for name in middle)
+            row[MOST], row[AT_END] = float(above_chance.max()), float(above_chance[-1])
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=["seed", KNOWS, COUNT, CHAIN, MOST, AT_END])
+    return table.astype(dict.fromkeys((COUNT, CHAIN, MOST, AT_END), float))
 
 
-def _table(rows: list[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
-    header = ["seed", "counts from step", "middle variables from step", "parity above chance, most", "at the end"]
-    cells = [
-        [
-            row["seed"],
-            *(f"{row[name]:.0f}" if np.isfinite(row[name]) else "not by the end" for name in ("count", "chain")),
-            f"{row['most']:.3f}",
-            f"{row['last']:.3f}",
-        ]
-        for row in rows
-    ]
-    return "Answers to broken chains, and to variables that are not supervised", [header, *cells]
+def _readings(table: pd.DataFrame, **fields: Any) -> Readings:
+    """Shown are the models that know the last variable, with onsets as text."""
+    shown = table.loc[table[KNOWS], ["seed", COUNT, CHAIN, MOST, AT_END]]
+    words = {column: [step_text(step) for step in shown[column]] for column in (COUNT, CHAIN)}
+    title = "Answers to broken chains, and to variables that are not supervised"
+    return Readings(table=shown.assign(**words), title=title, **fields)
 
 
-def measure_first(evidence: Evidence) -> Measurement:
-    """Share of models that count before they follow the chain."""
-    rows = _rows(evidence)
-    tables = [_table(rows)]
-    if not rows:
-        note = f"No model reaches {KNOWN} on the last variable."
-        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
-    interval = proportion(sum(row["count"] < row["chain"] for row in rows), len(rows))
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        tables=tables,
-        numbers={"models": len(evidence.specs(GROUP))},
-        note="A model counts from the first snapshot on at which its answers for the last variable of broken chains "
-        "stay the parity of all signs more often than by chance, and follows the chain from the first on at which "
-        "every variable that is not supervised stays above chance. Exact interval over models.",
+def measure_first(evidence: Evidence) -> Readings:
+    """Whether a model counts before it follows the chain."""
+    table = _onsets_table(evidence)
+    note = (
+        "A model counts from the first snapshot on at which its answers for the last variable of broken chains stay "
+        "the parity of all signs more often than by chance, and follows the chain from the first on at which every "
+        "variable that is not supervised stays above chance. Exact interval over models."
+    )
+    return _readings(
+        table,
+        frame=table.assign(**{FIRST: table[COUNT] < table[CHAIN]}),
+        numbers={"models": len(table)},
+        note=note if table[KNOWS].any() else f"No model reaches {KNOWN} on the last variable.",
     )
 
 
-def measure_kept(evidence: Evidence) -> Measurement:
+def measure_kept(evidence: Evidence) -> Readings:
     """What is left of the count at the end of training, as a share of the most that it was."""
-    rows = _rows(evidence)
-    counted = [row for row in rows if row["most"] > 0 and np.isfinite(row["count"])]
-    tables = [_table(rows)]
-    if not counted:
-        note = "No model counts at the end of training."
-        return Measurement.from_interval(proportion(0, 0), unit="models", tables=tables, note=note)
-    shares_left = np.array([row["last"] / row["most"] for row in counted])
-    interval = t_interval(shares_left, resolution=1 / SEQUENCES[evidence.size])
-    return Measurement.from_interval(
-        interval,
-        unit="models",
-        tables=tables,
-        numbers={"models that count at the end": len(counted), "models": len(evidence.specs(GROUP))},
-        note="Of models whose answers to broken chains are the parity more often than by chance at the end.",
+    table = _onsets_table(evidence)
+    counts = (table[MOST] > 0) & np.isfinite(table[COUNT])
+    kept = (table[AT_END] / table[MOST]).where(counts)
+    note = "Of models whose answers to broken chains are the parity more often than by chance at the end."
+    return _readings(
+        table,
+        frame=table.assign(**{KEPT: kept, COUNTS: counts, SEQUENCES_OF: SEQUENCES[evidence.size]}),
+        numbers={"models that count at the end": int(counts.sum()), "models": len(table)},
+        note=note if counts.any() else "No model counts at the end of training.",
     )
 
 
@@ -130,6 +120,7 @@ CLAIMS = (
         quantity="share of models",
         value_range=SHARE,
         measure=measure_first,
+        judged=Share(FIRST, unit="models", where={KNOWS: True}, without_rows=NO_MODELS),
         needs=(GROUP,),
     ),
     Claim(
@@ -140,9 +131,10 @@ CLAIMS = (
         method="Share above chance of parities in answers to broken chains at the end, divided by the largest of any "
         "snapshot; t interval over models",
         rule=Above(0.5),
-        quantity="share of the largest",
+        quantity=KEPT,
         value_range=SHARE,
         measure=measure_kept,
+        judged=Mean(KEPT, unit="models", where={COUNTS: True}, share_of=SEQUENCES_OF, without_rows=NO_MODELS),
         needs=(GROUP,),
     ),
 )
