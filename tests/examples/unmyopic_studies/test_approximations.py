@@ -287,7 +287,8 @@ def test_all_programs_are_no_sample(monkeypatch):
     third = replace(first, needed=np.full(4, True))  # without another head, it has no pair
     monkeypatch.setattr(programs, "compiled_scores", lambda packs, size, seed: [first, second, third])
     evidence = Evidence(size="quick", seed=0, groups={}, folder=Path())
-    found = programs.measure_auroc_of_programs(evidence, packs=Packs(), method=LOSS)
+    (claim,) = (claim for claim in claims.claims(Packs()) if claim.id == "patching.compiled")
+    found = claim.measurement(evidence)
     assert found.value == found.low == found.high == pytest.approx(5 / 6)
     assert (found.n, found.unit) == (2, "programs")
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tool_studies.approximations import decoys
-from tool_studies.approximations.decoys import HeadScores, decoy_share, measure_decoys
+from tool_studies.approximations import claims, decoys
+from tool_studies.approximations.decoys import HeadScores, decoy_share
 from tool_studies.approximations.estimates import MASS
 from tool_studies.approximations.scores import DECOY, ModelScores
 
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.packs import Packs
 
 
 def model_scores(kinds, values):
@@ -72,10 +73,11 @@ def test_models_are_the_units_and_the_bar_is_chosen_again():
 def test_the_measurement_shows_the_bar(monkeypatch):
     models = [model_scores("nnid", [1, 0.5, 0.2, 0.7]), model_scores("nid", [1, 0.3, 0.1])]
     monkeypatch.setattr(decoys, "known_scores", lambda size, seed: models)
-    measurement = measure_decoys(Evidence(size="quick", seed=0, groups={}, folder=Path()))
+    (claim,) = (claim for claim in claims.claims(Packs()) if claim.id == "pattern.attention")
+    measurement = claim.measurement(Evidence(size="quick", seed=0, groups={}, folder=Path()))
     assert (measurement.value, measurement.n, measurement.unit) == (0.5, 2, "models")
     expected = {"heads": 2, "bar": 0.5, "share of needed heads found": 1.0, "share of idle heads found": 0.0}
     assert measurement.numbers == expected
     ((_, rows),) = measurement.tables
-    assert rows[1] == ["best", "0.5000", "1.00", "0.00", "0.50"]
+    assert rows[1] == ["best", "0.5", "1", "0", "0.5", "[0, 1]", "2"]
     assert [row[0] for row in rows[2:]] == [f"{percentile} % of the idle heads" for percentile in (80, 90, 95, 99)]

@@ -327,7 +327,7 @@ def test_heads_whose_pairs_explain_too_little_are_counted(monkeypatch):
     evidence = SimpleNamespace(
         seed=0, specs=lambda group: specs, run=lambda spec: SimpleNamespace(model=models[spec.key][0])
     )
-    measurement = attention_pairs.measure_pairs(evidence)
+    measurement = attention_pairs.PAIRS.measurement(evidence)
     expected = []
     for model, task in models.values():
         heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]

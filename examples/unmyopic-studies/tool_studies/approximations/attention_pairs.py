@@ -3,11 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import AtLeast
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Row
 from case_studies.recipes.learned import has_learned
 from hooks.interventions.ablation_engine import every_head
 from interp.heads.explain_attention import EXPLAINED, MOST_PAIRS, AttentionExplanation, explain_attention
@@ -15,10 +18,14 @@ from tool_studies.approximations.edge_scores import FAMILIES, over_models
 
 GROUP = FAMILIES["LEGO"]
 SEQUENCES = 256
+SHARE_OF_HEADS = "share of heads"
 
 
-def measure_pairs(evidence: Evidence) -> Measurement:
-    """Share of the heads of a model whose listed pairs explain enough of the variance."""
+def measure_pairs(evidence: Evidence) -> Readings:
+    """Share of the heads of a model whose listed pairs explain enough of the variance, mean over models, in one row.
+
+    Its table has a row for each layer.
+    """
     by_layer: dict[int, list[AttentionExplanation]] = {}
     shares = []
     for spec in evidence.specs(GROUP):
@@ -32,18 +39,20 @@ def measure_pairs(evidence: Evidence) -> Measurement:
         for explanation in explanations:
             by_layer.setdefault(explanation.head[0], []).append(explanation)
     heads = [explanation for explanations in by_layer.values() for explanation in explanations]
-    rows: list[list[Any]] = [["layer", "heads", "pairs in all", "pairs listed", "explained", f"at least {EXPLAINED:g}"]]
-    for layer, explanations in {**by_layer, "all": heads}.items():
-        rows.append([layer, len(explanations), *row_of(explanations)])
-    title = "Share of the variance of scores that the listed pairs explain together, median and range over heads"
-    return Measurement.from_interval(
-        over_models(np.array(shares), *SHARE),
-        unit="models",
+    layers = [
+        {"layer": layer, "heads": len(explanations), **row_of(explanations)}
+        for layer, explanations in {**by_layer, "all": heads}.items()
+        if explanations
+    ]
+    interval = over_models(np.array(shares), *SHARE)
+    return Readings(
+        frame=pd.DataFrame([{**interval_columns(interval, SHARE_OF_HEADS), "models": interval.n}]),
+        table=pd.DataFrame(layers),
+        title="Share of the variance of scores that the listed pairs explain together, median and range over heads",
         numbers={
             "heads": len(heads),
             "largest remainder": max((explanation.remainder for explanation in heads), default=0.0),
         },
-        tables=[(title, rows)],
     )
 
 
@@ -52,17 +61,18 @@ def explained_share(explanation: AttentionExplanation) -> float:
     return float(explanation.explained.value[-1])
 
 
-def row_of(explanations: list[AttentionExplanation]) -> list[Any]:
+def row_of(explanations: list[AttentionExplanation]) -> dict[str, Any]:
     """Pairs in all, pairs listed, their explained share, and heads with enough of it."""
     shares = [explained_share(explanation) for explanation in explanations]
     n_pairs = [len(explanation.parts) ** 2 for explanation in explanations]
     n_listed = [len(explanation.pairs) for explanation in explanations]
-    return [
-        f"{min(n_pairs)} to {max(n_pairs)}" if min(n_pairs) < max(n_pairs) else str(n_pairs[0]),
-        f"{np.median(n_listed):g} ({min(n_listed)} to {max(n_listed)})",
-        f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})",
-        sum(share >= EXPLAINED for share in shares),
-    ]
+    few, most = min(n_pairs), max(n_pairs)
+    return {
+        "pairs in all": f"{few} to {most}" if few < most else str(few),
+        "pairs listed": f"{np.median(n_listed):g} ({min(n_listed)} to {max(n_listed)})",
+        "explained": f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})",
+        f"at least {EXPLAINED:g}": sum(share >= EXPLAINED for share in shares),
+    }
 
 
 PAIRS = Claim(
@@ -78,7 +88,8 @@ PAIRS = Claim(
         "layer 2.",
     ),
     measure=measure_pairs,
-    quantity="share of heads",
+    judged=Row(SHARE_OF_HEADS, unit="models", units="models"),
+    quantity=SHARE_OF_HEADS,
     value_range=SHARE,
     needs=(GROUP,),
     sizes=LARGE_SIZES,

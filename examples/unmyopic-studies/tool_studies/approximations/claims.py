@@ -1,15 +1,21 @@
 """Claims on what cheap approximations of removing a head find and miss."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
+
+import pandas as pd
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.packs import OutsideFiles, Packs
 from case_studies.frame.rules import Above, AtLeast, Below, Rule, Value
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Row
 from case_studies.recipes.known_suite import KnownAnswers
 from case_studies.recipes.learned import excluded_models
+from interp.core.intervals import Interval
 from tool_studies.approximations import table
 from tool_studies.approximations.agreement import (
     auroc,
@@ -19,8 +25,9 @@ from tool_studies.approximations.agreement import (
     wrong_difference,
     wrong_share,
 )
-from tool_studies.approximations.decoys import measure_decoys
+from tool_studies.approximations.decoys import BEST, UNUSED, measure_decoys
 from tool_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN
+from tool_studies.approximations.programs import AUROC as AREA
 from tool_studies.approximations.programs import measure_auroc_of_programs
 from tool_studies.approximations.scores import (
     CANCELLED,
@@ -44,6 +51,9 @@ NANDA = "ours, after Nanda 2023, Attribution Patching; Syed et al. 2023 (arXiv:2
 KRAMAR = "ours, after Kramár et al. 2024 (arXiv:2403.00745), Section 3"
 OURS = "ours"
 TRAINED = "trained models"
+APPROXIMATION, MODELS = "approximation", "models"
+GAIN, WRONG, MISSED_MORE = "difference of AUROCs", "share of wrong heads", "difference of the shares missed"
+RANK_CORRELATION = "mean rank correlation"
 EARLIER = {
     "order": "0.71 [0.68, 0.74]",
     "attention.known": "0.72 [0.68, 0.75]",
@@ -66,53 +76,65 @@ def models_of(evidence: Evidence, packs: Packs, family: str) -> list[ModelScores
     return known_scores(evidence.size, evidence.seed) if family == KNOWN else trained_scores(evidence)
 
 
-def measure_auroc(evidence: Evidence, *, packs: Packs, family: str, method: str) -> Measurement:
-    """AUROC of an approximation on a family."""
+def measure_auroc(evidence: Evidence, *, packs: Packs, family: str) -> Readings:
+    """AUROC of every approximation on a family, one row an approximation."""
     models = models_of(evidence, packs, family)
-    rows = [["approximation", "AUROC"], *([name, table.with_ends(auroc(models, name))] for name in table.METHODS)]
-    return Measurement.from_interval(auroc(models, method), unit="models", tables=[(f"AUROC on {family}", rows)])
+    frame = by_approximation({name: auroc(models, name) for name in table.METHODS}, AREA)
+    return Readings(frame=frame, title=f"AUROC on {family}")
 
 
-def measure_auroc_gain(evidence: Evidence, *, packs: Packs, family: str, better: str, worse: str) -> Measurement:
-    """AUROC of one approximation minus that of another on a family."""
+def by_approximation(intervals: Mapping[str, Interval], name: str) -> pd.DataFrame:
+    """A frame with one row an approximation."""
+    rows = [{APPROXIMATION: method, **columns_of(interval, name)} for method, interval in intervals.items()]
+    return pd.DataFrame(rows)
+
+
+def columns_of(interval: Interval, name: str) -> dict[str, Any]:
+    """An estimate, its ends and its number of models."""
+    return {**interval_columns(interval, name), MODELS: interval.n}
+
+
+def measure_auroc_gain(evidence: Evidence, *, packs: Packs, family: str, better: str, worse: str) -> Readings:
+    """AUROC of one approximation minus that of another on a family, in one row."""
     models = models_of(evidence, packs, family)
-    numbers = {name: float(auroc(models, name)) for name in (better, worse)}
-    return Measurement.from_interval(
-        auroc_difference(models, better, worse, seed=evidence.seed), unit="models", numbers=numbers
+    difference = auroc_difference(models, better, worse, seed=evidence.seed)
+    return Readings(
+        frame=pd.DataFrame([columns_of(difference, GAIN)]),
+        numbers={name: float(auroc(models, name)) for name in (better, worse)},
     )
 
 
-def measure_wrong_heads(evidence: Evidence, *, packs: Packs, family: str, method: str, cause: str) -> Measurement:
-    """Share of the heads that a cause concerns on which an approximation is wrong."""
+def measure_wrong_heads(evidence: Evidence, *, packs: Packs, family: str, method: str, cause: str) -> Readings:
+    """Share of the heads that a cause concerns on which an approximation is wrong, in one row."""
     models = models_of(evidence, packs, family)
-    return Measurement.from_interval(
-        wrong_share(models, method, cause),
-        unit="models",
+    return Readings(
+        frame=pd.DataFrame([columns_of(wrong_share(models, method, cause), WRONG)]),
         numbers={"heads": n_concerned(models, cause)},
         tables=[table.bar_table({family: models})],
     )
 
 
-def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Measurement:
+def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Readings:
     """Share of the needed heads of saturated models that the loss misses, minus the share that the logits miss."""
     models = models_of(evidence, packs, family)
-    numbers = {name: float(wrong_share(models, name, SATURATED)) for name in (LOSS, LOGIT)}
-    numbers["heads"] = n_concerned(models, SATURATED)
     difference = wrong_difference(models, LOSS, LOGIT, SATURATED, seed=evidence.seed)
-    return Measurement.from_interval(difference, unit="models", numbers=numbers)
+    shares = {name: float(wrong_share(models, name, SATURATED)) for name in (LOSS, LOGIT)}
+    return Readings(
+        frame=pd.DataFrame([columns_of(difference, MISSED_MORE)]),
+        numbers={**shares, "heads": n_concerned(models, SATURATED)},
+    )
 
 
-def measure_rank_order(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Mean rank correlation of attribution patching with the exact effect, over the models of all families."""
+def measure_rank_order(evidence: Evidence, *, packs: Packs) -> Readings:
+    """Mean rank correlation of every approximation with the exact effect, over the models of all families."""
     families = table.families(evidence, packs)
     # The pool of all trained models has those of each family once more
     families_alone = [models for name, models in families.items() if name != table.ALL_TRAINED]
     models = [model for family in families_alone for model in family]
     pooled = {name: models for name, models in families.items() if not name.startswith("trained: ")}
     correlations = {name: mean_rank_correlation(models, name, seed=evidence.seed) for name in table.METHODS}
-    return Measurement.from_interval(
-        correlations[LOSS],
-        unit="models",
+    return Readings(
+        frame=by_approximation(correlations, RANK_CORRELATION),
         numbers={name: float(correlation) for name, correlation in correlations.items() if name != EXACT},
         note=table.READING,
         tables=[
@@ -139,7 +161,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims, with compiled programs from these packs."""
 
     def study_claim(
-        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Measurement], **options: object
+        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Readings], **options: object
     ) -> Claim:
         needs: Sequence[str] = AUDITED_GROUPS if name.endswith("trained") or name == "order" else ()
         # Compiled programs, and the suite; of the order both
@@ -164,7 +186,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             statement,
             f"{method}, {family}: {AUROC}",
             rule,
-            partial(measure_auroc, family=family, method=method),
+            partial(measure_auroc, family=family),
+            judged=Row(AREA, unit=MODELS, units=MODELS, where={APPROXIMATION: method}),
             source=source,
             value_range=SHARE,
             quantity=f"AUROC of {method}",
@@ -179,7 +202,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             partial(measure_auroc_gain, family=family, better=better, worse=worse),
             source=source,
             value_range=DIFFERENCE,
-            quantity="difference of AUROCs",
+            quantity=GAIN,
+            judged=Row(GAIN, unit=MODELS, units=MODELS),
         )
 
     def wrong(name: str, method: str, cause: str, statement: str, source: str) -> Claim:
@@ -193,7 +217,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             partial(measure_wrong_heads, family=KNOWN, method=method, cause=cause),
             source=source,
             value_range=SHARE,
-            quantity="share of wrong heads",
+            quantity=WRONG,
+            judged=Row(WRONG, unit=MODELS, units=MODELS),
         )
 
     def saturated(name: str, family: str) -> Claim:
@@ -206,7 +231,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             partial(measure_saturation, family=family),
             source=KRAMAR,
             value_range=DIFFERENCE,
-            quantity="difference of the shares missed",
+            quantity=MISSED_MORE,
+            judged=Row(MISSED_MORE, unit=MODELS, units=MODELS),
         )
 
     return (
@@ -219,7 +245,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             measure_rank_order,
             source=NANDA,
             value_range=DIFFERENCE,
-            quantity="mean rank correlation",
+            quantity=RANK_CORRELATION,
+            judged=Row(RANK_CORRELATION, unit=MODELS, units=MODELS, where={APPROXIMATION: LOSS}),
         ),
         need(
             "attention.known",
@@ -277,6 +304,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             quantity=f"AUROC of {LOSS}",
             packs=packs,
             measure=partial(measure_auroc_of_programs, packs=packs, method=LOSS),
+            judged=Row(AREA, unit="programs", units="programs", exact=True),
         ),
         need(
             "patching.trained",
@@ -323,6 +351,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             quantity="share of unused readable heads that are found",
             packs=KnownAnswers(),
             measure=measure_decoys,
+            judged=Row(UNUSED, unit=MODELS, units=MODELS, where={"bar": BEST}),
         ),
         saturated("saturation.trained", TRAINED),
     )

@@ -3,18 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
-from case_studies.recipes.intervals import as_interval
+from case_studies.frame.judge import Readings
+from case_studies.recipes.intervals import as_interval, interval_columns
 from interp.core.intervals import Interval
 from tool_studies.approximations.estimates import MASS
 from tool_studies.approximations.scores import DECOY, ModelScores, known_scores
 
+BEST, UNUSED = "best", "unused found"
 RESAMPLES = 2000
 """Bootstrap resamples of the models."""
 TAILS = (0.025, 0.975)
@@ -104,29 +105,29 @@ def decoy_share(heads: HeadScores, *, seed: int) -> Interval:
     return as_interval(value, max(0.0, min(low, value - step)), min(1.0, max(high, value + step)), n)
 
 
-def measure_decoys(evidence: Evidence) -> Measurement:
-    """Share of the unused readable heads of the known answers that attention mass finds."""
+def measure_decoys(evidence: Evidence) -> Readings:
+    """Share of the unused readable heads of the known answers that attention mass finds, one row a bar."""
     heads = HeadScores.of_models(known_scores(evidence.size, evidence.seed), MASS)
     even = np.ones(heads.n_models)
     best = heads.best_bar(even)
-    # The best bar, and those that a share of the idle heads do not exceed
-    rows: list[list[Any]] = [["bar", "share of the largest score", "needed found", "idle found", "unused found"]]
-    kinds = (heads.needed, heads.idle, heads.decoy)
-    best_shares = [float(heads.found_at(kind, even)[best]) for kind in kinds]
-    rows.append(["best", f"{heads.bar():.4f}", *(f"{share:.2f}" for share in best_shares)])
+    # The best bar, which is judged, and those that a share of the idle heads do not exceed
+    kinds = {"needed found": heads.needed, "idle found": heads.idle, UNUSED: heads.decoy}
+    of_best = {name: float(heads.found_at(kind, even)[best]) for name, kind in kinds.items()}
+    interval = decoy_share(heads, seed=evidence.seed)
+    judged = {**of_best, **interval_columns(interval, UNUSED), "models": interval.n}
+    rows = [{"bar": BEST, "share of the largest score": heads.bar(), **judged}]
     for percentile in PERCENTILES:
         bar = float(np.percentile(heads.share[heads.idle], percentile)) if heads.idle.any() else 0.0
-        shares = [(heads.share[kind] > bar).mean() if kind.any() else 0.0 for kind in kinds]
-        rows.append([f"{percentile} % of the idle heads", f"{bar:.4f}", *(f"{share:.2f}" for share in shares)])
-    return Measurement.from_interval(
-        decoy_share(heads, seed=evidence.seed),
-        unit="models",
+        shares = {name: float((heads.share[kind] > bar).mean()) if kind.any() else 0.0 for name, kind in kinds.items()}
+        rows.append({"bar": f"{percentile} % of the idle heads", "share of the largest score": bar, **shares})
+    return Readings(
+        frame=pd.DataFrame(rows),
+        title="Heads found by attention mass, by bar",
         numbers={
             "heads": int(heads.decoy.sum()),
             "bar": heads.bar(),
-            "share of needed heads found": best_shares[0],
-            "share of idle heads found": best_shares[1],
+            "share of needed heads found": of_best["needed found"],
+            "share of idle heads found": of_best["idle found"],
         },
-        tables=[("Heads found by attention mass, by bar", rows)],
         note="A head is found if its attention mass, as a share of the largest of its model, is at or above the bar.",
     )

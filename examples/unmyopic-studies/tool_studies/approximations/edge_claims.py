@@ -5,12 +5,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence, Size
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AtLeast, AtMost, Rule
 from case_studies.recipes.dyck_models import two_layer_models
+from case_studies.recipes.intervals import interval_columns
+from case_studies.recipes.judges import Row
 from case_studies.recipes.learned import excluded_models
 from case_studies.recipes.template_models import SCALES, template_models
 from interp.core.intervals import Interval
@@ -49,6 +52,9 @@ SOURCES = {
     ACDC: "ours, after Conmy et al. 2023 (arXiv:2304.14997)",
 }
 IDS = {EAP: "eap", EAP_IG: "eap-ig", ACDC: "acdc"}
+VALUE, MODELS = "mean over models", "models"
+Statistic = Callable[[Sequence[EdgeScores], str], Interval]
+"""A statistic of a method over models."""
 OVER = "mean over models, t interval"
 KNOWN = Preregistration(
     "after first models",
@@ -70,57 +76,80 @@ def groups(size: Size) -> dict[str, Sequence[ModelSpec]]:
     }
 
 
-def measure_order(evidence: Evidence, *, method: str) -> Measurement:
-    """Rank correlation of a method's scores with the exact rise of the loss."""
+def measure_order(evidence: Evidence) -> Readings:
+    """Rank correlation of the scores of every method with the exact rise of the loss."""
     models = edge_scores(evidence)
-    table = family_table("Rank correlation with the exact rise of the loss", models, PEERS, order)
-    return _measurement(order(models, method), tables=[table, *excluded_models(evidence, GROUPS)])
+    title = "Rank correlation with the exact rise of the loss"
+    return _by_method(models, PEERS, order, title=title, tables=excluded_models(evidence, GROUPS))
 
 
-def measure_need(evidence: Evidence, *, method: str) -> Measurement:
-    """AUROC of a method for the exact verdict."""
+def measure_need(evidence: Evidence, *, method: str) -> Readings:
+    """AUROC of every method for the exact verdict; by plain passes, of this one."""
     models = edge_scores(evidence)
     numbers = {"by plain passes": float(need_elsewhere(models, method)), **_counts(models)}
-    table = family_table("AUROC for the exact verdict “needed”", models, METHODS, need)
-    return _measurement(need(models, method), numbers=numbers, tables=[table])
+    return _by_method(models, METHODS, need, title="AUROC for the exact verdict “needed”", numbers=numbers)
 
 
-def measure_missed(evidence: Evidence, *, method: str) -> Measurement:
-    """Share of needed edges that a method misses."""
-    models = edge_scores(evidence)
-    table = family_table("Share of the needed edges that are missed", models, METHODS, missed)
-    return _measurement(missed(models, method), tables=[table])
+def measure_missed(evidence: Evidence) -> Readings:
+    """Share of needed edges that every method misses."""
+    return _by_method(edge_scores(evidence), METHODS, missed, title="Share of the needed edges that are missed")
 
 
-def measure_gain(evidence: Evidence, *, method: str) -> Measurement:
+def measure_gain(evidence: Evidence, *, method: str) -> Readings:
     """AUROC of the exact rise of the loss minus that of a method, for needed by plain passes on other sequences."""
     models = edge_scores(evidence)
     of_exact, of_method = (aurocs(models, name, elsewhere=True) for name in (EXACT, method))
-    table = family_table("AUROC for needed in a plain pass on other sequences", models, METHODS, need_elsewhere)
-    return _measurement(over_models(of_exact - of_method, *DIFFERENCE), tables=[table])
+    title = "AUROC for needed in a plain pass on other sequences"
+    return Readings(
+        frame=_single(over_models(of_exact - of_method, *DIFFERENCE)),
+        table=family_table(models, METHODS, need_elsewhere),
+        title=title,
+    )
 
 
-def measure_repeated(evidence: Evidence) -> Measurement:
+def measure_repeated(evidence: Evidence) -> Readings:
     """Share of exact verdicts that plain passes on other sequences agree with."""
     models = edge_scores(evidence)
     shares = [float((model.needed == model.needed_elsewhere)[model.decided].mean()) for model in models]
-    return _measurement(over_models(np.array(shares), *SHARE), numbers=_counts(models), tables=[count_table(models)])
+    return Readings(
+        frame=_single(over_models(np.array(shares), *SHARE)),
+        table=count_table(models),
+        title="Edges of each model",
+        numbers=_counts(models),
+    )
 
 
-def measure_time(evidence: Evidence) -> Measurement:
+def measure_time(evidence: Evidence) -> Readings:
     """CPU seconds of ACDC over those of the exact removal of every edge."""
     models = edge_scores(evidence)
     ratios = np.log([model.seconds[ACDC] / model.seconds[EXACT] for model in models])
     interval = over_models(ratios, -np.inf, np.inf)
     value, low, high = np.exp(interval.floats())
     # A column for each family
-    rows: list[list[Any]] = [["method", *FAMILIES]]
+    rows = []
     for name in METHODS:
         seconds = [[model.seconds[name] for model in models if model.family == family] for family in FAMILIES]
-        rows.append([name, *(f"{np.mean(values):.2f}" if values else "-" for values in seconds)])
-    table = (f"CPU seconds for all edges of a model, {SEQUENCES} sequences, mean over models", rows)
-    n = max(1, int(interval.n))
-    return Measurement(value=value, low=low, high=high, n=n, unit="models", tables=[table])
+        rows.append((name, *(f"{np.mean(values):.2f}" if values else "-" for values in seconds)))
+    return Readings(
+        frame=pd.DataFrame([{VALUE: value, "low": low, "high": high, MODELS: interval.n}]),
+        table=pd.DataFrame(rows, columns=["method", *FAMILIES]),
+        title=f"CPU seconds for all edges of a model, {SEQUENCES} sequences, mean over models",
+    )
+
+
+def _single(interval: Interval) -> pd.DataFrame:
+    """A frame of one estimate over all models."""
+    return pd.DataFrame([{**interval_columns(interval, VALUE), MODELS: interval.n}])
+
+
+def _by_method(models: Sequence[EdgeScores], methods: Sequence[str], statistic: Statistic, **fields: Any) -> Readings:
+    """A statistic of every method over all models, one row a method; its table has a column for each family."""
+    intervals = {name: statistic(models, name) for name in methods}
+    rows = [
+        {"method": name, **interval_columns(interval, VALUE), MODELS: interval.n}
+        for name, interval in intervals.items()
+    ]
+    return Readings(frame=pd.DataFrame(rows), table=family_table(models, methods, statistic), **fields)
 
 
 def order(models: Sequence[EdgeScores], method: str) -> Interval:
@@ -143,30 +172,26 @@ def missed(models: Sequence[EdgeScores], method: str) -> Interval:
     return over_models(shares_missed(models, method), *SHARE)
 
 
-def family_table(
-    title: str,
-    models: Sequence[EdgeScores],
-    methods: Sequence[str],
-    statistic: Callable[[Sequence[EdgeScores], str], Interval],
-) -> tuple[str, list[list[Any]]]:
+def family_table(models: Sequence[EdgeScores], methods: Sequence[str], statistic: Statistic) -> pd.DataFrame:
     """A row for each method, a column for each family and for all; the last row has the number of models."""
     columns = {family: [model for model in models if model.family == family] for family in FAMILIES} | {"all": models}
-    rows: list[list[Any]] = [["method", *columns]]
+    rows: list[tuple[Any, ...]] = []
     for name in methods:
         intervals = [statistic(of_family, name) for of_family in columns.values()]
-        rows.append([name, *(interval.text(digits=2) if interval.n else "–" for interval in intervals)])
-    rows.append(["models", *(int(statistic(of_family, methods[0]).n) for of_family in columns.values())])
-    return title, rows
+        rows.append((name, *(interval.text(digits=2) if interval.n else "–" for interval in intervals)))
+    rows.append(("models", *(int(statistic(of_family, methods[0]).n) for of_family in columns.values())))
+    return pd.DataFrame(rows, columns=["method", *columns])
 
 
-def count_table(models: Sequence[EdgeScores]) -> tuple[str, list[list[Any]]]:
+def count_table(models: Sequence[EdgeScores]) -> pd.DataFrame:
     """A row for each model."""
-    rows: list[list[Any]] = [["model", "edges", "needed", "undecided", "needed in plain passes", "verdicts differ"]]
+    rows = []
     for model in models:
         differ = (model.needed != model.needed_elsewhere) & model.decided
         masks = (model.needed, ~model.decided, model.needed_elsewhere, differ)
-        rows.append([f"{model.family} {model.seed}", len(model.needed), *(int(mask.sum()) for mask in masks)])
-    return "Edges of each model", rows
+        rows.append((f"{model.family} {model.seed}", len(model.needed), *(int(mask.sum()) for mask in masks)))
+    columns = ["model", "edges", "needed", "undecided", "needed in plain passes", "verdicts differ"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _counts(models: Sequence[EdgeScores]) -> dict[str, int]:
@@ -177,17 +202,14 @@ def _counts(models: Sequence[EdgeScores]) -> dict[str, int]:
     }
 
 
-def _measurement(interval: Interval, **fields: Any) -> Measurement:
-    return Measurement.from_interval(interval, unit="models", **fields)
-
-
 def edge_claims() -> tuple[Claim, ...]:
     """Four claims for each method, and two on the exact costs."""
 
     def edge_claim(
-        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Measurement], **options: Any
+        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Readings], **options: Any
     ) -> Claim:
-        fields = {"source": "ours", "value_range": SHARE, **options}
+        judged = Row(VALUE, unit=MODELS, units=MODELS)
+        fields = {"source": "ours", "value_range": SHARE, "judged": judged, **options}
         return Claim(
             id=f"edges.{name}.trained",
             statement=statement,
@@ -203,14 +225,15 @@ def edge_claims() -> tuple[Claim, ...]:
 
     claims: list[Claim] = []
     for method in PEERS:
-        name, options = IDS[method], {"source": SOURCES[method]}
+        of_method = Row(VALUE, unit=MODELS, units=MODELS, where={"method": method})
+        name, options = IDS[method], {"source": SOURCES[method], "judged": of_method}
         claims += [
             edge_claim(
                 f"{name}.order",
                 f"{method} orders the edges of a model nearly as their removal does.",
                 f"{method}: Spearman's correlation of the size of its scores with that of the exact rise of the loss",
                 Above(0.8),
-                partial(measure_order, method=method),
+                measure_order,
                 quantity="rank correlation",
                 **options | {"value_range": DIFFERENCE},
             ),
@@ -228,7 +251,7 @@ def edge_claims() -> tuple[Claim, ...]:
                 f"{method} misses few needed edges.",
                 f"{method}: share of the k needed edges that are not among the k edges with the highest scores",
                 AtMost(0.1),
-                partial(measure_missed, method=method),
+                measure_missed,
                 quantity="share missed",
                 **options,
             ),

@@ -1,9 +1,9 @@
 """The tables of the study: every approximation on every family of models, and heads missed or found by cause."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import Packs
@@ -71,10 +71,9 @@ def families(evidence: Evidence, packs: Packs) -> dict[str, list[ModelScores]]:
     return {name: models for name, models in families.items() if models}
 
 
-def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tuple[str, list[list[Any]]]:
+def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tuple[str, pd.DataFrame]:
     """A row for each approximation, a column for each family."""
-    rows: list[list[Any]] = [["", *families]]
-    rows.append(["models; heads (needed, not needed)", *(_counts(models) for models in families.values())])
+    rows = [("models; heads (needed, not needed)", *(_counts(models) for models in families.values()))]
     # Rank correlation and AUROC in one cell
     for method in METHODS:
         cells = []
@@ -82,17 +81,18 @@ def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> t
             of_rank = mean_rank_correlation(models, method, seed=seed)
             of_need = auroc(models, method)
             cells.append(f"{with_ends(of_rank)}; {with_ends(of_need)}")
-        rows.append([method, *cells])
+        rows.append((method, *cells))
     # Number of models that have several heads with different effects, and that have needed and other heads
     method = METHODS[0]
     n_models = [f"{len(rank_correlations(models, method))}; {auroc(models, method).n}" for models in families.values()]
-    rows.append(["models behind each (rank correlation; AUROC)", *n_models])
-    return "Rank correlation with the exact effect; AUROC for “the head is needed”", rows
+    rows.append(("models behind each (rank correlation; AUROC)", *n_models))
+    title = "Rank correlation with the exact effect; AUROC for “the head is needed”"
+    return title, pd.DataFrame(rows, columns=["", *families])
 
 
-def cause_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
+def cause_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, pd.DataFrame]:
     """A row for each cause and family that it concerns, a column for each approximation."""
-    rows: list[list[Any]] = [["cause", "models", "heads", "wrong if", *METHODS]]
+    rows = []
     for cause in (*MISSED_CAUSES, *FOUND_CAUSES):
         for name, models in families.items():
             n_heads = n_concerned(models, cause)
@@ -100,22 +100,24 @@ def cause_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, lis
                 shares = [wrong_share(models, method, cause) for method in METHODS]
                 wrong_if = "found" if cause in FOUND_CAUSES else "missed"
                 cells = [f"{round(float(share) * n_heads)} ({share.low:.2f} to {share.high:.2f})" for share in shares]
-                rows.append([cause, name, n_heads, wrong_if, *cells])
-    return "Heads on which an approximation is wrong, by cause (95 % interval of their share, over models)", rows
+                rows.append((cause, name, n_heads, wrong_if, *cells))
+    title = "Heads on which an approximation is wrong, by cause (95 % interval of their share, over models)"
+    return title, pd.DataFrame(rows, columns=["cause", "models", "heads", "wrong if", *METHODS])
 
 
-def bar_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
+def bar_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, pd.DataFrame]:
     """The bars above which a head is found."""
-    rows: list[list[Any]] = [["models", "idle heads", *METHODS]]
+    rows = []
     for name, models in families.items():
         n = sum(int(model.idle.sum()) for model in models)
-        rows.append([name, n, *(f"{bar(models, method):.2g}" for method in METHODS)])
-    return f"Share of a model's largest score that {PERCENTILE:g} % of the idle heads do not exceed", rows
+        rows.append((name, n, *(f"{bar(models, method):.2g}" for method in METHODS)))
+    title = f"Share of a model's largest score that {PERCENTILE:g} % of the idle heads do not exceed"
+    return title, pd.DataFrame(rows, columns=["models", "idle heads", *METHODS])
 
 
-def cause_note() -> list[list[str]]:
+def cause_note() -> pd.DataFrame:
     """The causes and the heads that they concern."""
-    return [["cause", "heads that it concerns"], *([name, words] for name, words in CAUSES.items())]
+    return pd.DataFrame(CAUSES.items(), columns=["cause", "heads that it concerns"])
 
 
 def with_ends(interval: Interval) -> str:

@@ -98,11 +98,11 @@ def measure_kept(evidence: Evidence) -> Readings:
     """What is left of the count at the end of training, as a share of the most that it was."""
     table = _onsets_table(evidence)
     counts = (table[MOST] > 0) & np.isfinite(table[COUNT])
-    kept = (table[AT_END] / table[MOST]).where(counts)
+    shares_left = (table[AT_END] / table[MOST]).where(counts)
     note = "Of models whose answers to broken chains are the parity more often than by chance at the end."
     return _readings(
         table,
-        frame=table.assign(**{KEPT: kept, COUNTS: counts, SEQUENCES_OF: SEQUENCES[evidence.size]}),
+        frame=table.assign(**{KEPT: shares_left, COUNTS: counts, SEQUENCES_OF: SEQUENCES[evidence.size]}),
         numbers={"models that count at the end": int(counts.sum()), "models": len(table)},
         note=note if counts.any() else "No model counts at the end of training.",
     )
