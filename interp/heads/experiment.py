@@ -50,7 +50,7 @@ class Effects:
     clean: Float[np.ndarray, "sequence measure outcome"]
     after: Float[np.ndarray, "sequence edit measure outcome"]
     agree: Float[np.ndarray, "sequence edit"]
-    """Answers that are those of the unchanged model."""
+    """Answers that are those of the unchanged model; 0 if they were not compared."""
     answers: Float[np.ndarray, " sequence"]
     """Answers at all targets."""
 
@@ -86,6 +86,8 @@ class Experiment:
     """Hook points at which the engine of edges takes new outputs; of heads, none."""
     most_tokens: int = sys.maxsize
     """Largest number of tokens of a chunk, where an engine needs more memory than others."""
+    compares_answers: bool = False
+    """Whether answers are compared with those of the unchanged model (`Effects.agree`)."""
     keeps_runs: bool = False
     """Whether clean runs are kept for further calls, if all of them are small enough."""
 
@@ -176,7 +178,9 @@ class Experiment:
                 instead = self._instead(intervention, engine, rows, draw)
                 for index, logits in engine.each_edit([edits[index].where for index in indices], instead):
                     after[:, indices[index]] += self._measures(task.score(logits, chunk)) / n_draws
-                    agree[:, indices[index]] += ((task.answers(logits) == answers) & chunk.present).sum(1) / n_draws
+                    if self.compares_answers:
+                        is_same = (task.answers(logits) == answers) & chunk.present
+                        agree[:, indices[index]] += is_same.sum(1) / n_draws
         return Effects(
             total=score.total.double().cpu().numpy(),
             clean=clean.numpy(),

@@ -269,7 +269,9 @@ class _HeadSets:
     def __init__(self, net: Net, sample: Sample, intervention: Intervention):
         self.net, self.sample, self.intervention = net, sample, intervention
         self.audited = [sample.task.outcomes.index(name) for name in sample.task.audited_outcomes]
-        self.experiment = Experiment(net, sample, options={"patterns": intervention.reads_patterns}, keeps_runs=True)
+        self.experiment = Experiment(
+            net, sample, options={"patterns": intervention.reads_patterns}, compares_answers=True, keeps_runs=True
+        )
         self.scores: dict[HeadSet, tuple[Float[np.ndarray, "sequence measure outcome"], np.ndarray]] = {}
         """For each set of heads: right answers, loss and number of answers of each sequence and outcome; and for each
         sequence the answers that equal the whole model's, and all answers."""
