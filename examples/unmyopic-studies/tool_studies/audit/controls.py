@@ -52,7 +52,7 @@ def measure_known(evidence: Evidence, *, family: str) -> Readings:
                 truth = answer.heads[head.place].truth
                 place = f"{head.layer}.{head.head}"
                 heads.append((answer.name, place, truth, head.verdict, sentence, head.place in wrong))
-    table = pd.DataFrame(heads, columns=["model", "head", "truth", "verdict", "finding", WRONG])
+    table: Any = pd.DataFrame(heads, columns=["model", "head", "truth", "verdict", "finding", WRONG])
     called_faithful = table[table["verdict"] == "faithful"]
     return Readings(
         frame=pd.DataFrame(rows),
@@ -107,7 +107,7 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Readings:
             verdicts.update(head.verdict for head in result.heads)
             names = " ".join(f"{layer}.{head}" for layer, head in faithful)
             rows.append({"models": group, "seed": spec.seed, ALARM: bool(faithful), "faithful heads": names})
-    frame = pd.DataFrame(rows)
+    frame: Any = pd.DataFrame(rows)
     return Readings(
         frame=frame,
         table=frame[frame[ALARM]].drop(columns=ALARM),

@@ -80,7 +80,7 @@ def measure_misleading(evidence: Evidence) -> Readings:
         for spec in evidence.specs(group)
         if not has_learned(evidence, spec)
     ]
-    frame = pd.DataFrame([*rows, *left_out])
+    frame: Any = pd.DataFrame([*rows, *left_out])
     confirmed, readable = frame["misleading heads"], frame["readable heads"]
     of_heads = head_share(confirmed[frame[HAS_LEARNED]].tolist(), readable[frame[HAS_LEARNED]].tolist())
     columns = ["models", "seed", "head", "verdict on other sequences", "finding"]

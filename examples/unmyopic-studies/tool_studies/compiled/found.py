@@ -1,6 +1,7 @@
 """Claim on how many of the heads that are faithful by construction the audit calls faithful."""
 
 from functools import partial
+from typing import Any
 
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
@@ -16,7 +17,7 @@ LEAST = 0.95
 
 def measure_found(evidence: Evidence, *, packs: Packs) -> Readings:
     """Truth and verdict of every head, one row a head; shown are those that are faithful and not called so."""
-    table = verdict_table(evidence, packs)
+    table: Any = verdict_table(evidence, packs)
     faithful = table[table["truth"] == "faithful"]
     is_found = faithful["verdict"] == "faithful"
     return Readings(

@@ -52,7 +52,7 @@ def measure_correct_answers(evidence: Evidence, *, packs: Packs) -> Readings:
                 "right": int(score.right[:, 0].sum()),
             }
         )
-    table = pd.DataFrame(rows)
+    table: Any = pd.DataFrame(rows)
     total = int(table["answers"].sum())
     return Readings(
         frame=pd.DataFrame([{RIGHT: int(table["right"].sum()) / total, "answers": total}]),
@@ -79,7 +79,7 @@ def verdict_table(evidence: Evidence, packs: Packs) -> pd.DataFrame:
 
 def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) -> Readings:
     """Whether the truth of a head excludes a verdict: faithful where it is not, idle where it is needed."""
-    table = verdict_table(evidence, packs)
+    table: Any = verdict_table(evidence, packs)
     # An idle head may be one that is not needed for another reason; a faithful one must be faithful
     wrong = table["truth"].isin(["faithful", "hidden", "redundant"]) if verdict == "idle" else table["truth"] != verdict
     is_other = table["truth"] != table["verdict"]
@@ -110,7 +110,8 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Reading
         )
         words = {f"needed under {under}": YES_NO[needed_under[under]] for under in REMOVALS}
         by_removal.append({**name, "truth": truth.truth, **words, DIFFER: len(set(needed_under.values())) > 1})
-    frame, of_removals = pd.DataFrame(rows), pd.DataFrame(by_removal)
+    frame: Any = pd.DataFrame(rows)
+    of_removals = pd.DataFrame(by_removal)
     return Readings(
         frame=frame,
         table=frame[frame[DIFFER]].drop(columns=[DIFFER, DECIDED]),
@@ -156,7 +157,7 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Readings:
                     "label": label,
                 }
             )
-    frame = pd.DataFrame(rows)
+    frame: Any = pd.DataFrame(rows)
     return Readings(
         frame=frame,
         table=frame[frame[OF_CLAIM] & (frame[HAS_LABEL] == idle)].drop(columns=[HAS_LABEL, OF_CLAIM]),

@@ -203,7 +203,7 @@ def measure_written(evidence: Evidence, *, packs: Packs) -> Readings:
                 "read at": _listed(reading.layers),
             }
         )
-    frame = pd.DataFrame(rows)
+    frame: Any = pd.DataFrame(rows)
     shown = frame[~frame[READ_THERE]].drop(columns=READ_THERE)
     return Readings(frame=frame, table=shown, title="Values that are not read there")
 
@@ -228,7 +228,7 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Readings:
                 "follows from": ", ".join(sources) or "nothing",
             }
         )
-    frame = pd.DataFrame(rows)
+    frame: Any = pd.DataFrame(rows)
     elsewhere = frame["read at"] != frame["written at"]
     return Readings(
         frame=frame,
@@ -327,7 +327,7 @@ def measure_used(evidence: Evidence, *, packs: Packs) -> Readings:
                     "whose answers change": changed,
                 }
             )
-    frame = pd.DataFrame(rows)
+    frame: Any = pd.DataFrame(rows)
     shown = frame[DIFFERS] & (~frame[AGREES] | (frame["read by"] == "nothing"))
     return Readings(
         frame=frame,

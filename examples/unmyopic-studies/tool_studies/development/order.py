@@ -1,6 +1,7 @@
 """A claim on what comes first: association or manipulation."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,7 @@ def measure_association(evidence: Evidence, *, group: str) -> Readings:
         words = {f"{kind} from step": step_text(step) for kind, step in steps.items()}
         is_first = steps[ASSOCIATION] < steps[MANIPULATION]
         rows.append({"seed": spec.seed, FIRST: is_first, HAS_LEARNED: learned, **words})
-    frame = pd.DataFrame(rows)
+    frame: Any = pd.DataFrame(rows)
     note = "Exact interval over models; both at one snapshot do not count."
     return Readings(
         frame=frame,

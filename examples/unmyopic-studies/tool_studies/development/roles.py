@@ -50,7 +50,7 @@ def measure_changes(evidence: Evidence) -> Readings:
             numbers = (since, late["step"].nunique(), sum(changed), sum(kinds), len(labels))
             row = {"group": group, "seed": spec.seed, JUDGED: True, CHANGING: np.mean(changed)}
             rows.append({**row, **dict(zip(COUNTS, numbers, strict=True))})
-    frame = pd.DataFrame(rows, columns=["group", "seed", CHANGING, JUDGED, *COUNTS])
+    frame: Any = pd.DataFrame(rows, columns=["group", "seed", CHANGING, JUDGED, *COUNTS])
     note = (
         f"Learned: validation accuracy of every variable at least {LEARNED} from there on. A label changes too when a "
         f"head near the threshold gains or loses one ({NONE}). {SEQUENCES[evidence.size]} sequences at each snapshot."

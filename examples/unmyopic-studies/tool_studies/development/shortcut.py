@@ -66,7 +66,7 @@ def _onsets_table(evidence: Evidence) -> pd.DataFrame:
             row[CHAIN] = max(_onset(over, "right", name) for name in middle)
             row[MOST], row[AT_END] = float(above_chance.max()), float(above_chance[-1])
         rows.append(row)
-    table = pd.DataFrame(rows, columns=["seed", KNOWS, COUNT, CHAIN, MOST, AT_END])
+    table: Any = pd.DataFrame(rows, columns=["seed", KNOWS, COUNT, CHAIN, MOST, AT_END])
     return table.astype(dict.fromkeys((COUNT, CHAIN, MOST, AT_END), float))
 
 
@@ -80,7 +80,7 @@ def _readings(table: pd.DataFrame, **fields: Any) -> Readings:
 
 def measure_first(evidence: Evidence) -> Readings:
     """Whether a model counts before it follows the chain."""
-    table = _onsets_table(evidence)
+    table: Any = _onsets_table(evidence)
     note = (
         "A model counts from the first snapshot on at which its answers for the last variable of broken chains stay "
         "the parity of all signs more often than by chance, and follows the chain from the first on at which every "
@@ -96,7 +96,7 @@ def measure_first(evidence: Evidence) -> Readings:
 
 def measure_kept(evidence: Evidence) -> Readings:
     """What is left of the count at the end of training, as a share of the most that it was."""
-    table = _onsets_table(evidence)
+    table: Any = _onsets_table(evidence)
     counts = (table[MOST] > 0) & np.isfinite(table[COUNT])
     shares_left = (table[AT_END] / table[MOST]).where(counts)
     note = "Of models whose answers to broken chains are the parity more often than by chance at the end."
