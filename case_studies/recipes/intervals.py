@@ -51,6 +51,13 @@ def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95, 
     return as_interval(mean, mean - half, mean + half, n)
 
 
+def geometric_interval(logs: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> Interval:
+    """Geometric mean with its t interval, from natural logarithms."""
+    interval = t_interval(logs, confidence=confidence)
+    mean, low, high = (float(np.exp(end)) for end in interval.floats())
+    return as_interval(mean, low, high, len(logs))
+
+
 def bootstrap_interval(values: Float[np.ndarray, " seed"], *, seed: int, resolution: float = 0.0) -> Interval:
     """Mean over seeds with its 95 % percentile bootstrap interval; that of `t_interval` if all values are equal."""
     if np.ptp(values) == 0:

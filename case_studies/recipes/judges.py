@@ -25,6 +25,7 @@ from case_studies.recipes.intervals import (
     bootstrap_interval,
     correlation,
     difference_interval,
+    geometric_interval,
     proportion,
     t_interval,
 )
@@ -98,9 +99,7 @@ class GeometricMean(Judge):
         return (self.column,)
 
     def interval(self, rows: pd.DataFrame, *, seed: int) -> Interval:
-        values = _numbers(rows, self.column)
-        mean, low, high = (float(np.exp(end)) for end in t_interval(np.log(values)).floats())
-        return as_interval(mean, low, high, len(values))
+        return geometric_interval(np.log(_numbers(rows, self.column)))
 
     def numbers(self, rows: pd.DataFrame) -> dict[str, Any]:
         return {f"lowest {self.column}": rows[self.column].min(), f"highest {self.column}": rows[self.column].max()}
@@ -117,9 +116,12 @@ class PairedDifference(_Resolved):
     def columns(self) -> tuple[str, ...]:
         return (self.column, self.minus, *self.step_columns)
 
+    def differences(self, rows: pd.DataFrame) -> Float[np.ndarray, " row"]:
+        """One column minus the other."""
+        return _numbers(rows, self.column) - _numbers(rows, self.minus)
+
     def interval(self, rows: pd.DataFrame, *, seed: int) -> Interval:
-        differences = _numbers(rows, self.column) - _numbers(rows, self.minus)
-        return t_interval(differences, resolution=self.step(rows))
+        return t_interval(self.differences(rows), resolution=self.step(rows))
 
     def numbers(self, rows: pd.DataFrame) -> dict[str, Any]:
         """The mean of each of the two columns, by its name."""
@@ -131,8 +133,7 @@ class BootstrapDifference(PairedDifference):
     """The mean of one column minus another in the same row, with its percentile bootstrap interval."""
 
     def interval(self, rows: pd.DataFrame, *, seed: int) -> Interval:
-        differences = _numbers(rows, self.column) - _numbers(rows, self.minus)
-        return bootstrap_interval(differences, seed=seed, resolution=self.step(rows))
+        return bootstrap_interval(self.differences(rows), seed=seed, resolution=self.step(rows))
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,7 @@ class PairedRatio(Judge):
         return (self.column, self.over)
 
     def interval(self, rows: pd.DataFrame, *, seed: int) -> Interval:
-        logs = np.log(_numbers(rows, self.column) / _numbers(rows, self.over))
-        mean, low, high = (float(np.exp(end)) for end in t_interval(logs).floats())
-        return as_interval(mean, low, high, len(logs))
+        return geometric_interval(np.log(_numbers(rows, self.column) / _numbers(rows, self.over)))
 
 
 @dataclass(frozen=True)

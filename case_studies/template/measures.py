@@ -13,7 +13,13 @@ import torch
 from jaxtyping import Float
 
 from case_studies.frame.evidence import Evidence
-from case_studies.recipes.intervals import as_interval, clipped, interval_columns, proportion, t_interval
+from case_studies.recipes.intervals import (
+    clipped,
+    geometric_interval,
+    interval_columns,
+    proportion,
+    t_interval,
+)
 from case_studies.recipes.judges import Mean
 from case_studies.recipes.template_models import SCALES
 from interp.core.intervals import Interval
@@ -171,13 +177,6 @@ def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scor
 def losses(rows: Iterable[Scored]) -> Float[np.ndarray, " model"]:
     """Test losses, at least 1e-9 so that their logarithms are finite."""
     return np.array([max(row.loss, 1e-9) for row in rows])
-
-
-def geometric_interval(logs: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> Interval:
-    """Geometric mean with its t interval, from natural logarithms."""
-    interval = t_interval(logs, confidence=confidence)
-    mean, low, high = (float(np.exp(end)) for end in interval.floats())
-    return as_interval(mean, low, high, len(logs))
 
 
 def geometric_mean(rows: Iterable[Scored]) -> float:
