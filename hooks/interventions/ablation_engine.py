@@ -32,6 +32,8 @@ from hooks.model.transformer import TransformerStack
 TOKENS_PER_PASS = 1024
 """Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""
 
+EMBEDDING_POINT = "blocks.0.hook_resid_pre"
+"""Where the output of the embedding is, position embeddings included."""
 Head = tuple[int, int]
 """(layer, head)."""
 Net = TransformerStack | BridgeModel
@@ -49,6 +51,15 @@ def every_head(model: Net) -> list[Head]:
 def head_output_point(cfg: Any) -> str:
     """The hook point of a layer that has each head's whole output: `hook_result` with b I on, else `hook_z`."""
     return "attn.hook_result" if cfg.vo_identity else "attn.hook_z"
+
+
+def part_points(model: Net) -> list[str]:
+    """Hook points of what all parts write: the embedding, and the heads and MLP of each layer."""
+    points = [EMBEDDING_POINT]
+    for layer in range(model.cfg.n_layers):
+        points += [f"blocks.{layer}.{head_output_point(model.cfg)}"]
+        points += [name for name in [f"blocks.{layer}.hook_mlp_out"] if name in model.hook_dict]
+    return points
 
 
 def projected_values(

@@ -27,13 +27,18 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Net, NewOutput, attention_output
+from hooks.interventions.ablation_engine import (
+    EMBEDDING_POINT,
+    AblationEngine,
+    Net,
+    NewOutput,
+    attention_output,
+    part_points,
+)
 from hooks.model.attention import Context, masked_scores
 from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.transformer import TransformerStack, make_context
 
-EMBEDDING_POINT = "blocks.0.hook_resid_pre"
-"""Where the output of the embedding is, position embeddings included."""
 TOKENS_PER_CALL = 1 << 14
 """Streams of several edges pass a layer together up to this number of tokens."""
 TOKENS_PER_PASS = 1024
@@ -215,11 +220,7 @@ class EdgeEngine(AblationEngine):
 
     def _outputs_instead(self, new_output: NewOutput) -> dict[str, Float[Tensor, "#batch pos *width"]]:
         """What every part writes instead, from what it writes in the clean pass."""
-        points = [EMBEDDING_POINT]
-        for layer in self._layers:
-            points.append(self._point(layer, self._output_point))
-            points += [self._point(layer, "hook_mlp_out")] if self._has_mlp(layer) else []
-        return {point: new_output(point, self.cache[point]) for point in points}
+        return {point: new_output(point, self.cache[point]) for point in part_points(self.model)}
 
     def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, edges: Sequence[Any], new_output: NewOutput

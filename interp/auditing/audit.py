@@ -33,7 +33,7 @@ from interp.core.statistics import check_level
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.classify import HeadPatterns, classify_heads
-from interp.heads.interventions import Intervention, check_intervention
+from interp.heads.interventions import HeadIntervention, check_intervention
 from interp.heads.kinds import known_kinds
 from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
@@ -69,7 +69,7 @@ def audit(
     outcomes: Sequence[str] | None = None,
     at_chance: bool = False,
     heads: Sequence[Head] | None = None,
-    interventions: Sequence[Intervention] = (),
+    interventions: Sequence[HeadIntervention] = (),
     seed: int = 0,
     n_jobs: int = 1,
 ) -> AuditResult:
@@ -348,13 +348,13 @@ def pairs_not_tried(n_pairs: int, n_heads: int) -> tuple[str, ...]:
     )
 
 
-def further_interventions(interventions: Sequence[Intervention], task: Task) -> dict[str, Intervention]:
+def further_interventions(interventions: Sequence[HeadIntervention], task: Task) -> dict[str, HeadIntervention]:
     """Interventions of the caller's, by name.
 
     Raises:
         ValueError: no intervention, or one whose name is another's.
     """
-    by_name: dict[str, Intervention] = {}
+    by_name: dict[str, HeadIntervention] = {}
     taken = (*INTERVENTIONS, *known_kinds(task))
     for intervention in interventions:
         check_intervention(intervention, (*taken, *by_name), argument="interventions")

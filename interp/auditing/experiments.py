@@ -37,11 +37,11 @@ from interp.core.activations import chunks
 from interp.core.inputs import partners
 from interp.core.sample import Sample
 from interp.heads.experiment import CleanRun, Edit, Experiment
-from interp.heads.interventions import BUILT_IN, REMOVALS, Intervention
+from interp.heads.interventions import OF_PARTS, HeadIntervention
 from interp.heads.kinds import PackedRelations, kinds_of, related_keys, sequences_at_once
 from interp.tasks.base import Batch, Score, Task
 
-MEAN = BUILT_IN["mean"]
+MEAN = OF_PARTS["mean"]
 RelatedOn = Callable[[slice], Mapping[str, Bool[Tensor, "batch query key"]]]
 """Related keys of each query on some rows of the sample, for every kind that is a label."""
 
@@ -103,7 +103,7 @@ class HeadExperiments:
     sample: Sample
     chosen: tuple[Head, ...] | None = None
     """The heads to intervene on, in the order of the model; if None, all."""
-    further: Mapping[str, Intervention] = field(default_factory=dict)
+    further: Mapping[str, HeadIntervention] = field(default_factory=dict)
     """Interventions of the caller's, by name."""
 
     @property
@@ -193,7 +193,7 @@ class HeadExperiments:
             products += (change @ change.T).numpy()
         return products
 
-    def _interventions(self, names: Sequence[str], labels: Mapping[Head, str]) -> dict[str, Intervention]:
+    def _interventions(self, names: Sequence[str], labels: Mapping[Head, str]) -> dict[str, HeadIntervention]:
         """Interventions by name; those on patterns and values depend on the labels."""
         kinds = sorted(set(labels.values()))
         relations = self._relations(kinds)
@@ -207,10 +207,10 @@ class HeadExperiments:
             chunk = self.batch.select(rows)
             return pattern_replacement(name, self.model, chunk, related_on(rows), labels, usual=usual, **place)
 
-        by_name: dict[str, Intervention] = {}
+        by_name: dict[str, HeadIntervention] = {}
         for name in names:
-            if name in REMOVALS:
-                by_name[name] = BUILT_IN[name]
+            if name in OF_PARTS:
+                by_name[name] = OF_PARTS[name]
             elif name in self.further:
                 by_name[name] = self.further[name]
             elif name == "resampled_values":

@@ -16,7 +16,7 @@ from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
 from interp.core.inputs import partners
 from interp.core.randomness import derived_generator
-from interp.heads.interventions import REMOVALS, Intervention, Reference, References, normalised, random_weights
+from interp.heads.interventions import REMOVALS, HeadIntervention, References, normalised, random_weights
 from interp.tasks.base import Batch
 
 ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")
@@ -58,7 +58,7 @@ OnRows = Callable[[slice, int], Replacement]
 """The replacement on some rows of a sample, in one of the draws."""
 
 
-class OfLabels(Intervention):
+class OfLabels(HeadIntervention):
     """An intervention that depends on the labels of the heads."""
 
     def __init__(self, name: str, draws: bool, on_rows: OnRows):
@@ -66,9 +66,6 @@ class OfLabels(Intervention):
 
     def replacement(self, references: References, rows: slice, draw: int) -> Replacement:
         return self.on_rows(rows, draw)
-
-    def new_output(self, output: Tensor, reference: Reference) -> Tensor:
-        raise NotImplementedError(f"{self.name} replaces patterns or values of heads")
 
 
 def pattern_replacement(

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from hooks import TransformerStack
 from hooks.checks import check_number, checks_types, shown
-from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.ablation_engine import Head, Net, every_head, part_points
 from hooks.interventions.part_engine import Mlp, PartEngine
 from hooks.interventions.part_engine import Part as PartOfSet
 from hooks.state import restores_state
@@ -29,7 +29,14 @@ from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.experiment import Edit, Effects, Experiment
-from interp.heads.interventions import Intervention, check_method, intervention_of, needs_patterns, part_points
+from interp.heads.interventions import (
+    HeadIntervention,
+    Intervention,
+    check_method,
+    intervention_of,
+    intervention_of_parts,
+    needs_patterns,
+)
 from interp.heads.part_names import named_part
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
@@ -181,7 +188,7 @@ def ablate_heads(
     task: Task,
     *,
     heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
-    method: str | Intervention = "zero",
+    method: str | HeadIntervention = "zero",
     n: int | EveryInput = 1000,
     n_random: int = 0,
     seed: int = 0,
@@ -279,12 +286,11 @@ def ablate(
         (('0 MLP', '1 MLP', '2 MLP'), [True, True, True])
     """
     net = prepare_model(model, NEEDS_OF_PARTS, task)
-    check_method(method, task, of_parts=True)
+    intervention = intervention_of_parts(method, task)
     check_jobs(n_jobs, net)
     sets = _sets_of_parts(net, parts)
     members = [tuple(_engine_part(name, net) for name in names) for names in sets.values()]
     sample = Sample.of(task, n, seed=seed, name="ablate")
-    intervention = intervention_of(method, task, sample.batch)
     net.eval()
     points = part_points(net)[1:]
     points += sorted({mlp.hook_point for of_set in members for mlp in of_set if isinstance(mlp, Mlp)} - {*points})
@@ -304,8 +310,6 @@ def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[s
     mlps = [f"{layer} MLP" for layer in range(net.cfg.n_layers) if f"blocks.{layer}.hook_mlp_out" in net.hook_dict]
     chosen = {"mlps": mlps, "heads": heads, "each": [*heads, *mlps]}
     if isinstance(parts, str) and parts in chosen:
-        if not chosen[parts]:
-            raise ValueError(f"parts is {parts!r}, but the model has no MLPs; use ablate_heads.")
         return {name: [name] for name in chosen[parts]}
     if not isinstance(parts, Mapping) or not parts:
         raise ValueError(
@@ -343,12 +347,13 @@ def _engine_part(name: str, net: Net) -> PartOfSet:
 def losses_of_sets(effects: Effects, sample: Sample, *, n_sets: int, n_random: int, seed: int) -> dict[str, Any]:
     """The fields of a result but for names and method, from the effects of sets and of random sets after them."""
     # Shares of the scored answers; an outcome without any has no accuracy.
-    drop, weight = effects.lost[:, :, 0], effects.total
+    lost, weight = effects.lost, effects.total
+    drop = lost[:, :, 0]
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)
     clean = effects.clean[:, 0].sum(0) / total
     random_drop = (drop[:, n_sets:].sum(0) / total).reshape(-1, n_random or 1, len(sample.task.outcomes))
     drop_of_sets = sample.estimate(drop[:, :n_sets], weight[:, None], partial(_dropped, clean=clean))
-    loss_rise = sample.estimate(-effects.lost[:, :n_sets, 1], weight[:, None], partial(_resampled, seed=seed))
+    loss_rise = sample.estimate(-lost[:, :n_sets, 1], weight[:, None], partial(_resampled, seed=seed))
     return {
         "targets": sample.task.outcomes,
         "clean": clean,

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from hooks import TransformerStack
 from hooks.checks import check_number, shown
 from hooks.files import user_path, write_json, write_text
+from hooks.interventions.ablation_engine import part_points
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
 from hooks.randomness import usable_seed
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, Axes
@@ -23,7 +24,7 @@ from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, pooled_interval
 from interp.heads.circuit_json import circuit_json
 from interp.heads.experiment import Edit, Experiment
-from interp.heads.interventions import Intervention, part_points
+from interp.heads.interventions import Intervention
 from interp.heads.part_names import Part, check_edges, named_part
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput

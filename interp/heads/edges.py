@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from hooks import BridgeModel
 from hooks.checks import check_choice, check_names, checks_types, shown
-from hooks.interventions.ablation_engine import Head, Net
+from hooks.interventions.ablation_engine import Head, Net, part_points
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
 from hooks.interventions.layer_edge_engine import LayerEdgeEngine
@@ -38,7 +38,7 @@ from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.heads.experiment import Edit, Effects, Experiment
-from interp.heads.interventions import Intervention, check_method, intervention_of, part_points
+from interp.heads.interventions import Intervention, intervention_of_parts
 from interp.heads.part_names import check_edges
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import EveryInput
@@ -361,7 +361,7 @@ def edges(
         (100, 15, '0 MLP > read-out')
     """
     net = prepare_model(model, NEEDS, task)
-    check_method(method, task, of_parts=True)
+    intervention = intervention_of_parts(method, task)
     check_level(alpha)
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
@@ -380,7 +380,6 @@ def edges(
     if between == "layers" and within is not None:
         raise ValueError("within chooses among edges between parts, but between is 'layers'. Omit one of them.")
     sample = Sample.of(task, n, seed=seed, name="edges")
-    intervention = intervention_of(method, task, sample.batch)
     net.eval()
     effects = edge_effects(net, sample, intervention, *_engine_and_edges(net, sample.batch, between, within))
     result = _result(effects, net, sample, intervention, alpha=alpha)

@@ -19,9 +19,9 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import AblationEngine, Net
 from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.processes import in_processes
-from interp.core.progress import Count
+from interp.core.progress import Count, counted
 from interp.core.sample import Sample
-from interp.heads.interventions import Intervention, References
+from interp.heads.interventions import HeadIntervention, Intervention, References
 from interp.tasks.base import Batch, Score
 
 Measure = Literal["right", "loss"]
@@ -38,7 +38,7 @@ class Edit:
 
     where: Any
     """What the engine replaces together: a tuple of (layer, head), or edges."""
-    intervention: Intervention
+    intervention: HeadIntervention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,23 +153,20 @@ class Experiment:
     def _run(self, edits: Sequence[Edit], runs: Iterable[CleanRun], name: str | None = None) -> Effects:
         """Answers under each edit in some clean runs."""
         # Edits of one intervention share its passes
-        edits_of: dict[Intervention, list[int]] = {}
+        edits_of: dict[HeadIntervention, list[int]] = {}
         for index, edit in enumerate(edits):
             edits_of.setdefault(edit.intervention, []).append(index)
-        parts = []
-        with Count(name or "replacing", -(-len(self.sample) // self.size)) as count:
-            for rows, chunk, engine in runs:
-                parts.append(self._on_chunk(edits, edits_of, rows, chunk, engine))
-                count.advance()
-        return _joined(parts)
+        shown = counted(name, runs, total=-(-len(self.sample) // self.size)) if name else runs
+        return _joined([self._on_chunk(edits, edits_of, rows, chunk, engine) for rows, chunk, engine in shown])
 
     def _on_chunk(
-        self, edits: Sequence[Edit], edits_of: dict[Intervention, list[int]], rows: slice, chunk: Batch, engine: Any
+        self, edits: Sequence[Edit], edits_of: dict[HeadIntervention, list[int]], rows: slice, chunk: Batch, engine: Any
     ) -> Effects:
         """Answers under each edit on one chunk."""
         task = self.sample.task
         score = task.score(engine.logits, chunk)
-        clean, answers = self._measures(score), task.answers(engine.logits)
+        clean = self._measures(score)
+        answers = task.answers(engine.logits) if self.compares_answers else None
         after = torch.zeros(len(chunk), len(edits), *clean.shape[1:], dtype=clean.dtype)
         agree = torch.zeros(len(chunk), len(edits), dtype=clean.dtype)
         for intervention, indices in edits_of.items():
@@ -178,9 +175,9 @@ class Experiment:
                 instead = self._instead(intervention, engine, rows, draw)
                 for index, logits in engine.each_edit([edits[index].where for index in indices], instead):
                     after[:, indices[index]] += self._measures(task.score(logits, chunk)) / n_draws
-                    if self.compares_answers:
+                    if answers is not None:
                         is_same = (task.answers(logits) == answers) & chunk.present
-                        agree[:, indices[index]] += is_same.sum(1) / n_draws
+                        agree[:, indices[index]] += is_same.sum(1).cpu() / n_draws
         return Effects(
             total=score.total.double().cpu().numpy(),
             clean=clean.numpy(),
@@ -189,10 +186,11 @@ class Experiment:
             answers=chunk.present.sum(1).double().cpu().numpy(),
         )
 
-    def _instead(self, intervention: Intervention, engine: Any, rows: slice, draw: int) -> Any:
+    def _instead(self, intervention: HeadIntervention, engine: Any, rows: slice, draw: int) -> Any:
         """What the engine puts in the place of what heads write, or of what is written at `points`."""
         if not self.points:
             return intervention.replacement(self.references, rows, draw)
+        assert isinstance(intervention, Intervention)  # verbs with points take no other
         new_output = partial(intervention.new_output_at, references=self.references, rows=rows, draw=draw)
         # Other inputs are run now, and not inside a pass with edits
         new_output(self.points[0], engine.cache[self.points[0]])

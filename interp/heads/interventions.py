@@ -28,8 +28,23 @@ from interp.heads.queries import real_positions
 from interp.tasks.base import Batch, Task
 
 
-class Intervention(ABC):
-    """Something that takes the place of what parts of a model write.
+class HeadIntervention(ABC):
+    """Something that takes the place of what heads write: of their outputs, their patterns, or the values they mix."""
+
+    name: str
+    """Its name in results."""
+    draws: bool = False
+    """Whether it draws something for each input. On every input of a task, effects are averaged over several draws."""
+    reads_patterns: bool = False
+    """Whether it reads the heads' patterns and values."""
+
+    @abstractmethod
+    def replacement(self, references: "References", rows: slice, draw: int) -> Replacement:
+        """The replacement of the heads of a layer, on some rows of the sample, in one of the draws."""
+
+
+class Intervention(HeadIntervention):
+    """Something that takes the place of what any part of a model writes, from what it writes.
 
     >>> import interp
     >>> class Spread(interp.Intervention):
@@ -41,13 +56,6 @@ class Intervention(ABC):
     >>> interp.ablate_heads(interp.known_answers.lego_loop(task), task, method=Spread(), n=32).method
     'spread'
     """
-
-    name: str
-    """Its name in results."""
-    draws: bool = False
-    """Whether it draws something for each input. On every input of a task, effects are averaged over several draws."""
-    reads_patterns: bool = False
-    """Whether it reads the heads' patterns and values."""
 
     @abstractmethod
     def new_output(
@@ -62,11 +70,10 @@ class Intervention(ABC):
         """
 
     def replacement(self, references: "References", rows: slice, draw: int) -> Replacement:
-        """The replacement of the heads of a layer, on some rows of the sample, in one of the draws."""
-
         def replace(layer: int, inputs: HeadInputs) -> Float[Tensor, "batch pos head width"]:
             point = f"blocks.{layer}.{head_output_point(references.model.cfg)}"
-            return self._checked(inputs.z, Reference(references, point, rows, draw)).expand_as(inputs.z)
+            new = self.new_output_at(point, inputs.z, references=references, rows=rows, draw=draw)
+            return new.expand_as(inputs.z)
 
         return replace
 
@@ -79,27 +86,24 @@ class Intervention(ABC):
         rows: slice,
         draw: int,
     ) -> Float[Tensor, "#batch pos *width"]:
-        """What is written instead at a hook point, on some rows of the sample, in one of the draws."""
-        return self._checked(output, Reference(references, hook_point, rows, draw))
-
-    def _checked(self, output: Tensor, reference: "Reference") -> Tensor:
-        """What is written instead, in the dtype and on the device of the output.
+        """What is written instead at a hook point, on some rows of the sample, in one of the draws; in the dtype and on
+        the device of the output.
 
         Raises:
-            ValueError: no numbers of that shape.
+            ValueError: `new_output` returned no numbers of that shape.
         """
-        new = self.new_output(output, reference)
+        new = self.new_output(output, Reference(references, hook_point, rows, draw))
         fits = isinstance(new, Tensor) and new.is_floating_point() and new.ndim == output.ndim
         if not fits or any(size not in (1, expected) for size, expected in zip(new.shape, output.shape, strict=True)):
             returned = f"numbers of shape {tuple(new.shape)}" if isinstance(new, Tensor) else shown(new)
             raise ValueError(
-                f"the intervention {self.name!r} returned {returned} for {reference.hook_point}; new_output must "
+                f"the intervention {self.name!r} returned {returned} for {hook_point}; new_output must "
                 f"return numbers of the shape {tuple(output.shape)}, in which axes may have length 1."
             )
         return new.to(output)
 
 
-class PatternIntervention(Intervention):
+class PatternIntervention(HeadIntervention):
     """An intervention on attention patterns: the same values under other rows."""
 
     reads_patterns = True
@@ -114,9 +118,6 @@ class PatternIntervention(Intervention):
         chunk = references.sample.batch.select(rows)
         visible = visible_keys(references.model.cfg, chunk.tokens, chunk.attention_mask)
         return Pattern(normalised(self.new_rows(visible, references, rows, draw), visible))
-
-    def new_output(self, output: Tensor, reference: "Reference") -> Tensor:
-        raise ValueError(f"{self.name} replaces attention patterns, which only heads have; choose {_REMOVAL_NAMES}.")
 
 
 class _Zero(Intervention):
@@ -170,15 +171,17 @@ class _Ideal(PatternIntervention):
 
 
 REMOVALS = ("zero", "mean", "resample")
-_REMOVAL_NAMES = ", ".join(REMOVALS)
-BUILT_IN: Mapping[str, Intervention] = {
-    intervention.name: intervention for intervention in (_Zero(), _Mean(), _Resample(), _Uniform(), _RandomRows())
+OF_PARTS: Mapping[str, Intervention] = {removal.name: removal for removal in (_Zero(), _Mean(), _Resample())}
+"""The removals, which also replace embeddings and MLPs."""
+BUILT_IN: Mapping[str, HeadIntervention] = {
+    **OF_PARTS,
+    **{pattern.name: pattern for pattern in (_Uniform(), _RandomRows())},
 }
 METHODS = tuple(BUILT_IN)
 """The registered kinds are methods too: the pattern becomes the ideal map of that relation."""
 
 
-def intervention_of(method: str | Intervention, task: Task, batch: Batch) -> Intervention:
+def intervention_of(method: str | HeadIntervention, task: Task, batch: Batch) -> HeadIntervention:
     """The intervention of a name, or one of the caller's own.
 
     Args:
@@ -190,7 +193,7 @@ def intervention_of(method: str | Intervention, task: Task, batch: Batch) -> Int
         ValueError: an unknown name, a kind that this task does not have, or an intervention with the name of ours.
     """
     check_method(method, task)
-    if isinstance(method, Intervention):
+    if isinstance(method, HeadIntervention):
         return method
     if method in BUILT_IN:
         return BUILT_IN[method]
@@ -198,7 +201,17 @@ def intervention_of(method: str | Intervention, task: Task, batch: Batch) -> Int
     return _Ideal(method)
 
 
-def check_method(method: str | Intervention, task: Task, *, of_parts: bool = False) -> None:
+def intervention_of_parts(method: str | HeadIntervention, task: Task) -> Intervention:
+    """As `intervention_of`, of those that also replace embeddings and MLPs.
+
+    Raises:
+        ValueError: an unknown name, or one that only heads have.
+    """
+    check_method(method, task, of_parts=True)
+    return method if isinstance(method, Intervention) else OF_PARTS[str(method)]
+
+
+def check_method(method: str | HeadIntervention, task: Task, *, of_parts: bool = False) -> None:
     """Check a method before the task is asked for anything.
 
     Args:
@@ -210,10 +223,10 @@ def check_method(method: str | Intervention, task: Task, *, of_parts: bool = Fal
         ValueError: an unknown name, an intervention with the name of ours, or one that replaces patterns of all parts.
     """
     kinds = known_kinds(task)
-    if isinstance(method, Intervention):
+    if isinstance(method, HeadIntervention):
         check_intervention(method, kinds)
-        if of_parts and method.reads_patterns:
-            raise ValueError(f"method is {method.name}, which only heads have; choose one of {_REMOVAL_NAMES}.")
+        if of_parts and not isinstance(method, Intervention):
+            raise ValueError(f"method is {method.name}, which only heads have; choose one of {', '.join(REMOVALS)}.")
         return
     if not isinstance(method, str):
         raise ValueError(f"method is {shown(method)}; choose a name, or give an interp.Intervention.")
@@ -224,18 +237,18 @@ def check_method(method: str | Intervention, task: Task, *, of_parts: bool = Fal
         raise ValueError(f"method is {method!r}; choose one of {', '.join(names)}.{hint}")
 
 
-def needs_patterns(method: str | Intervention) -> bool:
+def needs_patterns(method: str | HeadIntervention) -> bool:
     """Whether a method replaces patterns, or reads them."""
-    return method.reads_patterns if isinstance(method, Intervention) else method not in REMOVALS
+    return method.reads_patterns if isinstance(method, HeadIntervention) else method not in REMOVALS
 
 
-def check_intervention(intervention: Intervention, kinds: Sequence[str], *, argument: str = "method") -> Intervention:
-    """An intervention of the caller's, whose name is not one of ours.
+def check_intervention(intervention: HeadIntervention, kinds: Sequence[str], *, argument: str = "method") -> None:
+    """Check that an intervention of the caller's has a name that is not one of ours.
 
     Raises:
         ValueError: no intervention, or one without a name of its own.
     """
-    if not isinstance(intervention, Intervention):
+    if not isinstance(intervention, HeadIntervention):
         raise ValueError(f"{argument} has {shown(intervention)}; give instances of a class of interp.Intervention.")
     name = getattr(intervention, "name", None)
     if not isinstance(name, str) or not name:
@@ -244,7 +257,6 @@ def check_intervention(intervention: Intervention, kinds: Sequence[str], *, argu
         )
     if intervention is not BUILT_IN.get(name) and name in (*METHODS, *kinds):
         raise ValueError(f"{argument} is an intervention with the name {name!r}, which is one of ours; choose another.")
-    return intervention
 
 
 @dataclass(frozen=True)
@@ -271,13 +283,13 @@ class Reference:
 
     def normal(self) -> Float[Tensor, "batch pos *width"]:
         """Standard normal numbers, which depend on the seed, the input and the hook point only."""
-        sample, width = self.references.sample, self.mean().shape[1:]
-        numbers = torch.empty(len(sample.batch.tokens[self.rows]), *width, dtype=torch.float32)
+        sample, mean = self.references.sample, self.mean()
+        numbers = torch.empty(len(sample.batch.tokens[self.rows]), *mean.shape[1:], dtype=torch.float32)
         for index, of_input in enumerate(numbers):
             position = sample.first + self.rows.start + index
             names = ("normal", self.hook_point, position)
             of_input.normal_(generator=derived_generator(sample.draw_seed(self.draw), *names))
-        return numbers
+        return numbers.to(mean.device)
 
 
 class References:
@@ -318,10 +330,10 @@ class References:
     def samples(self) -> dict[str, Float[Tensor, "sample pos *width"]]:
         """What is written for each of the reference inputs."""
         blocks = list(self._outputs())
-        source = _next_real(real_positions(self.sample.reference))
-        position = torch.arange(source.shape[1])
         outputs = {name: torch.cat([block[name] for block in blocks]) for name in self.names}
-        if not real_positions(self.sample.reference).all():
+        real = real_positions(self.sample.reference)
+        if not real.all():
+            source, position = _next_real(real), torch.arange(real.shape[1])
             outputs = {name: output[source, position] for name, output in outputs.items()}
         return {name: self._in_width(output) for name, output in outputs.items()}
 
@@ -379,15 +391,6 @@ class References:
         not_all_padding = real.any(0).nonzero()[:, 0]
         last = not_all_padding[torch.searchsorted(not_all_padding, position, right=True).sub(1).clamp_min(0)]
         return outputs[:, last]
-
-
-def part_points(model: Net) -> list[str]:
-    """Hook points of what all parts write: the embedding, and the heads and MLP of each layer."""
-    points = ["blocks.0.hook_resid_pre"]
-    for layer in range(model.cfg.n_layers):
-        points += [f"blocks.{layer}.{head_output_point(model.cfg)}"]
-        points += [name for name in [f"blocks.{layer}.hook_mlp_out"] if name in model.hook_dict]
-    return points
 
 
 def _next_real(real: Bool[Tensor, "sample pos"]) -> Int[Tensor, "sample pos"]:

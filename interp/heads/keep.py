@@ -25,7 +25,7 @@ from interp.core.sample import Sample
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.experiment import Edit, Experiment
-from interp.heads.interventions import Intervention, check_method, intervention_of, needs_patterns
+from interp.heads.interventions import HeadIntervention, check_method, intervention_of, needs_patterns
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
 
@@ -189,7 +189,7 @@ def keep_heads(
     task: Task,
     *,
     orders: Sequence[str] = ("ablation", "greedy"),
-    method: str | Intervention = "mean",
+    method: str | HeadIntervention = "mean",
     n: int | EveryInput = 512,
     n_random: int = 8,
     seed: int = 0,
@@ -266,7 +266,7 @@ def keep_heads(
 class _HeadSets:
     """Scores of a model with only some of its heads, on some sequences."""
 
-    def __init__(self, net: Net, sample: Sample, intervention: Intervention):
+    def __init__(self, net: Net, sample: Sample, intervention: HeadIntervention):
         self.net, self.sample, self.intervention = net, sample, intervention
         self.audited = [sample.task.outcomes.index(name) for name in sample.task.audited_outcomes]
         self.experiment = Experiment(

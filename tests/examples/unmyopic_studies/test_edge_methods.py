@@ -18,7 +18,7 @@ from transformer_lens.tools.analysis.attribution_patching import EdgeAttribution
 import interp
 from case_studies.frame.evidence import Evidence
 from hooks import Transformer, TransformerConfig
-from interp.heads.interventions import part_points
+from hooks.interventions.ablation_engine import part_points
 from interp.known_answers import lego_loop
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets

@@ -16,7 +16,7 @@ from interp.core.intervals import Interval
 from interp.core.sample import Sample
 from interp.heads import CircuitResult, EdgesResult, read_circuit
 from interp.heads.circuit import EdgeSets, Scores, _without_unneeded
-from interp.heads.interventions import BUILT_IN
+from interp.heads.interventions import OF_PARTS
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
 
@@ -49,7 +49,7 @@ def test_the_circuit_of_a_loop_is_that_of_its_chain(edges, circuit):
 
 def test_it_is_faithful_and_no_edge_can_go(edges, circuit):
     """On every input, each smaller circuit by one edge is measured here once more."""
-    sets = EdgeSets(edges.model, Sample(TASK, TASK.every_input("test"), exact=True), BUILT_IN["mean"])
+    sets = EdgeSets(edges.model, Sample(TASK, TASK.every_input("test"), exact=True), OF_PARTS["mean"])
     model, alone = sets.scores([np.ones(len(edges.names), bool), kept(edges, circuit.names)])
     np.testing.assert_allclose(circuit.performs.value[:2], [model.accuracy, alone.accuracy])
     least = 0.5 + 0.95 * (model.accuracy - 0.5)

@@ -11,6 +11,7 @@ from own_models import transformer
 
 import interp
 from hooks import HeadPattern, Transformer, from_huggingface
+from hooks.interventions.ablation_engine import part_points
 from hooks.interventions.edge_engine import EdgeEngine
 from interp.auditing import outcomes
 from interp.core.inputs import inputs_or_sample
@@ -19,7 +20,7 @@ from interp.core.sample import N_REFERENCE, Sample, reference_batch
 from interp.core.statistics import drop_interval, drop_tests, holm
 from interp.heads import EdgesResult
 from interp.heads import edges as edges_module
-from interp.heads.interventions import BUILT_IN, part_points
+from interp.heads.interventions import OF_PARTS
 from interp.known_answers import known_answer
 from interp.known_answers.lego.loop import lego_loop
 from interp.tasks import Lego
@@ -116,7 +117,7 @@ def test_tests_and_intervals_are_those_of_the_audit(of_loop):
     model, task = loop()
     assert edges_module.SHARE_THAT_COUNTS == outcomes.SHARE_THAT_COUNTS
     sample = Sample(task, sequences(task, 96))
-    effects = edges_module.edge_effects(model, sample, BUILT_IN["mean"]).effects
+    effects = edges_module.edge_effects(model, sample, OF_PARTS["mean"]).effects
     assert effects.lost.shape == (96, len(of_loop.names), 2, 2)
     np.testing.assert_allclose(of_loop.threshold, 0.2 * (of_loop.clean - 0.5))
     lost, total = sample.by_input(effects.lost[:, :, 0]), sample.by_input(effects.total)

@@ -15,10 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.interventions.ablation_engine import head_output_point
+from hooks.interventions.ablation_engine import head_output_point, part_points
 from hooks.interventions.circuit_engine import CircuitEngine
 from hooks.interventions.edge_engine import EMBEDDING, EMBEDDING_POINT, LETTERS, Edge, Receiver, Sender
-from interp.heads.interventions import part_points
 from interp.tasks.base import Batch, logits_at_targets
 from tool_studies.approximations.removal import ModelOnBatch
 

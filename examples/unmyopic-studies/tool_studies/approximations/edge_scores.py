@@ -15,13 +15,14 @@ from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.recipes.intervals import as_interval, clipped, t_interval
 from case_studies.recipes.learned import has_learned
 from hooks import Transformer
+from hooks.interventions.ablation_engine import part_points
 from hooks.interventions.edge_engine import Receiver, Sender
 from interp.core.inputs import inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.sample import Sample
 from interp.heads.edges import EdgesResult, edges
-from interp.heads.interventions import References, part_points
+from interp.heads.interventions import References
 from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Batch, Task, logits_at_targets
 from tool_studies.approximations.edge_methods import (
