@@ -308,9 +308,9 @@ def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[s
     """The sets of parts to ablate, by name."""
     heads = [f"{layer}.{head}" for layer, head in every_head(net)]
     mlps = [f"{layer} MLP" for layer in range(net.cfg.n_layers) if f"blocks.{layer}.hook_mlp_out" in net.hook_dict]
-    chosen = {"mlps": mlps, "heads": heads, "each": [*heads, *mlps]}
-    if isinstance(parts, str) and parts in chosen:
-        return {name: [name] for name in chosen[parts]}
+    names_of_kind = {"mlps": mlps, "heads": heads, "each": [*heads, *mlps]}
+    if isinstance(parts, str) and parts in names_of_kind:
+        return {name: [name] for name in names_of_kind[parts]}
     if not isinstance(parts, Mapping) or not parts:
         raise ValueError(
             f"parts is {reprlib.repr(parts)}; give 'mlps', 'heads', 'each', or named sets: "

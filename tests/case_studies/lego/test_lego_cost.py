@@ -139,33 +139,33 @@ def test_unknown_parts_and_long_inputs_are_refused():
 
 
 def test_base_sizes_at_the_papers_batch():
-    found = claim("flops").measurement(evidence())
-    assert found.value == found.low == found.high == found.numbers["Hybrid over BERT"]
-    assert found.exact
+    measurement = claim("flops").measurement(evidence())
+    assert measurement.value == measurement.low == measurement.high == measurement.numbers["Hybrid over BERT"]
+    assert measurement.exact
     # (12 d^2 + 2 T d), (10 d^2 + 21 * 576), (11 d^2 + T d + 21 * 192) with d = 768, T = 512
     macs = {"BERT": 12 * 768**2 + 2 * 512 * 768, "Hardcode": 10 * 768**2 + 21 * 576}
     macs["Hybrid"] = 11 * 768**2 + 512 * 768 + 21 * 192
     for name, per_token in macs.items():
-        assert found.numbers[f"{name}, TFLOP"] == pytest.approx(2 * 64 * 512 * 12 * per_token / 1e12, rel=1e-12)
-        assert found.numbers[f"{name}, TFLOP from the sizes"] == found.numbers[f"{name}, TFLOP"]
-    assert found.value == pytest.approx(macs["Hybrid"] / macs["BERT"])
-    assert found.numbers["Hybrid over BERT, masked-LM head too"] > found.value
-    (_, counts), (_, parts) = found.tables
+        assert measurement.numbers[f"{name}, TFLOP"] == pytest.approx(2 * 64 * 512 * 12 * per_token / 1e12, rel=1e-12)
+        assert measurement.numbers[f"{name}, TFLOP from the sizes"] == measurement.numbers[f"{name}, TFLOP"]
+    assert measurement.value == pytest.approx(macs["Hybrid"] / macs["BERT"])
+    assert measurement.numbers["Hybrid over BERT, masked-LM head too"] > measurement.value
+    (_, counts), (_, parts) = measurement.tables
     for row in counts[1:]:
         assert row[2] == row[3]
         assert row[6] == row[7]
         assert float(row[4]) == pytest.approx(3 * float(row[2]), abs=0.002)
         assert float(row[8]) == pytest.approx(3 * float(row[6]), abs=0.002)
     assert [row[-1] for row in parts[1:]] == ["0", "64", "64"]
-    assert len(found.charts) == 1
+    assert len(measurement.charts) == 1
 
 
 def test_parameters_of_base_sizes():
-    found = claim("parameters").measurement(evidence())
-    assert found.numbers["BERT, millions"] == pytest.approx(109.514298)
-    assert found.value == found.numbers["Hybrid over BERT"] > found.numbers["Hardcode over BERT"]
-    assert claim("parameters").verdict(found) == "reproduced"
-    assert all(row[2] == row[3] for row in found.tables[0][1][1:])
+    measurement = claim("parameters").measurement(evidence())
+    assert measurement.numbers["BERT, millions"] == pytest.approx(109.514298)
+    assert measurement.value == measurement.numbers["Hybrid over BERT"] > measurement.numbers["Hardcode over BERT"]
+    assert claim("parameters").verdict(measurement) == "reproduced"
+    assert all(row[2] == row[3] for row in measurement.tables[0][1][1:])
 
 
 def test_stored_bytes_count_every_storage_once_and_no_parameter():

@@ -105,12 +105,12 @@ def test_the_share_counts_heads_of_either_sign(monkeypatch):
     models = [planted([-0.1] * 4), planted([0.0] * 4), planted([0.1, -0.1, -0.1, 0.0])]
     specs = [SimpleNamespace(task=TASK, seed=seed, settings=SimpleNamespace(n_train=60)) for seed in range(3)]
     monkeypatch.setattr(heads, "solved", lambda evidence, group: (list(zip(specs, models, strict=True)), 3))
-    found = CLAIMS["heads.same-symbol.identity"].measurement(EVIDENCE)
-    assert (found.value, found.n) == (pytest.approx(2 / 3), 3)
-    assert found.numbers["first layer: heads that attend more to equal symbols"] == 1
-    assert found.numbers["first layer: heads that attend less to equal symbols"] == 6
-    assert found.numbers["first layer: a below 0"] == 6
-    assert found.numbers["heads"] == 24
+    measurement = CLAIMS["heads.same-symbol.identity"].measurement(EVIDENCE)
+    assert (measurement.value, measurement.n) == (pytest.approx(2 / 3), 3)
+    assert measurement.numbers["first layer: heads that attend more to equal symbols"] == 1
+    assert measurement.numbers["first layer: heads that attend less to equal symbols"] == 6
+    assert measurement.numbers["first layer: a below 0"] == 6
+    assert measurement.numbers["heads"] == 24
 
 
 def agreement(monkeypatch, sizes, drops):

@@ -137,20 +137,20 @@ def test_networks_have_models_as_units(monkeypatch):
     rows = [scored(n=n, seed=seed, right=right) for n, part in ((512, (90, 90, 90)), (2048, (50, 55, 60)))
             for seed, right in enumerate(part)]  # fmt: skip
     monkeypatch.setattr(networks, "scores", lambda evidence, name: rows)
-    found = CLAIMS["networks.one-hot"].measurement(QUICK)
-    assert (found.value, found.n) == (pytest.approx(0.55), 3)
-    assert found.high - found.value == pytest.approx(4.303 * 0.05 / 3**0.5, abs=1e-3)
+    measurement = CLAIMS["networks.one-hot"].measurement(QUICK)
+    assert (measurement.value, measurement.n) == (pytest.approx(0.55), 3)
+    assert measurement.high - measurement.value == pytest.approx(4.303 * 0.05 / 3**0.5, abs=1e-3)
 
 
 def test_kernel_regression_has_draws_as_units(monkeypatch):
     monkeypatch.setattr(kernel, "N", {"quick": 40})
-    found = CLAIMS["kernel.mlp"].measurement(QUICK)
-    assert (found.n, found.unit) == (kernel.DRAWS, "draws of strings and kernel")
-    draws = dict(found.tables)["Every draw and setting"][1:]
+    measurement = CLAIMS["kernel.mlp"].measurement(QUICK)
+    assert (measurement.n, measurement.unit) == (kernel.DRAWS, "draws of strings and kernel")
+    draws = dict(measurement.tables)["Every draw and setting"][1:]
     assert {row[0] for row in draws} == {"0", "1", "2", "3", "4"}
     chosen = np.array([float(row[7]) for row in draws if row[1] == "yes"])
     assert len({row[4] for row in draws if row[2] == "MLP, relu" and row[3] == "0.001"}) >= kernel.DRAWS - 1
-    assert (found.value, found.low) == pytest.approx(t_interval(chosen).floats()[:2], abs=2e-3)
+    assert (measurement.value, measurement.low) == pytest.approx(t_interval(chosen).floats()[:2], abs=2e-3)
 
 
 @pytest.mark.parametrize(("beta", "verdict"), [(4.0, "nonsingular"), (1e-3, "singular"), (0.25, "undecided")], ids=str)

@@ -55,9 +55,9 @@ def test_only_b_is_trained_with_b():
 
 
 def test_gradient_measures_take_draws_as_units():
-    found = CLAIMS["copying.gradient-b"].measurement(QUICK)
-    assert found.n == gradients.DRAWS["quick"]
-    assert found.low < found.value < found.high
+    measurement = CLAIMS["copying.gradient-b"].measurement(QUICK)
+    assert measurement.n == gradients.DRAWS["quick"]
+    assert measurement.low < measurement.value < measurement.high
     slope = CLAIMS["copying.gradient"].measurement(QUICK)
     assert slope.n == gradients.DRAWS["quick"]
 
@@ -84,9 +84,9 @@ def test_spread_within_patterns_is_zero_for_an_exact_kernel_and_not_for_one_that
 
 def test_a_kernel_that_sees_identity_does_not_have_the_slope_of_draws(monkeypatch):
     spread = kernel_rates.spread_within
-    found = CLAIMS["kernel.blocks"].measurement(QUICK)
+    measurement = CLAIMS["kernel.blocks"].measurement(QUICK)
     monkeypatch.setattr(kernel_rates, "spread_within", lambda kernel, strings: spread(kernel, strings) + 0.1)
-    assert CLAIMS["kernel.blocks"].measurement(QUICK).value > -0.3 > found.value
+    assert CLAIMS["kernel.blocks"].measurement(QUICK).value > -0.3 > measurement.value
 
 
 def test_error_reads_its_grid(monkeypatch):

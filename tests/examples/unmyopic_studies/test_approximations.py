@@ -288,9 +288,9 @@ def test_all_programs_are_no_sample(monkeypatch):
     monkeypatch.setattr(programs, "compiled_scores", lambda packs, size, seed: [first, second, third])
     evidence = Evidence(size="quick", seed=0, groups={}, folder=Path())
     (claim,) = (claim for claim in claims.claims(Packs()) if claim.id == "patching.compiled")
-    found = claim.measurement(evidence)
-    assert found.value == found.low == found.high == pytest.approx(5 / 6)
-    assert (found.n, found.unit) == (2, "programs")
+    measurement = claim.measurement(evidence)
+    assert measurement.value == measurement.low == measurement.high == pytest.approx(5 / 6)
+    assert (measurement.n, measurement.unit) == (2, "programs")
 
 
 def test_rounding_errors_are_no_effects():

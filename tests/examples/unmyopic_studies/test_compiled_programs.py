@@ -106,8 +106,8 @@ def test_answers_that_differ_are_counted(folder, monkeypatch):
     targets[row, at] = (targets[row, at] + 1) % 3
     other = replace(known, task=type(task)(replace(task.program, targets=targets)))
     monkeypatch.setattr(heads, "programs", lambda given: [other])
-    found = judged(folder, "agreement")
-    assert found.value == pytest.approx(1 - 1 / found.n)
+    measurement = judged(folder, "agreement")
+    assert measurement.value == pytest.approx(1 - 1 / measurement.n)
 
 
 def test_where_values_are_read(folder):
@@ -187,9 +187,9 @@ def test_no_packs(tmp_path):
 def test_values_that_are_not_read_where_they_are_written(folder, monkeypatch):
     readings = [replace(reading, layers=reading.layers[1:]) for reading in values.value_readings(Packs(folder))]
     monkeypatch.setattr(values, "value_readings", lambda packs: readings)
-    found = judged(folder, "values.written")
-    assert (found.value, found.n) == (0, len(readings))
-    assert len(found.tables[0][1]) == len(readings) + 1
+    measurement = judged(folder, "values.written")
+    assert (measurement.value, measurement.n) == (0, len(readings))
+    assert len(measurement.tables[0][1]) == len(readings) + 1
 
 
 def test_without_packs_it_is_about_our_own_programs(monkeypatch, tmp_path):

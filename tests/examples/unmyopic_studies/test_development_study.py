@@ -50,8 +50,8 @@ def test_association_comes_first_only_if_it_is_earlier(monkeypatch, evidence, as
     steps = {"association": association, "manipulation": manipulation}
     rows = [({"layer": 0, "head": 0, "kind": kind, "label": kind}, step) for kind, step in steps.items()]
     monkeypatch.setattr(order, "looks", lambda *_: table(rows))
-    found = judged("association.first", evidence)
-    assert (found.value, found.n) == (share, 2)
+    measurement = judged("association.first", evidence)
+    assert (measurement.value, measurement.n) == (share, 2)
 
 
 def answers(count, chain, last=1.0):

@@ -173,4 +173,4 @@ def test_rows_that_are_no_ids(tokens, words):
 def test_rows_of_tensors_and_arrays():
     model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))
     rows = ([torch.tensor([1, 2]), torch.tensor([3, 4])], [np.array([1, 2]), (3, 4)], [[1, 2], [3, 4]])
-    assert all(model.to_tokens(given).tolist() == [[1, 2], [3, 4]] for given in rows)
+    assert all(model.to_tokens(tokens).tolist() == [[1, 2], [3, 4]] for tokens in rows)

@@ -70,8 +70,8 @@ def test_noise_runs_in_every_verb(model, n, monkeypatch):
     assert ablated.method == "noise"
     assert np.abs(ablated.loss_rise.value).max() > 1e-4
     assert ablated.drop.exact == (n == "all")
-    kept = interp.keep_heads(model, TASK, method=Noise(), orders=["ablation"], n=n, n_random=0)
-    assert kept.method == "noise"
+    sufficiency = interp.keep_heads(model, TASK, method=Noise(), orders=["ablation"], n=n, n_random=0)
+    assert sufficiency.method == "noise"
     result = interp.audit(model, TASK, n=n if n == "all" else 64, at_chance=True, interventions=[Noise()])
     assert result.interventions[-1] == "noise"
     assert all("noise" in head.costs for head in result.heads)
