@@ -233,7 +233,7 @@ def test_interventions_of_an_audit(interventions, words):
         interp.audit(transformer(TASK), TASK, n=64, at_chance=True, interventions=interventions)
 
 
-def test_patterns_have_no_edges():
+def test_patterns_have_no_edges(as_a_user):
     with pytest.raises(
         ValueError, match=r"method is uniform, which only heads have; choose one of zero, mean, resample"
     ):
