@@ -284,7 +284,7 @@ def audit(
         kinds=patterns.kinds,
         interventions=(*INTERVENTIONS, *reported),
         outcomes=judged.names,
-        clean=judged.clean,
+        clean=strata.clean_on_all,
         threshold=judged.threshold,
         sets=set_costs(evidence, sets),
         exact=sets.exact,

@@ -42,7 +42,7 @@ class AuditResult(Result):
     outcomes: Annotated[tuple[str, ...], Axes("outcome"), DISTINCT]
     """Outcomes that the verdicts are based on."""
     clean: Annotated[Float[np.ndarray, " outcome"], SHARE]
-    """Accuracy of the whole model."""
+    """Accuracy of the whole model on all sequences, also those of later looks."""
     threshold: Annotated[Float[np.ndarray, " outcome"], SHARE]
     """A head is needed if removing it costs more than this."""
     sets: tuple[SetCost, ...]
@@ -110,7 +110,8 @@ class AuditResult(Result):
         for name, cost in records:
             if len(cost.drop) != len(self.outcomes):
                 raise ValueError(f"{name} has costs on {len(cost.drop)} outcomes; the audit has {len(self.outcomes)}.")
-            check_lost_accuracy(f"drop of {name}", cost.drop, self.clean)
+            if cost.n == self.n:  # others are on fewer sequences, of which the accuracy is not known
+                check_lost_accuracy(f"drop of {name}", cost.drop, self.clean)
             check_that(cost.n <= self.n, f"n of {name} is {cost.n}; that of the audit is {self.n}.")
 
     def of(self, verdict: str) -> tuple[Head, ...]:

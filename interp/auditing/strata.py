@@ -93,6 +93,11 @@ class Strata:
         """Indices of the sequences of a stratum that have an outcome, among the first `size` sequences."""
         return np.flatnonzero(self.members[stratum, :size, outcome] & (self.total[:size, outcome] > 0))
 
+    @property
+    def clean_on_all(self) -> Float[np.ndarray, " outcome"]:
+        """Accuracy of the whole model on all sequences."""
+        return self.right.sum(0) / np.maximum(self.total.sum(0), 1e-300)
+
     def clean(self, stratum: int, outcome: int, rows: np.ndarray) -> float:
         """Accuracy of the whole model on some sequences."""
         return float(self.right[rows, outcome].sum() / self.total[rows, outcome].sum())

@@ -24,6 +24,7 @@ from interp.auditing.significance import (
     share_of_look,
     uncorrected_p_values,
 )
+from interp.auditing.strata import strata_of
 from interp.auditing.verdicts import decide, facts_about_heads
 from interp.known_answers import known_answer
 
@@ -271,6 +272,26 @@ def test_every_look_has_sequences_of_its_own(monkeypatch):
     assert len(looks) == 3
     assert not torch.equal(looks[0][:50], looks[1][:50])
     assert found.n_distinct == len(torch.cat(looks).unique(dim=0)) > 256
+
+
+def test_the_accuracy_is_that_of_all_looks(monkeypatch):
+    """Of a model that is wrong now and then: it is not that of the first look, which costs on more would contradict."""
+    known = known_answer("template same", 0)
+    embedding = next(known.model.embed.parameters())
+    with torch.no_grad():
+        embedding += 0.02 * torch.randn(embedding.shape, generator=torch.Generator().manual_seed(0))
+    runs = []
+
+    def recorded_strata(task, all_runs, indices):
+        runs.extend(all_runs)
+        return strata_of(task, all_runs, indices)
+
+    monkeypatch.setattr("interp.auditing.audit.strata_of", recorded_strata)
+    found = interp.audit(known.model, known.task, **STRICT)
+    right, total = (torch.cat([getattr(run.score, name) for run in runs]).sum(0) for name in ("right", "total"))
+    assert len(runs) == 3
+    assert found.clean == pytest.approx(right / total)
+    assert runs[0].score.right.mean() != runs[1].score.right.mean()
 
 
 def test_an_audit_that_needs_one_look_has_the_numbers_of_that_look():
