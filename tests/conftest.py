@@ -32,19 +32,27 @@ def pytest_addoption(parser):
 
 
 class RecordDurations:
-    """Adds up the seconds of every item, set-up included, and writes the record at the end."""
+    """Adds up the seconds of every item, set-up included, and writes the record at the end.
+
+    A run of all items writes the record anew; one of some items changes those that passed.
+    """
 
     def __init__(self):
         self.seconds = {}
+        self.passed = set()
 
     def pytest_runtest_logreport(self, report):
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
 
     def pytest_sessionfinish(self, session, exitstatus):
-        if exitstatus or not (runs_all(session.config, "not long") and chromium()):
-            print("\ntests/durations.tsv is as before: an item failed, or only some items ran")
-        else:
+        if exitstatus:
+            print("\ntests/durations.tsv is as before: an item failed")
+        elif runs_all(session.config, "not long") and chromium():
             write_durations(self.seconds)
+        else:
+            write_durations(read_durations() | {name: self.seconds[name] for name in self.passed})
 
 
 def runs_all(config, marks):
@@ -103,7 +111,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)  # before the choice by marks
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--record-durations"):
+    if not (config.getoption("--record-durations") and runs_all(config, "not long")):
         mark_by_duration(items)
     if chromium() or os.environ.get("UNMYOPIC_NEEDS_BROWSER"):
         return
