@@ -12,13 +12,14 @@ from markupsafe import Markup
 from case_studies.frame.claims import Preregistration
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.parts import part
 from case_studies.frame.picture import MARKS
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
 from interp.core.environment import source_line
 from interp.core.plain_words import plain_chart, plain_words
 from interp.tasks.registry import task_class_of
-from interp.view.html import PageIdentity, scrolling
+from interp.view.html import PageIdentity
 from interp.view.page import Section, write_page
 
 _LONG_LIST = 12
@@ -40,16 +41,16 @@ def write_claim_page(study: StudyResult, index: int) -> Path:
     tables = _tables(m) if m else []
     charts = list(map(_readable, m.charts)) if m else []
     explanation = _explanation(result, json.dumps([tables, charts], default=str))
-    sections = [Section(title="Verdict", html=_facts(result) + explanation, anchor="verdict")]
+    sections = [Section(title="Verdict", html=_facts(result, explanation), anchor="verdict")]
     if charts:
         sections.append(Section(title="Figures", charts=charts, anchor="figures"))
     if tables:
         sections.append(Section(title="Tables", tables=tables, anchor="tables"))
-    foot = _settings(result) + _neighbours(study, index)
+    foot = part("models", claim.id, _settings(result), _neighbours(study, index))
     sections.append(Section(title="Models and other statements", html=foot, anchor="models", short="Models"))
     command = f"interp reproduce {study.study} --size {study.size} --only {claim.id}"
     origin = "our own" if claim.is_ours else "a paper"
-    lead = Markup('A statement of {} in the study <a href="../{}">{}</a>.').format(origin, study.page.name, study.title)
+    lead = part("claim_lead", origin, study.page.name, study.title)
     return write_page(
         study.page.parent / claim_page(claim.id),
         title=plain_words(claim.statement),
@@ -82,23 +83,21 @@ def _readable(chart: Mapping[str, Any]) -> dict[str, Any]:
     return spec | {"config": config | {"axis": axis}}
 
 
-def _neighbours(study: StudyResult, index: int) -> Markup:
-    """Links to the claims before and after a claim."""
-    links = []
+def _neighbours(study: StudyResult, index: int) -> list[tuple[str, str, str]]:
+    """Place, page and statement of the claims before and after a claim."""
+    neighbours = []
     for name, place in (("previous", index - 1), ("next", index + 1)):
         if 0 <= place < len(study.claims):
             claim = study.claims[place].claim
-            statement = plain_words(claim.statement)
-            links.append(Markup('<li>{}: <a href="{}.html">{}</a></li>').format(name, claim.id, statement))
-    return Markup('<ul class="neighbours">{}</ul>\n').format(Markup("").join(links)) if links else Markup("")
+            neighbours.append((name, f"{claim.id}.html", plain_words(claim.statement)))
+    return neighbours
 
 
-def _explanation(result: ClaimResult, figures: str) -> Markup:
+def _explanation(result: ClaimResult, figures: str) -> str:
     """Explanations of words that the figures of a claim use."""
     tasks = [group.get("task", {}).get("task") for group in result.settings.values()]
     names = [(r"\bconditions?\b", CONDITION), *_target_names(dict.fromkeys(map(str, tasks)))]
-    explanations = [explanation for pattern, explanation in names if re.search(pattern, figures)]
-    return Markup("<p>{}</p>\n").format(" ".join(explanations)) if explanations else Markup("")
+    return " ".join(explanation for pattern, explanation in names if re.search(pattern, figures))
 
 
 def _target_names(tasks: Iterable[str]) -> list[tuple[str, str]]:
@@ -115,25 +114,8 @@ def _target_names(tasks: Iterable[str]) -> list[tuple[str, str]]:
     return names
 
 
-def unbroken(text: str) -> Markup:
-    """A text without line breaks."""
-    return Markup('<span class="whole">{}</span>').format(text)
-
-
-def verdict_html(label: str) -> Markup:
-    """The verdict in words with a mark; the same HTML element for every verdict."""
-    return Markup('<span class="verdict" data-verdict="{}">{} {}</span>').format(label, MARKS[label], label)
-
-
-def criterion_html(result: ClaimResult) -> Markup:
-    """The conditions that decided a verdict, where the number next to it does not show them."""
-    if not result.criterion:
-        return Markup("")
-    return Markup('<br><span class="criterion">{}</span>').format(plain_words(result.criterion))
-
-
-def _facts(result: ClaimResult) -> Markup:
-    """Verdict, number, and what a reader needs to judge them."""
+def _facts(result: ClaimResult, explanation: str) -> Markup:
+    """Verdict, number and what decided it, what a reader needs to judge them, and an explanation of words."""
     claim, m = result.claim, result.measurement
     measured = f"{claim.quantity} {result.number}, n = {result.sample}".strip() if m else "no number"
     facts = [
@@ -149,14 +131,9 @@ def _facts(result: ClaimResult) -> Markup:
     remedy = to_decide(result)
     if remedy:
         facts.append(("What would decide it", f"{remedy[0].upper()}{remedy[1:]}."))
-    # A box: verdict, number and what decided it, and the facts as a list
-    rows = Markup("").join(
-        Markup("<dt>{}</dt><dd>{}</dd>").format(name, plain_words(text)) for name, text in facts if text
-    )
-    number = Markup("{}{}").format(plain_words(measured), criterion_html(result))
-    return Markup('<div class="finding"><p>{}<span class="measured">{}</span></p><dl>{}</dl></div>\n').format(
-        verdict_html(result.label), number, rows
-    )
+    rows = [(name, plain_words(text)) for name, text in facts if text]
+    decided_by = plain_words(result.criterion)
+    return part("facts", result.label, MARKS[result.label], plain_words(measured), decided_by, rows, explanation)
 
 
 def _when_fixed(preregistration: Preregistration) -> str:
@@ -193,22 +170,13 @@ def commit_text(source: Mapping[str, Any]) -> str:
     return source_line(source) + stored
 
 
-def _settings(result: ClaimResult) -> Markup:
-    """Collapsed details: task, model and training settings of every group that the claim reads."""
-    if not result.settings:
-        return Markup("")
-    rows = [
-        Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(group, _words(name), plain_value(values))
+def _settings(result: ClaimResult) -> list[tuple[str, str, str]]:
+    """Task, model and training settings of every group that the claim reads: group, what, and value."""
+    return [
+        (group, _words(name), plain_value(values))
         for group, settings in result.settings.items()
         for name, values in settings.items()
     ]
-    table = Markup(
-        '<table><thead><tr><th scope="col">group</th><th scope="col">what</th><th scope="col">value</th></tr></thead>'
-        "<tbody>{}</tbody></table>"
-    ).format(Markup("").join(rows))
-    return Markup("<details><summary>Settings of its models</summary>{}</details>\n").format(
-        scrolling(table, label=f"Settings of {result.claim.id}")
-    )
 
 
 def _words(name: str) -> str:

@@ -9,22 +9,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from case_studies.frame.claim_page import (
-    commit_text,
-    criterion_html,
-    plain_value,
-    unbroken,
-    verdict_html,
-    write_claim_page,
-)
+from case_studies.frame.claim_page import commit_text, plain_value, write_claim_page
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
 from case_studies.frame.finding import Finding, claim_page, finding_in_words
-from case_studies.frame.picture import LEGEND, picture
+from case_studies.frame.parts import part
+from case_studies.frame.picture import LEGEND, MARKS, picture
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
 from interp.core.page_identity import quantity
 from interp.core.plain_words import plain_words
-from interp.view.html import PageIdentity, scrolling
+from interp.view.html import PageIdentity
 from interp.view.page import Section, write_page
 
 PUBLISHED, OWN = "Statements of papers", "Statements of our own"
@@ -96,20 +90,14 @@ def _in_short(result: StudyResult) -> Section:
         ("what next?", _open_questions(result)),
         ("how to run it", _commands(result)),
     ]
-    return Section(title="In short", html=_definition_list(answers), anchor="in-short")
+    return Section(title="In short", html=part("boxed_definitions", answers), anchor="in-short")
 
 
 def _words(result: StudyResult, words: Mapping[str, str]) -> Section:
     """What the words of the study and its verdicts mean."""
     labels = set(result.verdicts.values())
     definitions = {**words, **{label: meaning for label, meaning in VERDICTS.items() if label in labels}}
-    return Section(title="Words", html=_definition_list(list(definitions.items())), anchor="words")
-
-
-def _definition_list(rows: Sequence[tuple[str, str]]) -> Markup:
-    """A list of terms, each with its text, in a box."""
-    items = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*row) for row in rows)
-    return Markup('<div class="finding"><dl>{}</dl></div>').format(items)
+    return Section(title="Words", html=part("boxed_definitions", definitions.items()), anchor="words")
 
 
 def _trust(result: StudyResult) -> str:
@@ -134,25 +122,19 @@ def _open_questions(result: StudyResult) -> Markup:
     if not texts:
         n_refuted = labels.count("not reproduced")
         if not n_refuted:
-            return Markup("Nothing is open: every statement is reproduced.")
+            return Markup.escape("Nothing is open: every statement is reproduced.")
         text = (
             f"Every statement is decided; look first at the {quantity(n_refuted, 'statement')} not reproduced, in the"
         )
-        return Markup('{} <a href="#verdicts">table of verdicts</a>.').format(text)
-    return Markup('{}: the <a href="#verdicts">table of verdicts</a> says what would decide each.').format(
-        " and ".join(texts)
-    )
+        return part("refuted", text)
+    return part("open_questions", " and ".join(texts))
 
 
 def _commands(result: StudyResult) -> Markup:
     """The commands that make, check and repeat the results, and what they cost."""
     minutes = result.manifest["seconds"] / 60
     cost = f"about {minutes / 60:.0f} hours" if minutes >= 120 else f"about {max(1, minutes):.0f} minutes"
-    command = f"interp reproduce {result.study}"
-    return Markup(
-        "<code>{0} --size {1}</code> trains and measures everything ({2} of computing time), <code>{0} --size {1} "
-        "--only ID</code> one statement, <code>{0} --check</code> measures again and compares; no network is needed."
-    ).format(command, result.size, cost)
+    return part("commands", f"interp reproduce {result.study}", result.size, cost)
 
 
 def _by_origin(result: StudyResult) -> list[tuple[str, list[ClaimResult]]]:
@@ -184,22 +166,18 @@ def _tables(result: StudyResult) -> Section:
 
 def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
     """Rows of claims; without a column for the paper's numbers if no paper printed one."""
-    rows = [["statement", "verdict", unbroken("measured [95 %]"), "n", "paper"]]
+    rows = [["statement", "verdict", part("unbroken", "measured [95 %]"), "n", "paper"]]
     for claim in results:
         sample = plain_words(claim.sample)
-        statement = Markup('<span class="statement-cell"><a href="{}">{}</a></span>').format(
-            claim_page(claim.claim.id), plain_words(claim.claim.statement)
-        )
-        quantity_line = Markup('<span class="quantity">{}</span>').format(plain_words(claim.claim.quantity))
+        decided_by = plain_words(claim.criterion)
         remedy = plain_words(to_decide(claim)) if not claim.criterion else ""
-        remedy_line = Markup('<br><span class="criterion">to decide it: {}</span>').format(remedy) if remedy else ""
         rows.append(
             [
-                statement,
-                verdict_html(claim.label) + criterion_html(claim) + remedy_line,
-                Markup("{}<br>{}").format(unbroken(claim.number), quantity_line),
-                unbroken(sample) if len(sample) < LONG_SAMPLE else sample,
-                Markup('<span class="paper-cell">{}</span>').format(claim.claim.paper) if claim.claim.paper else "–",
+                part("statement_cell", claim_page(claim.claim.id), plain_words(claim.claim.statement)),
+                part("verdict_cell", claim.label, MARKS[claim.label], decided_by, remedy),
+                part("number_cell", claim.number, plain_words(claim.claim.quantity)),
+                part("unbroken", sample) if len(sample) < LONG_SAMPLE else sample,
+                part("paper_cell", claim.claim.paper) if claim.claim.paper else "–",
             ]
         )
     if all(claim.claim.paper is None for claim in results):
@@ -210,13 +188,7 @@ def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
 def _details(result: StudyResult, lead: str) -> Section:
     """Collapsed details: when rules were fixed, counts of verdicts, and the provenance of the whole study."""
     text = f"{result.tally}. Rules were fixed: {result.preregistrations}."
-    rows = Markup("").join(Markup("<tr><td>{}</td><td>{}</td></tr>").format(*row) for row in _provenance(result))
-    table = Markup(
-        '<table><thead><tr><th scope="col">what</th><th scope="col">value</th></tr></thead><tbody>{}</tbody></table>'
-    ).format(rows)
-    html = Markup("<details><summary>Counts, models and machines</summary><p>{}</p>{}</details>").format(
-        text, scrolling(table, label="Provenance")
-    )
+    html = part("about", text, _provenance(result))
     return Section(title="About the study", text=lead, html=html, anchor="provenance", short="About the study")
 
 

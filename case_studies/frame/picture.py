@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.parts import part
 from case_studies.frame.results import ClaimResult
 from interp.core.plain_words import plain_words
 
@@ -71,52 +73,24 @@ def picture(title: str, results: Sequence[ClaimResult]) -> Markup:
         results: The claims; those without a measurement are left out.
     """
     measured = [result for result in results if result.measurement is not None]
-    if not measured:
-        return Markup("<h3>{}</h3><p>None of them has been measured.</p>").format(title)
-    head = Markup(
-        '<p class="forest-head"><span>statement</span><span class="sides"><span>not as stated</span><span>as stated'
-        "</span></span><span>measured [95 %]</span></p>"
-    )
-    lines = Markup("\n").join(map(_line, measured))
-    return Markup('<h3>{}</h3>{}<ul class="forest">{}</ul>').format(title, head, lines)
+    return part("picture", title, [_line(result) for result in measured])
 
 
-def _line(result: ClaimResult) -> Markup:
-    """The line of a claim."""
+def _line(result: ClaimResult) -> dict[str, Any]:
+    """The line of a claim, as the template draws it."""
     claim, m = result.claim, result.measurement
     assert m is not None
-    drawing = _drawing(line_of(m, claim.rule.passing_range))
     hint = f"{result.label}: {claim.quantity} {result.number}, n = {result.sample}".replace("  ", " ")
-    number = Markup('<b class="verdict" data-verdict="{}"><span aria-hidden="true">{}</span></b> {}').format(
-        result.label, MARKS[result.label], result.number
-    )
-    threshold = Markup('<span class="quantity">{}</span>').format(_thresholds(claim.rule.passing_range))
-    return Markup(
-        '<li data-label="{}"><a href="{}" title="{}"><span class="says">{}</span>{}<span class="value">{} {}'
-        '<span class="unseen">, {}</span></span></a></li>'
-    ).format(
-        result.label,
-        claim_page(claim.id),
-        plain_words(hint),
-        plain_words(claim.statement),
-        drawing,
-        number,
-        threshold,
-        result.label,
-    )
-
-
-def _drawing(line: Line | None) -> Markup:
-    """Threshold, interval and dot as an image that is as wide as its column."""
-    if line is None:
-        return Markup('<span class="strip no-threshold">decided by other numbers</span>')
-    return Markup(
-        '<span class="strip"><svg aria-hidden="true" focusable="false">'
-        '<rect class="passes" x="50%" y="0" width="{:.2f}%" height="100%"/>'
-        '<line class="threshold" x1="50%" x2="50%" y1="0" y2="100%"/>'
-        '<line class="interval" x1="{:.2f}%" x2="{:.2f}%" y1="50%" y2="50%"/>'
-        '<circle cx="{:.2f}%" cy="50%" r="5"/></svg></span>'
-    ).format(line.end - 50, line.low, line.high, line.value)
+    return {
+        "label": result.label,
+        "mark": MARKS[result.label],
+        "page": claim_page(claim.id),
+        "hint": plain_words(hint),
+        "statement": plain_words(claim.statement),
+        "drawing": line_of(m, claim.rule.passing_range),
+        "number": result.number,
+        "threshold": _thresholds(claim.rule.passing_range),
+    }
 
 
 def _thresholds(passing_range: tuple[float, float]) -> str:
