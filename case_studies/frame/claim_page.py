@@ -12,7 +12,7 @@ from markupsafe import Markup
 from case_studies.frame.claims import Preregistration
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.parts import part
+from case_studies.frame.parts import fragment
 from case_studies.frame.picture import MARKS
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
@@ -46,11 +46,11 @@ def write_claim_page(study: StudyResult, index: int) -> Path:
         sections.append(Section(title="Figures", charts=charts, anchor="figures"))
     if tables:
         sections.append(Section(title="Tables", tables=tables, anchor="tables"))
-    foot = part("models", claim.id, _settings(result), _neighbours(study, index))
+    foot = fragment("models", claim.id, _settings(result), _neighbours(study, index))
     sections.append(Section(title="Models and other statements", html=foot, anchor="models", short="Models"))
     command = f"interp reproduce {study.study} --size {study.size} --only {claim.id}"
     origin = "our own" if claim.is_ours else "a paper"
-    lead = part("claim_lead", origin, study.page.name, study.title)
+    lead = fragment("claim_lead", origin, study.page.name, study.title)
     return write_page(
         study.page.parent / claim_page(claim.id),
         title=plain_words(claim.statement),
@@ -133,7 +133,7 @@ def _facts(result: ClaimResult, explanation: str) -> Markup:
         facts.append(("What would decide it", f"{remedy[0].upper()}{remedy[1:]}."))
     rows = [(name, plain_words(text)) for name, text in facts if text]
     decided_by = plain_words(result.criterion)
-    return part("facts", result.label, MARKS[result.label], plain_words(measured), decided_by, rows, explanation)
+    return fragment("facts", result.label, MARKS[result.label], plain_words(measured), decided_by, rows, explanation)
 
 
 def _when_fixed(preregistration: Preregistration) -> str:

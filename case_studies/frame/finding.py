@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from case_studies.frame.parts import part
+from case_studies.frame.parts import fragment
 from case_studies.frame.results import LABELS, ClaimResult, StudyResult
 from case_studies.frame.rules import ClaimVerdict
 from interp.core.page_identity import quantity
@@ -67,7 +67,7 @@ def finding_in_words(result: StudyResult, findings: Sequence[Finding]) -> Markup
     counts = _counts(result)
     if not sentences:
         return Markup.escape(counts)
-    return part("found", sentences, counts)
+    return fragment("found", sentences, counts)
 
 
 def _with_numbers(text: str, results: Mapping[str, ClaimResult]) -> Markup:
@@ -75,7 +75,7 @@ def _with_numbers(text: str, results: Mapping[str, ClaimResult]) -> Markup:
     html = Markup("")
     end = 0
     for place in NUMBER.finditer(text):
-        link = part("number_link", claim_page(place[1]), results[place[1]].number)
+        link = fragment("number_link", claim_page(place[1]), results[place[1]].number)
         html += Markup("{}{}").format(text[end : place.start()], link)
         end = place.end()
     return html + text[end:]

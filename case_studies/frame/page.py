@@ -12,7 +12,7 @@ from markupsafe import Markup
 from case_studies.frame.claim_page import commit_text, plain_value, write_claim_page
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
 from case_studies.frame.finding import Finding, claim_page, finding_in_words
-from case_studies.frame.parts import part
+from case_studies.frame.parts import fragment
 from case_studies.frame.picture import LEGEND, MARKS, picture
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.to_decide import to_decide
@@ -90,14 +90,14 @@ def _in_short(result: StudyResult) -> Section:
         ("what next?", _open_questions(result)),
         ("how to run it", _commands(result)),
     ]
-    return Section(title="In short", html=part("boxed_definitions", answers), anchor="in-short")
+    return Section(title="In short", html=fragment("boxed_definitions", answers), anchor="in-short")
 
 
 def _words(result: StudyResult, words: Mapping[str, str]) -> Section:
     """What the words of the study and its verdicts mean."""
     labels = set(result.verdicts.values())
     definitions = {**words, **{label: meaning for label, meaning in VERDICTS.items() if label in labels}}
-    return Section(title="Words", html=part("boxed_definitions", definitions.items()), anchor="words")
+    return Section(title="Words", html=fragment("boxed_definitions", definitions.items()), anchor="words")
 
 
 def _trust(result: StudyResult) -> str:
@@ -126,15 +126,15 @@ def _open_questions(result: StudyResult) -> Markup:
         text = (
             f"Every statement is decided; look first at the {quantity(n_refuted, 'statement')} not reproduced, in the"
         )
-        return part("refuted", text)
-    return part("open_questions", " and ".join(texts))
+        return fragment("refuted", text)
+    return fragment("open_questions", " and ".join(texts))
 
 
 def _commands(result: StudyResult) -> Markup:
     """The commands that make, check and repeat the results, and what they cost."""
     minutes = result.manifest["seconds"] / 60
     cost = f"about {minutes / 60:.0f} hours" if minutes >= 120 else f"about {max(1, minutes):.0f} minutes"
-    return part("commands", f"interp reproduce {result.study}", result.size, cost)
+    return fragment("commands", f"interp reproduce {result.study}", result.size, cost)
 
 
 def _by_origin(result: StudyResult) -> list[tuple[str, list[ClaimResult]]]:
@@ -166,18 +166,18 @@ def _tables(result: StudyResult) -> Section:
 
 def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
     """Rows of claims; without a column for the paper's numbers if no paper printed one."""
-    rows = [["statement", "verdict", part("unbroken", "measured [95 %]"), "n", "paper"]]
+    rows = [["statement", "verdict", fragment("unbroken", "measured [95 %]"), "n", "paper"]]
     for claim in results:
         sample = plain_words(claim.sample)
         decided_by = plain_words(claim.criterion)
         remedy = plain_words(to_decide(claim)) if not claim.criterion else ""
         rows.append(
             [
-                part("statement_cell", claim_page(claim.claim.id), plain_words(claim.claim.statement)),
-                part("verdict_cell", claim.label, MARKS[claim.label], decided_by, remedy),
-                part("number_cell", claim.number, plain_words(claim.claim.quantity)),
-                part("unbroken", sample) if len(sample) < LONG_SAMPLE else sample,
-                part("paper_cell", claim.claim.paper) if claim.claim.paper else "–",
+                fragment("statement_cell", claim_page(claim.claim.id), plain_words(claim.claim.statement)),
+                fragment("verdict_cell", claim.label, MARKS[claim.label], decided_by, remedy),
+                fragment("number_cell", claim.number, plain_words(claim.claim.quantity)),
+                fragment("unbroken", sample) if len(sample) < LONG_SAMPLE else sample,
+                fragment("paper_cell", claim.claim.paper) if claim.claim.paper else "–",
             ]
         )
     if all(claim.claim.paper is None for claim in results):
@@ -188,7 +188,7 @@ def _claims_table(results: Sequence[ClaimResult]) -> list[list[str]]:
 def _details(result: StudyResult, lead: str) -> Section:
     """Collapsed details: when rules were fixed, counts of verdicts, and the provenance of the whole study."""
     text = f"{result.tally}. Rules were fixed: {result.preregistrations}."
-    html = part("about", text, _provenance(result))
+    html = fragment("about", text, _provenance(result))
     return Section(title="About the study", text=lead, html=html, anchor="provenance", short="About the study")
 
 

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
-def part(name: str, *values: Any, **named: Any) -> Markup:
+def fragment(name: str, *values: Any, **named: Any) -> Markup:
     """HTML of a part of a page.
 
     Args:

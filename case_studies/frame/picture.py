@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from case_studies.frame.finding import claim_page
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.parts import part
+from case_studies.frame.parts import fragment
 from case_studies.frame.results import ClaimResult
 from interp.core.plain_words import plain_words
 
@@ -73,7 +73,7 @@ def picture(title: str, results: Sequence[ClaimResult]) -> Markup:
         results: The claims; those without a measurement are left out.
     """
     measured = [result for result in results if result.measurement is not None]
-    return part("picture", title, [_line(result) for result in measured])
+    return fragment("picture", title, [_line(result) for result in measured])
 
 
 def _line(result: ClaimResult) -> dict[str, Any]:
