@@ -103,7 +103,7 @@ def test_a_head_that_adds_nothing_to_a_costly_set_is_not_redundant(monkeypatch):
         n_removals=0,
         n_pairs=0,
     )
-    monkeypatch.setattr("interp.auditing.audit.find_sets", lambda *arguments, **options: sets)
+    monkeypatch.setattr("interp.auditing.steps.find_sets", lambda *arguments, **options: sets)
     result = interp.audit(known.model, known.task, n=N)
     assert result.sets[0].cost.drop[0] > result.threshold[0]
     assert result.of("redundant") == ()

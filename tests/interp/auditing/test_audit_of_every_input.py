@@ -275,7 +275,7 @@ def test_means_are_those_of_all_inputs():
 
 
 def test_sets_are_searched_among_the_first_of_many_inputs(monkeypatch):
-    monkeypatch.setattr("interp.auditing.audit.MOST_SEARCHED", 100)
+    monkeypatch.setattr("interp.auditing.steps.MOST_SEARCHED", 100)
     known = known_answer(KNOWN[1], 0)
     result = interp.audit(known.model, known.task, n="all")
     assert [head.verdict for head in result.heads] == [head.verdict for head in audited(KNOWN[1]).heads]

@@ -6,10 +6,10 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp.auditing.audit import labels_to_test
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS, ROWS_OF_LABEL
 from interp.auditing.significance import LITTLE
+from interp.auditing.steps import labels_to_test
 from interp.core.sample import Sample
 from interp.heads.interventions import REMOVALS
 from interp.known_answers import known_answer

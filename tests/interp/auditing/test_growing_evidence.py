@@ -235,7 +235,8 @@ def test_without_time_for_a_second_look_there_is_none():
 def test_a_look_that_would_end_too_late_is_not_begun(seconds, n, monkeypatch):
     """By a clock on which each look takes more than a minute; without a number of seconds it does not matter."""
     clock = iter(range(0, 10**9, 100))
-    monkeypatch.setattr("interp.auditing.audit.perf_counter", lambda: float(next(clock)))
+    for module in ("audit", "steps"):
+        monkeypatch.setattr(f"interp.auditing.{module}.perf_counter", lambda: float(next(clock)))
     known = known_answer("template same", 0)
     assert interp.audit(known.model, known.task, seconds=seconds, **STRICT).n == n
 
