@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
-from jaxtyping import Float
+import pandas as pd
 
 import interp
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.recipes.intervals import difference_interval, t_interval
+from case_studies.recipes.judges import ArmDifference, Mean
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec, seeded
 from modmul.task import ModularMultiplication
@@ -19,6 +17,8 @@ N = 2000
 """Products in an evaluation."""
 SEEDS: dict[Size, int] = {"quick": 4, "standard": 10, "paper": 30}
 TASK = ModularMultiplication()
+DECAY, NO_DECAY = "decay", "no decay"
+"""Groups of models."""
 CONFIG = interp.config_for(TASK)
 
 
@@ -26,30 +26,26 @@ def groups(size: Size) -> dict[str, list[ModelSpec]]:
     """The models to train at a size."""
     settings = interp.TrainSettings(**TASK.recipe())
     return {
-        "decay": seeded(TASK, CONFIG, settings, SEEDS[size]),
-        "no decay": seeded(TASK, CONFIG, replace(settings, weight_decay=0.0), SEEDS[size]),
+        DECAY: seeded(TASK, CONFIG, settings, SEEDS[size]),
+        NO_DECAY: seeded(TASK, CONFIG, replace(settings, weight_decay=0.0), SEEDS[size]),
     }
 
 
-def accuracies(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
-    """Accuracy of each model of a group on products that it was not trained on."""
+def accuracies(evidence: Evidence, group: str) -> pd.DataFrame:
+    """Accuracy on products that a model was not trained on, one row a model of a group."""
     evaluations = [interp.evaluate(model, TASK, n=N, seed=evidence.seed) for model in evidence.models(group)]
-    return np.array([evaluation.accuracy.value[0] for evaluation in evaluations])
+    values = [float(evaluation.accuracy.value[0]) for evaluation in evaluations]
+    return pd.DataFrame({"group": group, "model": range(len(values)), "accuracy": values})
 
 
-def generalisation(evidence: Evidence) -> Measurement:
-    """Mean accuracy with weight decay."""
-    values = accuracies(evidence, "decay")
-    interval = t_interval(values, resolution=1 / N)
-    return Measurement.from_interval(interval, unit="seeds", numbers={"per_seed": values})
+def generalisation(evidence: Evidence) -> pd.DataFrame:
+    """Accuracy with weight decay."""
+    return accuracies(evidence, DECAY)
 
 
-def effect_of_decay(evidence: Evidence) -> Measurement:
-    """Mean accuracy with weight decay minus mean accuracy without."""
-    with_decay, without = accuracies(evidence, "decay"), accuracies(evidence, "no decay")
-    interval = difference_interval(with_decay, without, resolution=1 / N)
-    numbers = {"with": with_decay, "without": without}
-    return Measurement.from_interval(interval, unit="seeds", numbers=numbers)
+def effect_of_decay(evidence: Evidence) -> pd.DataFrame:
+    """Accuracy with weight decay and without."""
+    return pd.concat([accuracies(evidence, group) for group in (DECAY, NO_DECAY)], ignore_index=True)
 
 
 SOURCE = "Nanda et al. 2023 (arXiv:2301.05217), on another operation, modulus and model"
@@ -68,7 +64,8 @@ STUDY = Study(
             rule=Above(0.8),
             preregistration=BEFORE_ANY_MODEL,
             measure=generalisation,
-            needs=["decay"],
+            judged=Mean("accuracy", unit="seeds", resolution=1 / N),
+            needs=[DECAY],
         ),
         Claim(
             id="weight-decay",
@@ -79,7 +76,8 @@ STUDY = Study(
             rule=Above(0.5),
             preregistration=BEFORE_ANY_MODEL,
             measure=effect_of_decay,
-            needs=["decay", "no decay"],
+            judged=ArmDifference("accuracy", arm="group", arms=(DECAY, NO_DECAY), unit="seeds", resolution=1 / N),
+            needs=[DECAY, NO_DECAY],
         ),
     ],
 )
