@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from published_readings.brackets_parts import (
     CLOSING,
     FIRST,
@@ -16,7 +16,7 @@ from published_readings.brackets_parts import (
     pushes_through,
     share_opening,
 )
-from published_readings.measures import correlation_of, difference_of, mean_of, number
+from published_readings.measures import correlation_of, difference_of, estimate, estimates, mean_of, number
 from published_readings.packs import Pack
 from published_readings.runs import runs
 
@@ -41,10 +41,10 @@ def detectors(pack: Pack, layer: int, side: int) -> list[int]:
     return torch.nonzero((elsewhere < there / 2) & (there > there.max() / 10))[:, 0].tolist()
 
 
-def measure_detects(pack: Pack, layer: int, neurons: Sequence[int], side: int) -> Measurement:
-    """Activation on one side of one half less that otherwise: the neuron for which it is lowest."""
+def measure_detects(pack: Pack, layer: int, neurons: Sequence[int], side: int) -> Readings:
+    """Activation of each neuron on one side of one half less that otherwise."""
     active, at = activations(pack, layer), side_of_half(pack) == side
-    lowest = min(neurons, key=lambda one: float(active[at, one].mean() - active[~at, one].mean()))
+    found = {one: difference_of(active[at, one], active[~at, one]) for one in neurons}
     shares = [float(active[~at, one].mean() / active[at, one].mean().clamp_min(1e-9)) for one in neurons]
     other = 1 - layer
     numbers = {
@@ -53,7 +53,7 @@ def measure_detects(pack: Pack, layer: int, neurons: Sequence[int], side: int) -
         "more of them in the other layer": len(detectors(pack, other, side)) - len(detectors(pack, layer, side)),
         "fewer than for the other side": len(detectors(pack, layer, -side)) - len(detectors(pack, layer, side)),
     }
-    return difference_of(active[at, lowest], active[~at, lowest], unit="strings", numbers=numbers)
+    return estimates("neuron", found, numbers=numbers)
 
 
 def neuron_pushes(pack: Pack, layer: int) -> Float[Tensor, "example neuron"]:
@@ -66,22 +66,19 @@ def neuron_pushes(pack: Pack, layer: int) -> Float[Tensor, "example neuron"]:
     return activations(pack, layer) * each
 
 
-def measure_departures(pack: Pack, layer: int, neurons: Sequence[int]) -> Measurement:
-    """Push to unbalanced above or below one half less that at one half: the lowest over sides and neurons."""
+def measure_departures(pack: Pack, layer: int, neurons: Sequence[int]) -> Readings:
+    """Push of each neuron to unbalanced above and below one half, less that at one half."""
     active, side = neuron_pushes(pack, layer), side_of_half(pack)
-    pairs = [(one, way) for one in neurons for way in (ABOVE, BELOW)]
-
-    def rise(pair: tuple[int, int]) -> float:
-        return float(active[side == pair[1], pair[0]].mean() - active[side == 0, pair[0]].mean())
-
-    neuron, way = min(pairs, key=rise)
-    numbers = {f"neuron {one}, {'above' if at > 0 else 'below'}": rise((one, at)) for one, at in pairs}
-    return difference_of(active[side == way, neuron], active[side == 0, neuron], unit="strings", numbers=numbers)
+    found = {}
+    for neuron in neurons:
+        for way, words in ((ABOVE, "above"), (BELOW, "below")):
+            rise = difference_of(active[side == way, neuron], active[side == 0, neuron])
+            found[f"{neuron}, {words} one half"] = rise
+    return estimates("neuron", found)
 
 
-def measure_kink(pack: Pack) -> Measurement:
-    """Correlation of what an MLP at position 1 pushes through head 2.0 with the distance of the share from one half:
-    the lower of both MLPs."""
+def measure_kink(pack: Pack) -> Readings:
+    """Correlation of each MLP's push at position 1 through head 2.0 with the distance of the share from one half."""
     found, share = pushes_through(pack, 0), share_opening(pack.task.inputs)
     distance = (share - HALF).abs()
 
@@ -90,8 +87,8 @@ def measure_kink(pack: Pack) -> Measurement:
 
     both = ("MLP 0", "MLP 1")
     more = min(with_it(part, distance) - abs(with_it(part, share)) for part in both)
-    lowest = min(both, key=lambda part: with_it(part, distance))
-    return correlation_of(distance, found[lowest], numbers={"more than with the share itself": more})
+    correlations = {part: correlation_of(distance, found[part]) for part in both}
+    return estimates("part", correlations, numbers={"more than with the share itself": more})
 
 
 def before_and_after(pack: Pack, token: int) -> tuple[Float[Tensor, " example"], Float[Tensor, " example"]]:
@@ -114,7 +111,7 @@ def before_and_after(pack: Pack, token: int) -> tuple[Float[Tensor, " example"],
     return over(mean_before) / over(mean_after), over(spread) / over(mean_after)
 
 
-def measure_after(pack: Pack, token: int = OPENING) -> Measurement:
+def measure_after(pack: Pack, token: int = OPENING) -> Readings:
     """Weight per key before a bracket as a share of that after it."""
     ratio, varies = before_and_after(pack, token)
     other = before_and_after(pack, CLOSING if token == OPENING else OPENING)[0]
@@ -122,7 +119,7 @@ def measure_after(pack: Pack, token: int = OPENING) -> Measurement:
         "variation of the keys after": float(varies.mean()),
         "less that of the other bracket": float(ratio.mean() - other.mean()),
     }
-    return mean_of(ratio, unit="strings", numbers=numbers)
+    return estimate(mean_of(ratio), numbers=numbers)
 
 
 def opened(pack: Pack) -> Bool[Tensor, " example"]:
@@ -130,24 +127,24 @@ def opened(pack: Pack) -> Bool[Tensor, " example"]:
     return pack.task.inputs[:, FIRST] == OPENING
 
 
-def measure_first_reads(pack: Pack) -> Measurement:
+def measure_first_reads(pack: Pack) -> Readings:
     """Weight of head 2.0 from the start token on position 1; highest mean weight on another position."""
     weight = runs(pack).pattern(2, 0)[opened(pack), 0]
     mean = runs(pack).mean_of(runs(pack).pattern(2, 0)[:, 0])
     others = torch.cat([weight[:, :FIRST], weight[:, FIRST + 1 :]], 1).mean(0)
     numbers = {"highest on another position": float(others.max()), "all strings": float(mean[FIRST])}
-    return mean_of(weight[:, FIRST], unit="strings", numbers=numbers)
+    return estimate(mean_of(weight[:, FIRST]), numbers=numbers)
 
 
-def measure_even(pack: Pack) -> Measurement:
+def measure_even(pack: Pack) -> Readings:
     """Distance of head 0.0's weights from even ones, from an opening bracket at position 1: mean over tokens."""
     seen, rows = runs(pack), opened(pack)
     real, weight = seen.real[rows].double(), seen.pattern(0, 0)[rows, FIRST].double()
     count = real.sum(1, keepdim=True)
-    return mean_of((((weight * count - 1).abs() * real).sum(1) / count[:, 0]), unit="strings")
+    return estimate(mean_of(((weight * count - 1).abs() * real).sum(1) / count[:, 0]))
 
 
-def measure_uneven(pack: Pack) -> Measurement:
+def measure_uneven(pack: Pack) -> Readings:
     """Weight per key on positions 38 to 40 from opening brackets at 27 to 31, by that on the other later brackets."""
     seen = runs(pack)
     full = is_bracket(seen.tokens)[:, LONGEST]
@@ -157,7 +154,7 @@ def measure_uneven(pack: Pack) -> Measurement:
         last, others = weight[:, 38:41].mean(1), weight[:, query + 1 : 38].mean(1)
         found.append(torch.where(full & (seen.tokens[:, query] == OPENING), last / others, torch.nan))
     ratio = torch.stack(found, 1).nanmean(1)
-    return mean_of(ratio[ratio.isfinite()], unit="strings")
+    return estimate(mean_of(ratio[ratio.isfinite()]))
 
 
 def bracket_writes(pack: Pack, head: int) -> Float[Tensor, "token d_model"]:
@@ -167,21 +164,20 @@ def bracket_writes(pack: Pack, head: int) -> Float[Tensor, "token d_model"]:
     return read @ pack.weight("blocks.0.attn.W_V")[head] @ pack.weight("blocks.0.attn.W_O")[head]
 
 
-def measure_opposite(pack: Pack) -> Measurement:
+def measure_opposite(pack: Pack) -> Readings:
     """Cosine of what head 0.0 writes for the two brackets."""
     found = [float(torch.cosine_similarity(*bracket_writes(pack, head), dim=0)) for head in (0, 1)]
-    return number(found[0], n=2, unit="tokens", numbers={"head 0.1": found[1]})
+    return number(found[0], n=2, numbers={"head 0.1": found[1]})
 
 
-def measure_aligned(pack: Pack) -> Measurement:
-    """Squared cosine of neurons' input directions with the bracket direction of head 0.0, times d_model: chance is 1.
-    The lower of both layers."""
+def measure_aligned(pack: Pack) -> Readings:
+    """Squared cosine of a layer's input directions with the bracket direction of head 0.0, times d_model (1 by
+    chance)."""
     opening, closing = bracket_writes(pack, 0)
-    found = []
+    found = {}
     for layer in (0, 1):
         w_in = pack.weight(f"blocks.{layer}.mlp.W_in") * pack.weight(f"blocks.{layer}.ln2.w")[:, None]
         direction = (opening - closing)[:, None]
         cosine = torch.cosine_similarity(w_in - w_in.mean(0), direction - direction.mean(), dim=0)
-        found.append(cosine.square() * len(direction))
-    numbers = {f"layer {layer}": float(one.mean()) for layer, one in enumerate(found)}
-    return mean_of(min(found, key=lambda one: float(one.mean())), unit="neurons", numbers=numbers)
+        found[layer] = mean_of(cosine.square() * len(direction))
+    return estimates("layer", found)

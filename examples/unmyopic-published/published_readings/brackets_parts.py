@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from case_studies.frame.measurement import Measurement
-from published_readings.measures import difference_of, mean_of, number, share_of
+from case_studies.frame.judge import Readings
+from case_studies.recipes.intervals import as_interval, clipped
+from interp.core.intervals import Interval
+from published_readings.measures import difference_of, estimate, estimates, mean_of, number, share_of
 from published_readings.packs import Pack
 from published_readings.runs import Edit, Runs, runs
 from published_readings.task import TokenRelation
@@ -117,30 +120,29 @@ def pushes_through(pack: Pack, head: int, at: int | None = FIRST) -> dict[str, F
     return found
 
 
-def between(values: Float[Tensor, " example"], kinds: Int[Tensor, " example"], *chosen: int, **more) -> Measurement:
+def between(values: Float[Tensor, " example"], kinds: Int[Tensor, " example"], *chosen: int) -> Interval:
     """Mean over unbalanced strings (of some kinds) less that over balanced ones."""
     of = torch.isin(kinds, torch.tensor(chosen)) if chosen else kinds != BALANCED
-    return difference_of(values[of], values[kinds == BALANCED], unit="strings", **more)
+    return difference_of(values[of], values[kinds == BALANCED])
 
 
 def gap(values: Float[Tensor, " example"], kinds: Int[Tensor, " example"], *chosen: int) -> float:
     """The same as a number."""
-    return between(values, kinds, *chosen).value
+    return float(between(values, kinds, *chosen).value)
 
 
-def auroc(values: Float[Tensor, " example"], hits: Bool[Tensor, " example"], **more) -> Measurement:
+def auroc(values: Float[Tensor, " example"], hits: Bool[Tensor, " example"]) -> Interval:
     """Chance that a hit has the higher value, with a percentile bootstrap interval over examples."""
     x, y, draw = values.double().numpy(), hits.numpy(), np.random.default_rng(0)
     hit, miss = np.flatnonzero(y), np.flatnonzero(~y)
     rows = [np.concatenate([draw.choice(hit, len(hit)), draw.choice(miss, len(miss))]) for _ in range(RESAMPLES)]
     low, high = np.quantile([roc_auc_score(y[one], x[one]) for one in rows], [0.025, 0.975])
     value = float(roc_auc_score(y, x))
-    ends = {"low": float(min(low, value - 1 / len(x))), "high": float(max(high, value + 1 / len(x)))}
-    return Measurement(value=value, low=max(ends["low"], 0.0), high=min(ends["high"], 1.0), n=len(x),
-                       unit="strings", **more)  # fmt: skip
+    low, high = min(float(low), value - 1 / len(x)), max(float(high), value + 1 / len(x))
+    return clipped(as_interval(value, low, high, len(x)), 0.0, 1.0)
 
 
-def measure_elevation(pack: Pack) -> Measurement:
+def measure_elevation(pack: Pack) -> Readings:
     """Variance of the elevation that a linear map of the stream before layer 2 explains in other unbalanced strings."""
     seen, kinds = runs(pack), kinds_of(pack)
     rows = torch.nonzero(kinds != BALANCED)[:, 0]
@@ -162,10 +164,10 @@ def measure_elevation(pack: Pack) -> Measurement:
         "more than of the brackets before": float(found["suffix"].mean() - found["prefix"].mean()),
         "lowest accuracy of a kind": min(float(right[kinds == one].mean()) for one in kinds.unique().tolist()),
     }
-    return mean_of(found["suffix"], unit="strings", numbers=numbers)
+    return estimate(mean_of(found["suffix"]), numbers=numbers)
 
 
-def measure_circuit(pack: Pack) -> Measurement:
+def measure_circuit(pack: Pack) -> Readings:
     """How well the named parts alone separate strings with a wrong total from balanced ones."""
     seen, kinds = runs(pack), kinds_of(pack)
     tally = written_by(seen, "0.0")
@@ -182,10 +184,10 @@ def measure_circuit(pack: Pack) -> Measurement:
     }  # fmt: skip
     kept = (kinds == BALANCED) | (kinds == TOTAL_ONLY)
     found = push(seen.logits(edits))
-    return auroc(found[kept], kinds[kept] == TOTAL_ONLY)
+    return estimate(auroc(found[kept], kinds[kept] == TOTAL_ONLY))
 
 
-def measure_separates(pack: Pack, head: str, *chosen: int) -> Measurement:
+def measure_separates(pack: Pack, head: str, *chosen: int) -> Readings:
     """By how much a head of layer 2 separates unbalanced from balanced strings more than the other parts do.
 
     Without kinds the other head of layer 2 is not one of them.
@@ -196,12 +198,13 @@ def measure_separates(pack: Pack, head: str, *chosen: int) -> Measurement:
     own, next_one = gap(found[head], kinds, *chosen), gap(found[best], kinds, *chosen)
     share = next_one / max(own, 1e-9)
     numbers = {"its push": own, "push of the next part": next_one, "the next as a share of it": share}
-    rows: list[list] = [["part", "push"], *([part, f"{gap(one, kinds, *chosen):.2f}"] for part, one in found.items())]
-    return between(found[head] - found[best], kinds, *chosen, numbers=numbers, tables=[("Push to unbalanced", rows)])
+    every = pd.DataFrame({"part": list(found), "push": [gap(one, kinds, *chosen) for one in found.values()]})
+    further = between(found[head] - found[best], kinds, *chosen)
+    return estimate(further, numbers=numbers, tables=[("Push to unbalanced", every)])
 
 
-def measure_not_clean(pack: Pack) -> Measurement:
-    """Push of head 2.0 in strings that only dip, and of 2.1 in those with only a wrong total: the lower."""
+def measure_not_clean(pack: Pack) -> Readings:
+    """Push of head 2.0 in strings that only dip, and of 2.1 in those with only a wrong total."""
     found, kinds = pushes(pack), kinds_of(pack)
     pairs = [("2.0", DIPS_ONLY), ("2.1", TOTAL_ONLY)]
     numbers = {}
@@ -210,12 +213,11 @@ def measure_not_clean(pack: Pack) -> Measurement:
         numbers[f"share of strings beyond 95 % of the balanced ones, {head}"] = float(
             (found[head][kinds == kind] > usual).double().mean()
         )
-    head, kind = min(pairs, key=lambda one: gap(found[one[0]], kinds, one[1]))
-    return between(found[head], kinds, kind, numbers=numbers)
+    return estimates("head", {head: between(found[head], kinds, kind) for head, kind in pairs}, numbers=numbers)
 
 
 @torch.no_grad()
-def measure_stored(pack: Pack) -> Measurement:
+def measure_stored(pack: Pack) -> Readings:
     """Push of head 2.0 for a wrong total that is left if it reads position 1 alone, as a share of what it was."""
     seen, kinds = runs(pack), kinds_of(pack)
     stream = seen.activation("blocks.2.hook_resid_pre")
@@ -235,10 +237,11 @@ def measure_stored(pack: Pack) -> Measurement:
         seen.logits({**edits, "blocks.2.attn.hook_z": keep})
         written = kept["z"][:, 0, 0] @ pack.weight("blocks.2.attn.W_O")[0]
         found.append(linear_push(pack, written) / whole)
-    return between(found[0], kinds, TOTAL_ONLY, numbers={"left without position 1": gap(found[1], kinds, TOTAL_ONLY)})
+    numbers = {"left without position 1": gap(found[1], kinds, TOTAL_ONLY)}
+    return estimate(between(found[0], kinds, TOTAL_ONLY), numbers=numbers)
 
 
-def measure_input(pack: Pack, part: str, *, opened: bool = False) -> Measurement:
+def measure_input(pack: Pack, part: str, *, opened: bool = False) -> Readings:
     """By how much a part at position 1 separates strings through head 2.0, as a share of all earlier parts.
 
     Args:
@@ -251,18 +254,18 @@ def measure_input(pack: Pack, part: str, *, opened: bool = False) -> Measurement
     whole = sum(gap(one, kinds) for one in found.values())
     shares = {name: gap(one, kinds) / whole for name, one in found.items()}
     numbers = {"more than every other": shares[part] - max(one for name, one in shares.items() if name != part)}
-    rows: list[list] = [["part", "share"], *([name, f"{one:.3f}"] for name, one in shares.items())]
-    return between(found[part] / whole, kinds, numbers=numbers, tables=[("Share of the separation", rows)])
+    every = pd.DataFrame({"part": list(shares), "share": list(shares.values())})
+    return estimate(between(found[part] / whole, kinds), numbers=numbers, tables=[("Share of the separation", every)])
 
 
-def measure_dips_through(pack: Pack) -> Measurement:
+def measure_dips_through(pack: Pack) -> Readings:
     """Push of head 1.1 at position 1 through head 2.0 in strings that only dip, less that with only a wrong total."""
     found, kinds = pushes_through(pack, 0)["1.1"], kinds_of(pack)
     numbers = {"only dips less balanced": gap(found, kinds, DIPS_ONLY)}
-    return difference_of(found[kinds == DIPS_ONLY], found[kinds == TOTAL_ONLY], unit="strings", numbers=numbers)
+    return estimate(difference_of(found[kinds == DIPS_ONLY], found[kinds == TOTAL_ONLY]), numbers=numbers)
 
 
-def measure_inputs_of_other(pack: Pack) -> Measurement:
+def measure_inputs_of_other(pack: Pack) -> Readings:
     """Share of the separation of strings that only dip, through head 2.1, that both MLPs give."""
     found, kinds = pushes_through(pack, 1, None), kinds_of(pack)
     whole = sum(gap(one, kinds, DIPS_ONLY) for one in found.values())
@@ -272,16 +275,16 @@ def measure_inputs_of_other(pack: Pack) -> Measurement:
     here = linear_push(pack, moved)[inside]
     dips = (elevation(seen.tokens) < 0)[inside]
     numbers = {"AUROC of a dip at the position": float(roc_auc_score(dips.numpy(), here.numpy()))}
-    return between((found["MLP 0"] + found["MLP 1"]) / whole, kinds, DIPS_ONLY, numbers=numbers)
+    return estimate(between((found["MLP 0"] + found["MLP 1"]) / whole, kinds, DIPS_ONLY), numbers=numbers)
 
 
-def measure_first_closing(pack: Pack) -> Measurement:
+def measure_first_closing(pack: Pack) -> Readings:
     """Share of strings with a closing bracket first that are called unbalanced with head 2.1 at its mean."""
     seen = runs(pack)
     rows = seen.tokens[:, FIRST] == CLOSING
     without = [push(seen.logits(seen.without_head((2, head))))[rows] > 0 for head in (1, 0)]
     numbers = {"with head 2.0 at its mean": float(without[1].double().mean())}
-    return share_of(without[0], unit="strings", numbers=numbers)
+    return estimate(share_of(without[0]), numbers=numbers)
 
 
 def towers(pairs: Sequence[tuple[int, int]]) -> Int[Tensor, "example pos"]:
@@ -293,9 +296,9 @@ def towers(pairs: Sequence[tuple[int, int]]) -> Int[Tensor, "example pos"]:
     return torch.tensor(rows)
 
 
-def measure_towers(pack: Pack) -> Measurement:
+def measure_towers(pack: Pack) -> Readings:
     """Probability of balanced for towers of 15 and 4 pairs."""
     pairs = [(15, 4), *((a, 19 - a) for a in range(4, 16))]
     found = Runs(pack, towers(pairs)).logits()[:, 0].softmax(-1)[:, 1]
     numbers = {"other towers of at least 4 called balanced": float((found[1:] > 0.5).double().mean())}
-    return number(float(found[0]), n=1, unit="strings", numbers=numbers)
+    return number(float(found[0]), n=1, numbers=numbers)

@@ -3,10 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import pandas as pd
+
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Preregistration
+from case_studies.frame.judge import Judge, Readings
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below, Conditional, Equal, Number, Rule
-from published_readings.measures import guess_loss, loss_added, mean_of, removal
+from case_studies.recipes.judges import Row
+from published_readings.measures import VALUE, estimate, guess_loss, loss_added, losses_of, mean_of
 from published_readings.packs import Pack, Reading
 from published_readings.runs import Edit, Runs, losses, runs
 from published_readings.task import TokenRelation
@@ -18,6 +22,8 @@ AFTER_FIRST_LOOK = Preregistration(
     "after first models", "the first look at each statement, by simple means, that the packs have."
 )
 
+OF_EXAMPLES = Row(VALUE, unit="examples")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
@@ -28,7 +34,9 @@ class Check:
     method: str
     """What is measured, in words that the rule continues after a colon."""
     rule: Rule
-    measure: Callable[[Pack], Measurement]
+    measure: Callable[[Pack], Readings]
+    judged: Judge = OF_EXAMPLES
+    """Which row is judged, and the unit of its n."""
     quantity: str = ""
     """Name of the measured number."""
     value_range: tuple[float, float] | None = None
@@ -38,6 +46,14 @@ class Check:
     limits: Rule | None = None
     """When a true statement is not the whole truth: a rule on the measurement's `numbers`."""
     preregistration: Preregistration = AFTER_FIRST_LOOK
+
+    def measurement(self, readings: Readings) -> Measurement:
+        """The judged number of what it measured."""
+        return self.judged.measurement(readings, seed=0)
+
+    def found(self, pack: Pack) -> Measurement:
+        """The judged number of a model."""
+        return self.measurement(self.measure(pack))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +87,14 @@ def check_by_removal(reading: Reading) -> Check:
     )
 
 
-def measure_removal(pack: Pack, reading: Reading, *, judged: bool = True) -> Measurement:
+def measure_removal(pack: Pack, reading: Reading, *, judged: bool = True) -> Readings:
     """Share of what the model knows that is lost with the part that a reading is about; with none, 0."""
     seen = runs(pack)
     edits = edits_of(reading, seen)
     assert seen.targets is not None
     known = guess_loss(pack) - float(losses(seen.logits(), seen.targets).mean())
-    numbers = {"a rule was written": judged, **removal(pack, edits, seen).numbers}
-    return mean_of(loss_added(seen, edits) / known, numbers=numbers, tables=_looks(seen, reading))
+    numbers = {"a rule was written": judged, **losses_of(seen, edits)}
+    return estimate(mean_of(loss_added(seen, edits) / known), numbers=numbers, tables=_looks(seen, reading))
 
 
 def edits_of(reading: Reading, seen: Runs) -> dict[str, Edit]:
@@ -98,19 +114,16 @@ def _removes(reading: Reading) -> bool:
     return reading.component.get("part") in ("head", "heads", "mlp", "mlps", "neuron", "neurons")
 
 
-def _looks(seen: Runs, reading: Reading) -> list[tuple[str, list[list]]]:
+def _looks(seen: Runs, reading: Reading) -> list[tuple[str, pd.DataFrame]]:
     """Where the heads of a reading look: for each position at which an answer is read, the keys with most attention."""
     found = []
     for layer, head in reading.heads:
         mean = seen.mean_of(seen.pattern(layer, head))
-        rows: list[list] = [["query", "keys with most attention on average"]]
+        keys = {}
         for query in seen.pack.task.positions.tolist():
             weight, key = mean[query].topk(min(5, mean.shape[1]))
-            rows.append(
-                [
-                    query,
-                    ", ".join(f"{at} ({share:.2f})" for at, share in zip(key.tolist(), weight.tolist(), strict=True)),
-                ]
-            )
-        found.append((f"Attention of head {layer}.{head}", rows))
+            pairs = zip(key.tolist(), weight.tolist(), strict=True)
+            keys[query] = ", ".join(f"{at} ({share:.2f})" for at, share in pairs)
+        table = pd.DataFrame({"query": keys.keys(), "keys with most attention on average": keys.values()})
+        found.append((f"Attention of head {layer}.{head}", table))
     return found

@@ -8,10 +8,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Between, Equal, Number
+from case_studies.recipes.judges import Row
 from published_readings.checks import Check
-from published_readings.measures import correlation_of, loss_added, mean_of, number, per_example
+from published_readings.measures import (
+    VALUE,
+    correlation_of,
+    estimate,
+    estimates,
+    loss_added,
+    mean_of,
+    number,
+    per_example,
+)
 from published_readings.packs import Pack
 from published_readings.runs import Edit, Runs, runs, shares_right
 from published_readings.task import TokenRelation
@@ -70,7 +80,7 @@ def fall(pack: Pack) -> tuple[Float[Tensor, "example pos"], Float[Tensor, "examp
     return clean, without
 
 
-def measure_algorithm(pack: Pack) -> Measurement:
+def measure_algorithm(pack: Pack) -> Readings:
     """Share of right answers if the MLP and the read-out know only the position and the running mean along u."""
     seen, u = runs(pack), direction(pack)
     assert seen.targets is not None
@@ -79,17 +89,17 @@ def measure_algorithm(pack: Pack) -> Measurement:
     stream = usual + (mean - mean.mean(0))[..., None] * u
     edits = {"blocks.0.hook_resid_mid": lambda value: stream}
     right = [shares_right(seen.logits(one), seen.targets) for one in (edits, edits | all_off(seen))]
-    return mean_of(right[0], numbers={"fall without the MLP": float((right[0] - right[1]).mean())})
+    return estimate(mean_of(right[0]), numbers={"fall without the MLP": float((right[0] - right[1]).mean())})
 
 
-def measure_even(pack: Pack) -> Measurement:
+def measure_even(pack: Pack) -> Readings:
     """Largest distance of an attention weight from the even one, mean over examples."""
     pattern = runs(pack).pattern(0, 0)
     even = torch.ones_like(pattern[0]).tril()
-    return mean_of((pattern - even / even.sum(-1, keepdim=True)).abs().amax((1, 2)))
+    return estimate(mean_of((pattern - even / even.sum(-1, keepdim=True)).abs().amax((1, 2))))
 
 
-def measure_zero_weights(pack: Pack) -> Measurement:
+def measure_zero_weights(pack: Pack) -> Readings:
     """Largest query or key weight as a share of the largest value or output weight."""
     largest = [float(pack.weight(f"blocks.0.attn.W_{part}").abs().max()) for part in "QKVO"]
     count = sum(pack.weight(f"blocks.0.attn.W_{part}").numel() for part in "QK")
@@ -97,17 +107,17 @@ def measure_zero_weights(pack: Pack) -> Measurement:
     return number(max(largest[:2]) / max(largest[2:]), n=count, numbers=numbers)
 
 
-def measure_one_dimension(pack: Pack) -> Measurement:
+def measure_one_dimension(pack: Pack) -> Readings:
     """Second singular value of what the head moves, as a share of the first."""
     rows = moved(pack)
     size = torch.linalg.svdvals(rows)
     values = torch.arange(-ZERO, ZERO + 1).to(rows)
     fit = 1 - (rows - values[:, None] * direction(pack)).square().sum() / rows.square().sum()
     numbers = {"explained by value times u": float(fit)}
-    return number(float(size[1] / size[0]), n=len(rows), unit="values", numbers=numbers)
+    return number(float(size[1] / size[0]), n=len(rows), numbers=numbers)
 
 
-def measure_mean_along_u(pack: Pack) -> Measurement:
+def measure_mean_along_u(pack: Pack) -> Readings:
     """Correlation of the stream along u with the running mean at the last position."""
     seen, u = runs(pack), direction(pack)
     along = seen.activation("blocks.0.hook_resid_mid") @ u / (u @ u)
@@ -116,7 +126,7 @@ def measure_mean_along_u(pack: Pack) -> Measurement:
     slope = (centred * of_mean).sum() / of_mean.square().sum()
     each = [float(torch.corrcoef(torch.stack([along[:, at], mean[:, at]]))[0, 1]) for at in range(mean.shape[1])]
     numbers = {"stream per unit of the mean": float(slope), "lowest correlation at a position": min(each)}
-    return correlation_of(along[:, -1], mean[:, -1], numbers=numbers)
+    return estimate(correlation_of(along[:, -1], mean[:, -1]), numbers=numbers)
 
 
 def cosines(pack: Pack) -> dict[str, float]:
@@ -130,86 +140,88 @@ def cosines(pack: Pack) -> dict[str, float]:
     return {name: float(F.cosine_similarity(a, b, dim=0)) for name, (a, b) in pairs.items()}
 
 
-def measure_read_out(pack: Pack) -> Measurement:
+def measure_read_out(pack: Pack) -> Readings:
     """The weakest of three cosines, those said to be opposite with the opposite sign."""
     found = cosines(pack)
     weakest = min(found["positive and u"], -found["negative and u"], -found["positive and negative"])
-    return number(weakest, n=3, unit="cosines", numbers=found)
+    return number(weakest, n=3, numbers=found)
 
 
-def measure_zero_read_out(pack: Pack) -> Measurement:
+def measure_zero_read_out(pack: Pack) -> Readings:
     """The higher cosine of the zero read-out with another."""
     found = cosines(pack)
     pair = found["positive and zero"], found["negative and zero"]
-    return number(max(pair), n=2, unit="cosines", numbers={"lower": min(pair), **found})
+    return number(max(pair), n=2, numbers={"lower": min(pair), **found})
 
 
-def measure_mlp(pack: Pack) -> Measurement:
+def measure_mlp(pack: Pack) -> Readings:
     """Loss added with all neurons off; and accuracy lost at means near zero and elsewhere."""
     seen, (clean, without) = runs(pack), fall(pack)
     near = means(seen).abs() <= NEAR_MEAN
     lost = [float(per_example(clean - without, at).mean()) for at in (near, ~near)]
     numbers = {"accuracy lost near zero less that elsewhere": lost[0] - lost[1], "accuracy lost near zero": lost[0]}
-    return mean_of(loss_added(seen, all_off(seen)), numbers=numbers)
+    return estimate(mean_of(loss_added(seen, all_off(seen))), numbers=numbers)
 
 
-def measure_leans(pack: Pack) -> Measurement:
+def measure_leans(pack: Pack) -> Readings:
     """Accuracy with all neurons off where the answer is zero, and rise of the share of answers that are zero."""
     seen, (_, without) = runs(pack), fall(pack)
     assert seen.targets is not None
     off = seen.logits(all_off(seen))
     called = [float((one.argmax(-1) == STILL).double().mean()) for one in (off, seen.logits())]
     numbers = {"more often called zero": called[0] - called[1]}
-    return mean_of(per_example(without, seen.targets == STILL), numbers=numbers)
+    return estimate(mean_of(per_example(without, seen.targets == STILL)), numbers=numbers)
 
 
-def measure_fires(pack: Pack, neurons: Sequence[int], sign: int) -> Measurement:
-    """Activation at means of one sign less that at the other: the neuron for which it is lowest."""
+def measure_fires(pack: Pack, neurons: Sequence[int], sign: int) -> Readings:
+    """Activation of each neuron at means of one sign less that at the other."""
     seen, adds = runs(pack), of_neurons(pack)
     active, mean = seen.activation("blocks.0.mlp.hook_post"), sign * means(seen)
     both = (mean > 0).any(1) & (mean < 0).any(1)
-    found = [
-        per_example(active[both][..., neuron], mean[both] > 0) - per_example(active[both][..., neuron], mean[both] < 0)
-        for neuron in neurons
-    ]
+    found = {}
+    for neuron in neurons:
+        of_neuron = active[both][..., neuron]
+        found[neuron] = mean_of(per_example(of_neuron, mean[both] > 0) - per_example(of_neuron, mean[both] < 0))
     own, other = (POSITIVE, NEGATIVE) if sign > 0 else (NEGATIVE, POSITIVE)
     numbers = {
         "least added to its own answer": float(adds[list(neurons), own].min()),
         "most added to the opposite": float(adds[list(neurons), other].max()),
     }
-    return mean_of(min(found, key=lambda one: float(one.mean())), numbers=numbers)
+    return estimates("neuron", found, numbers=numbers)
 
 
-def measure_useless(pack: Pack) -> Measurement:
-    """Loss added with neuron 5 or with neuron 6 off: the higher."""
+def measure_useless(pack: Pack) -> Readings:
+    """Loss added with neuron 5 off, and with neuron 6 off."""
+    return estimates("neuron", {neuron: mean_of(loss_without(pack, neuron)) for neuron in (5, 6)})
+
+
+def loss_without(pack: Pack, neuron: int) -> Float[Tensor, " example"]:
+    """Loss added with a neuron off."""
     seen = runs(pack)
-    found = [loss_added(seen, seen.without_neurons(0, [neuron])) for neuron in (5, 6)]
-    return mean_of(max(found, key=lambda one: float(one.mean())))
+    return loss_added(seen, seen.without_neurons(0, [neuron]))
 
 
-def measure_useful(pack: Pack) -> Measurement:
-    """Loss added with neuron 2 off, and with each other."""
-    seen = runs(pack)
-    every = [loss_added(seen, seen.without_neurons(0, [neuron])) for neuron in range(len(of_neurons(pack)))]
+def measure_useful(pack: Pack) -> Readings:
+    """Loss added with each neuron off."""
+    every = [loss_without(pack, neuron) for neuron in range(len(of_neurons(pack)))]
     mean = [float(one.mean()) for one in every]
     order = sorted(range(len(mean)), key=lambda neuron: -mean[neuron])
     numbers = {
         "that of the next as a share of it": max(one for at, one in enumerate(mean) if at != 2) / max(mean[2], 1e-9),
         "order as published": tuple(order[: len(IMPORTANT)]) == IMPORTANT,
-        **{f"neuron {at}": one for at, one in enumerate(mean)},
     }
-    return mean_of(every[2], numbers=numbers)
+    return estimates("neuron", {at: mean_of(one) for at, one in enumerate(every)}, numbers=numbers)
 
 
-def measure_raises_zero(pack: Pack) -> Measurement:
+def measure_raises_zero(pack: Pack) -> Readings:
     """What the six neurons add to the logit of zero: the least."""
     adds = of_neurons(pack)[list(IMPORTANT)]
     share = float((adds[:, STILL].abs() / adds[:, [NEGATIVE, POSITIVE]].abs().amax(1)).max())
     numbers = {"highest share of its largest effect": share}
-    return number(float(adds[:, STILL].min()), n=len(IMPORTANT), unit="neurons", numbers=numbers)
+    return number(float(adds[:, STILL].min()), n=len(IMPORTANT), numbers=numbers)
 
 
-def measure_hardest(pack: Pack) -> Measurement:
+def measure_hardest(pack: Pack) -> Readings:
     """Loss at late positions with a sum close to zero, less that of the next hardest of four groups, in the sequences
     that have both."""
     seen = runs(pack)
@@ -223,8 +235,10 @@ def measure_hardest(pack: Pack) -> Measurement:
     pair = groups[first], groups[max(others, key=found.__getitem__)]
     both = pair[0].any(1) & pair[1].any(1)
     one, other = (per_example(loss[both], at[both]) for at in pair)
-    return mean_of(one - other, numbers={f"loss, {name}": value for name, value in found.items()})
+    return estimate(mean_of(one - other), numbers={f"loss, {name}": value for name, value in found.items()})
 
+
+LOWEST = Row(VALUE, extreme="smallest", unit="examples")
 
 CHECKS: dict[str, Check] = {
     "cu01": Check(
@@ -244,6 +258,7 @@ CHECKS: dict[str, Check] = {
         statement="Attention is even because query and key weights are zero.",
         method="Largest query or key weight as a share of the largest value or output weight",
         rule=Below(0.01), quantity="share of the largest weight", measure=measure_zero_weights,
+        judged=Row(VALUE, unit="weights", exact=True),
     ),
     "cu04": Check(
         statement="What the head moves is one-dimensional and proportional to the value.",
@@ -252,6 +267,7 @@ CHECKS: dict[str, Check] = {
         "variance that value times one vector explains",
         rule=AllOf(Below(NEXT_TO_NOTHING), Number("explained by value times u", Above(0.95))),
         quantity="share of the first singular value", value_range=SHARE, measure=measure_one_dimension,
+        judged=Row(VALUE, unit="values", exact=True),
     ),
     "cu05": Check(
         statement="After the head the stream along that direction is the running mean.",
@@ -265,12 +281,14 @@ CHECKS: dict[str, Check] = {
         method="Lowest cosine of positive with it, negative with its opposite, and positive with the opposite of "
                "negative",
         rule=Above(ALIGNED), quantity="lowest cosine", reported="0.970, 0.958, 0.949", measure=measure_read_out,
+        judged=Row(VALUE, unit="cosines", exact=True),
     ),
     "cu07": Check(
         statement="The read-out of zero is slightly opposed to both others.",
         method="Higher cosine of the read-out of zero with another; small is above -0.3 for both",
         rule=AllOf(Below(0), Number("lower", Above(-0.3))),
         quantity="higher cosine", reported="-0.190, -0.128", measure=measure_zero_read_out,
+        judged=Row(VALUE, unit="cosines", exact=True),
     ),
     "cu08": Check(
         statement="The MLP is needed where the mean is near zero.",
@@ -294,6 +312,7 @@ CHECKS: dict[str, Check] = {
             Above(0), Number("least added to its own answer", Above(0)), Number("most added to the opposite", Below(0))
         ),
         quantity="difference of activations", measure=lambda pack: measure_fires(pack, RISING, 1),
+        judged=LOWEST,
     ),
     "cu11": Check(
         statement="Neurons 2 and 7 fire for a negative mean, raise negative and lower positive.",
@@ -303,6 +322,7 @@ CHECKS: dict[str, Check] = {
             Above(0), Number("least added to its own answer", Above(0)), Number("most added to the opposite", Below(0))
         ),
         quantity="difference of activations", measure=lambda pack: measure_fires(pack, FALLING, -1),
+        judged=LOWEST,
     ),
     "cu12": Check(
         statement="Neurons 5 and 6 are almost useless.",
@@ -319,6 +339,7 @@ CHECKS: dict[str, Check] = {
             Number("order as published", Equal(True)),
         ),
         quantity="loss added", reported="0.0951, 0.0465, 0.0311, 0.0200, 0.0185, 0.0163", measure=measure_useful,
+        judged=Row(VALUE, where={"neuron": 2}, unit="examples"),
     ),
     "cu14": Check(
         statement="All important neurons raise zero slightly when they fire.",
@@ -327,6 +348,7 @@ CHECKS: dict[str, Check] = {
         "largest effect",
         rule=AllOf(Above(0), Number("highest share of its largest effect", Below(NEXT_TO_NOTHING))),
         quantity="least added to zero", measure=measure_raises_zero,
+        judged=Row(VALUE, unit="neurons", exact=True),
     ),
     "cu15": Check(
         statement="Hardest are long sequences whose sum ends close to zero.",

@@ -1,18 +1,20 @@
 """Checks of what was published about the palindrome classifier."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Preregistration
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AllOf, AtLeast, AtMost, Below, Between, Equal, Number
+from case_studies.recipes.judges import Row
 from published_readings import palindrome_parts as parts
 from published_readings.checks import Check
-from published_readings.measures import loss_added, mean_of, per_example, share_of
+from published_readings.measures import VALUE, estimate, estimates, loss_added, mean_of, per_example, share_of
 from published_readings.packs import Pack
 from published_readings.palindrome_parts import LAST, QUERY, SECOND, SEEN
 from published_readings.runs import runs, shares_right
@@ -46,12 +48,7 @@ def on_further_inputs(result: str) -> Preregistration:
     )
 
 
-def least_of(values: Sequence[Float[Tensor, " example"]], **more) -> Measurement:
-    """Mean over examples of the values whose mean is lowest."""
-    return mean_of(min(values, key=lambda one: float(one.mean())), **more)
-
-
-def measure_algorithm(pack: Pack) -> Measurement:
+def measure_algorithm(pack: Pack) -> Readings:
     """Share of right answers if only the named parts know the sequence."""
     seen, tokens = runs(pack), pack.task.inputs
     assert seen.targets is not None
@@ -61,60 +58,66 @@ def measure_algorithm(pack: Pack) -> Measurement:
     ]
     alone = shares_right(parts.kept_alone(pack, tokens, patched=False), seen.targets)
     numbers = {"gain at position 20": found[0] - found[1], "without heads 0.1 and 1.1": float(alone.double().mean())}
-    return share_of(shares_right(parts.kept_alone(pack, tokens), seen.targets) > MOST, numbers=numbers)
+    return estimate(share_of(shares_right(parts.kept_alone(pack, tokens), seen.targets) > MOST), numbers=numbers)
 
 
-def measure_mirror(pack: Pack) -> Measurement:
-    """The lower of two shares of positions: most attention to the mirror image if equal, to itself if not."""
+def measure_mirror(pack: Pack) -> Readings:
+    """Two shares of positions: most attention to the mirror image if equal, to itself if not."""
     seen = runs(pack)
     equal, top = parts.matches(seen.tokens), seen.pattern(0, 0)[:, list(SECOND)].argmax(-1)
     at = torch.tensor(SECOND)
     to_mirror, to_self = (top == QUERY - at).double(), (top == at).double()
-    shares = [per_example(to_mirror, equal), per_example(to_self, ~equal)]
-    rows: list[list] = [["position", "mirror if equal", "itself if not"]]
-    rows += [
-        [p, float(to_mirror[equal[:, i], i].mean()), float(to_self[~equal[:, i], i].mean())]
-        for i, p in enumerate(SECOND)
-    ]
-    numbers = {"mirror if equal": float(shares[0].mean()), "itself if not": float(shares[1].mean())}
-    return least_of(shares, numbers=numbers, tables=[("Share of tokens with most attention there", rows)])
+    shares = {
+        "mirror if equal": mean_of(per_example(to_mirror, equal)),
+        "itself if not": mean_of(per_example(to_self, ~equal)),
+    }
+    by_position = pd.DataFrame(
+        {
+            "position": SECOND,
+            "mirror if equal": [float(to_mirror[equal[:, i], i].mean()) for i in range(parts.HALF)],
+            "itself if not": [float(to_self[~equal[:, i], i].mean()) for i in range(parts.HALF)],
+        }
+    )
+    return estimates("key", shares, tables=[("Share of tokens with most attention there", by_position)])
 
 
-def measure_mismatches(pack: Pack) -> Measurement:
+def measure_mismatches(pack: Pack) -> Readings:
     """Attention of the end token to all differing positions together, in sequences with any."""
     seen = runs(pack)
     weight, differ = seen.pattern(1, 0)[:, QUERY, list(SECOND)], ~parts.matches(seen.tokens)
     gap = float(per_example(weight, differ).mean() - per_example(weight, ~differ).mean())
-    return mean_of((weight * differ).sum(1)[differ.any(1)], numbers={"per differing less per equal position": gap})
+    numbers = {"per differing less per equal position": gap}
+    return estimate(mean_of((weight * differ).sum(1)[differ.any(1)]), numbers=numbers)
 
 
-def measure_last(pack: Pack) -> Measurement:
+def measure_last(pack: Pack) -> Readings:
     """Attention of head 1.1 from the end token to position 20 if it differs from its mirror image."""
     seen = runs(pack)
     weight, equal = seen.pattern(1, 1)[:, QUERY, LAST], parts.matches(seen.tokens)[:, -1]
-    return mean_of(weight[~equal], numbers={"more than if equal": float(weight[~equal].mean() - weight[equal].mean())})
+    numbers = {"more than if equal": float(weight[~equal].mean() - weight[equal].mean())}
+    return estimate(mean_of(weight[~equal]), numbers=numbers)
 
 
-def measure_rest(pack: Pack) -> Measurement:
+def measure_rest(pack: Pack) -> Readings:
     """Share of palindromes in which the key that most often has most attention has it."""
     seen = runs(pack)
     weight = seen.pattern(1, 0)[parts.matches(seen.tokens).all(1), QUERY]
     key = int(weight.argmax(-1).mode().values)
     numbers = {"attention to the start token": float(weight[:, 0].mean()), "the key": key}
-    return share_of(weight.argmax(-1) == key, unit="palindromes", numbers=numbers)
+    return estimate(share_of(weight.argmax(-1) == key), numbers=numbers)
 
 
-def measure_fall(pack: Pack, *, layer: int, head: int, share: bool = False) -> Measurement:
+def measure_fall(pack: Pack, *, layer: int, head: int, share: bool = False) -> Readings:
     """Fall of the right less the wrong logit if a head's output is replaced by its mean; as a share of what it was."""
     seen = runs(pack)
     clean = parts.right_less_wrong(seen)
     falls = [clean - parts.right_less_wrong(seen, seen.without_head((layer, head), by=by)) for by in ("mean", "zero")]
     unit = abs(float(clean.mean())) if share else 1.0
     numbers = {"before": float(clean.mean()), "fall by zero": float(falls[1].mean()) / unit}
-    return mean_of(falls[0] / unit, numbers=numbers)
+    return estimate(mean_of(falls[0] / unit), numbers=numbers)
 
 
-def measure_only_last(pack: Pack, *, layer: int, part: str) -> Measurement:
+def measure_only_last(pack: Pack, *, layer: int, part: str) -> Readings:
     """Loss added if what head 0.1 writes or head 1.1 reads is replaced by its mean everywhere, and but for 20; on
     sequences other than those of the pack."""
     sequences, name = parts.further_inputs(pack), f"blocks.{layer}.attn.hook_{part}"
@@ -126,10 +129,10 @@ def measure_only_last(pack: Pack, *, layer: int, part: str) -> Measurement:
     )
     rest = float(added_if_spared.mean())
     share = rest / max(abs(float(added.mean())), 1e-9)
-    return mean_of(added, numbers={"loss added if position 20 is spared": rest, "share of it": share})
+    return estimate(mean_of(added), numbers={"loss added if position 20 is spared": rest, "share of it": share})
 
 
-def measure_reverse(pack: Pack) -> Measurement:
+def measure_reverse(pack: Pack) -> Readings:
     """Share of the sequences whose ends differ in which position 20 attends most to position 1."""
     seen = runs(pack)
     pattern, equal = seen.pattern(0, 1), parts.matches(seen.tokens)
@@ -139,23 +142,26 @@ def measure_reverse(pack: Pack) -> Measurement:
     for at, name in [(LAST, "20"), (18, "18")]:
         weight, one = pattern[:, at, QUERY - at], equal[:, SECOND.index(at)]
         numbers[f"more on the mirror of {name} if unequal"] = float(weight[~one].mean() - weight[one].mean())
-    return share_of(pattern[~same, LAST].argmax(-1) == 1, numbers=numbers)
+    return estimate(share_of(pattern[~same, LAST].argmax(-1) == 1), numbers=numbers)
 
 
-def measure_ignored(pack: Pack) -> Measurement:
-    """Attention of the end token to 17 or 19, equal or not, as a share of that to another differing position: the
-    highest of the four."""
+def measure_ignored(pack: Pack) -> Readings:
+    """Attention of the end token to 17 or 19, equal or not, as a share of that to another differing position."""
     seen = runs(pack)
     pattern, equal = seen.pattern(1, 0)[:, QUERY], parts.matches(seen.tokens)
     usual = float(per_example(pattern[:, list(SEEN)], ~equal[:, parts.index(SEEN)]).mean())
-    weights = [pattern[equal[:, parts.index([at])[0]] == one, at] for at in (17, 19) for one in (True, False)]
+    found = {}
+    for at in (17, 19):
+        for one, words in ((True, "equal"), (False, "not equal")):
+            weight = pattern[equal[:, parts.index([at])[0]] == one, at]
+            found[f"{at}, {words}"] = mean_of(weight / usual)
     top = pattern.argmax(-1) == LAST
     last = max(float(top[equal[:, -1] == one].double().mean()) for one in (True, False))
     numbers = {"share with most attention to position 20": last, "attention to another differing position": usual}
-    return mean_of(max(weights, key=lambda one: float(one.mean())) / usual, numbers=numbers)
+    return estimates("position", found, numbers=numbers)
 
 
-def measure_moves(pack: Pack) -> Measurement:
+def measure_moves(pack: Pack) -> Readings:
     """Rise of the attention of a changed position to itself, mean over positions other than 17 and 19."""
     equal, copies = parts.of_pairs(parts.pairs(pack).pattern(0, 0))
 
@@ -164,8 +170,10 @@ def measure_moves(pack: Pack) -> Measurement:
         return torch.stack([copies[place, :, p, key] - equal[:, p, key] for place, p, key in at]).mean(0)
 
     numbers = {"attention off the mirror": -float(rise(True).mean())}
-    return mean_of(rise(False), unit="palindromes", numbers=numbers)
+    return estimate(mean_of(rise(False)), numbers=numbers)
 
+
+OF_PALINDROMES = Row(VALUE, unit="palindromes")
 
 CHECKS: dict[str, Check] = {
     "pa01": Check(
@@ -185,6 +193,7 @@ CHECKS: dict[str, Check] = {
                "equal, "
         "or the token itself if not; the lower of the two shares",
         rule=Above(MOST), quantity="lower share of tokens", value_range=SHARE, measure=measure_mirror,
+        judged=Row(VALUE, extreme="smallest", unit="examples"),
     ),
     "pa03": Check(
         statement="In head 1.0 the end token attends to tokens of the second half that differ from their mirror image.",
@@ -208,6 +217,7 @@ CHECKS: dict[str, Check] = {
         "attention to the start token",
         rule=AllOf(Below(MOST), Number("attention to the start token", Below(NEXT_TO_NOTHING))),
         quantity="share with the same key", value_range=SHARE, measure=measure_rest,
+        judged=OF_PALINDROMES,
     ),
     "pa06": Check(
         statement="Head 0.0 is needed: mean ablation costs most of the logit difference.",
@@ -284,6 +294,7 @@ CHECKS: dict[str, Check] = {
         ),
         quantity="lower share of rows", value_range=SHARE, preregistration=BEFORE_ANY_MODEL,
         measure=parts.measure_prefers,
+        judged=Row(VALUE, unit="rows", exact=True),
     ),
     "pa14": Check(
         statement="In head 0.1 every number avoids its own copy, and position 20 prefers itself and its mirror, 18 "
@@ -298,6 +309,7 @@ CHECKS: dict[str, Check] = {
             Number("preference of position 20 less that of 18", Above(0)),
         ),
         quantity="share of numbers", value_range=SHARE, preregistration=BEFORE_ANY_MODEL, measure=parts.measure_avoids,
+        judged=Row(VALUE, unit="numbers", exact=True),
     ),
     "pa15": Check(
         statement="Sequences that differ from a palindrome at positions 17 and 19 alone are always called palindromes.",
@@ -306,6 +318,7 @@ CHECKS: dict[str, Check] = {
         "and of those that differ at another position, the highest",
         rule=AllOf(AtLeast(ALWAYS), Number("most with another position", Below(MOST))),
         quantity="share called palindromes", value_range=SHARE, measure=parts.measure_unseen,
+        judged=Row(VALUE, extreme="smallest", unit="sequences"),
     ),
     "pa16": Check(
         statement="In head 1.0 the end token never attends to positions 17 and 19 and rarely to 20, equal or not.",
@@ -325,6 +338,7 @@ CHECKS: dict[str, Check] = {
         ),
         quantity="rise of the attention to itself", value_range=DIFFERENCE, reported="0.373; mirror image 0.544",
         measure=measure_moves,
+        judged=OF_PALINDROMES,
     ),
     "pa18": Check(
         statement="What head 0.0 adds at a mismatch gives head 1.0 a key that lines up with the query of the end "
@@ -333,6 +347,7 @@ CHECKS: dict[str, Check] = {
         "positions; and the highest of these three; bootstrap over palindromes",
         rule=AllOf(AtLeast(STRONG), Number("highest at 17, 19 and 20", Below(STRONG))),
         quantity="lowest cosine", value_range=DIFFERENCE, preregistration=BEFORE_ANY_MODEL, measure=parts.measure_keys,
+        judged=OF_PALINDROMES,
     ),
     "pa19": Check(
         statement="What head 0.0 adds at a mismatch, as a value of head 1.0, pushes to not-palindrome by a little more "
@@ -346,6 +361,7 @@ CHECKS: dict[str, Check] = {
         ),
         quantity="push to not-palindrome", reported="a little more than 7.5", preregistration=BEFORE_ANY_MODEL,
         measure=parts.measure_values,
+        judged=OF_PALINDROMES,
     ),
     "pa20": Check(
         statement="Head 1.1 makes up for what head 1.0 misses at position 20, not for 17 and 19.",
@@ -357,6 +373,7 @@ CHECKS: dict[str, Check] = {
         ),
         quantity="cosine at position 20", value_range=DIFFERENCE, preregistration=BEFORE_ANY_MODEL,
         measure=parts.measure_makes_up,
+        judged=OF_PALINDROMES,
     ),
     "pa21": Check(
         statement="What head 0.0 adds at a mismatch is nearly the same direction at all positions but 17, 19 and 20.",
@@ -364,5 +381,6 @@ CHECKS: dict[str, Check] = {
         "lowest of all pairs; bootstrap over palindromes",
         rule=Above(0.9), quantity="lowest cosine", value_range=DIFFERENCE, preregistration=BEFORE_ANY_MODEL,
         measure=parts.measure_parallel,
+        judged=OF_PALINDROMES,
     ),
 }  # fmt: skip

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from case_studies.frame.measurement import Measurement
-from published_readings.measures import RESOLUTION, mean_of, number, share_of
+from case_studies.frame.judge import Readings
+from case_studies.recipes.intervals import as_interval
+from published_readings.measures import RESOLUTION, estimate, estimates, mean_of, number, share_of
 from published_readings.packs import Pack
 from published_readings.runs import Edit, Runs, runs
 
@@ -235,16 +237,13 @@ def preference(scores: Float[Tensor, " key"], preferred: Sequence[int]) -> float
     return float(scores[chosen].mean() - scores[~chosen & scores.isfinite()].mean())
 
 
-def resampled(statistic: Callable[[Int[Tensor, " row"]], float], **more) -> Measurement:
+def resampled(statistic: Callable[[Int[Tensor, " row"]], float], **more) -> Readings:
     """A statistic of N pairs, with a percentile bootstrap interval of 200 resamples of the pairs."""
     draw = np.random.default_rng(0)
     found = [statistic(torch.from_numpy(draw.integers(N, size=N))) for _ in range(RESAMPLES)]
     value = statistic(torch.arange(N))
     low, high = (float(end) for end in np.quantile(found, [0.025, 0.975]))
-    return Measurement(
-        value=value, low=min(low, value) - RESOLUTION, high=max(high, value) + RESOLUTION, n=N,
-        unit="palindromes", **more,
-    )  # fmt: skip
+    return estimate(as_interval(value, min(low, value) - RESOLUTION, max(high, value) + RESOLUTION, N), **more)
 
 
 def index(positions: Sequence[int]) -> list[int]:
@@ -252,7 +251,7 @@ def index(positions: Sequence[int]) -> list[int]:
     return [SECOND.index(at) for at in positions]
 
 
-def measure_prefers(pack: Pack) -> Measurement:
+def measure_prefers(pack: Pack) -> Readings:
     """The lower of two shares: numbers whose own copy scores highest; positions for which they or their mirror do."""
     tokens, positions = embedding_scores(pack, 0)
     top = positions.argmax(-1)
@@ -266,10 +265,10 @@ def measure_prefers(pack: Pack) -> Measurement:
         / HALF,
         "preference of numbers less that of positions": sum(gaps) / NUMBERS - sum(weaker) / HALF,
     }  # fmt: skip
-    return number(min(float(own), sum(hits) / HALF), n=NUMBERS + HALF, unit="rows", numbers=numbers)
+    return number(min(float(own), sum(hits) / HALF), n=NUMBERS + HALF, numbers=numbers)
 
 
-def measure_avoids(pack: Pack) -> Measurement:
+def measure_avoids(pack: Pack) -> Readings:
     """Share of numbers whose own copy scores below the mean of the others."""
     tokens, positions = embedding_scores(pack, 1)
     avoid = [preference(tokens[at], [at]) < 0 for at in range(NUMBERS)]
@@ -279,35 +278,34 @@ def measure_avoids(pack: Pack) -> Measurement:
         "position 20 prefers both": set(positions[LAST].topk(2).indices.tolist()) == {1, LAST},
         "preference of position 18": other, "preference of position 20 less that of 18": last - other,
     }  # fmt: skip
-    return number(sum(avoid) / NUMBERS, n=NUMBERS, unit="numbers", numbers=numbers)
+    return number(sum(avoid) / NUMBERS, n=NUMBERS, numbers=numbers)
 
 
-def measure_keys(pack: Pack) -> Measurement:
+def measure_keys(pack: Pack) -> Readings:
     """Cosine of the added key with the query of the end token: the lowest of the seven positions that are seen."""
     every = key_cosines(pack, 0, torch.arange(N))
     numbers = {"highest at 17, 19 and 20": float(every[index(UNSEEN)].max())}
-    rows: list[list] = [["position", "cosine"], *([at, float(one)] for at, one in zip(SECOND, every, strict=True))]
+    by_position = pd.DataFrame({"position": SECOND, "cosine": every.tolist()})
     return resampled(
         lambda rows: float(key_cosines(pack, 0, rows)[index(SEEN)].min()),
-        numbers=numbers, tables=[("Cosine of the added key and the query", rows)],
+        numbers=numbers, tables=[("Cosine of the added key and the query", by_position)],
     )  # fmt: skip
 
 
-def measure_values(pack: Pack) -> Measurement:
+def measure_values(pack: Pack) -> Readings:
     """Push to not-palindrome through the values of head 1.0, mean over the seven positions that are seen."""
     found = value_pushes(pack, 0)
     mean = found.mean(1)
     least, most = float(mean[index(SEEN)].min()), float(mean[index(UNSEEN)].max())
     unscaled = float((found * norm_scales(pack)[..., 0])[index(SEEN)].mean())
     numbers = {"least of these": least, "most at 17, 19 and 20": most, "without the scale of layer 1's norm": unscaled}
-    rows: list[list] = [["position", "push"], *([at, float(one)] for at, one in zip(SECOND, mean, strict=True))]
-    return mean_of(
-        found[index(SEEN)].mean(0), unit="palindromes", numbers=numbers, tables=[("Push to not-palindrome", rows)],
-        note=f"The change is divided by the scale of layer 1's norm, as head 1.0 reads it. Else it is {unscaled:.2f}.",
-    )  # fmt: skip
+    by_position = pd.DataFrame({"position": SECOND, "push": mean.tolist()})
+    pushed = mean_of(found[index(SEEN)].mean(0))
+    note = f"The change is divided by the scale of layer 1's norm, as head 1.0 reads it. Else it is {unscaled:.2f}."
+    return estimate(pushed, numbers=numbers, tables=[("Push to not-palindrome", by_position)], note=note)
 
 
-def measure_makes_up(pack: Pack) -> Measurement:
+def measure_makes_up(pack: Pack) -> Readings:
     """Cosine of the key that head 1.1 is given at position 20 with the query of the end token."""
     cosines, pushes = key_cosines(pack, 1, torch.arange(N)), value_pushes(pack, 1).mean(1)
     last, others = index([LAST])[0], index([17, 19])
@@ -318,7 +316,7 @@ def measure_makes_up(pack: Pack) -> Measurement:
     return resampled(lambda rows: float(key_cosines(pack, 1, rows)[last]), numbers=numbers)
 
 
-def measure_parallel(pack: Pack) -> Measurement:
+def measure_parallel(pack: Pack) -> Readings:
     """Lowest cosine of two of the changes at the seven positions that are seen."""
     change = written_change(pack)[index(SEEN)]
     pair = torch.triu_indices(len(SEEN), len(SEEN), 1)
@@ -330,8 +328,8 @@ def measure_parallel(pack: Pack) -> Measurement:
     return resampled(lowest)
 
 
-def measure_unseen(pack: Pack) -> Measurement:
-    """Share called palindrome of the sequences that differ from one only at 17, only at 19, or at both: the lowest."""
+def measure_unseen(pack: Pack) -> Readings:
+    """Share called palindrome of the sequences that differ from one only at 17, only at 19, or at both."""
     generator = torch.Generator().manual_seed(1)
     equal = palindromes(N, generator=generator)
 
@@ -339,7 +337,7 @@ def measure_unseen(pack: Pack) -> Measurement:
         seen = Runs(pack, changed(equal, at, generator=generator))
         return against(seen.logits()) < 0
 
-    found = [called(17), called(19), called(17, 19)]
+    found = {", ".join(map(str, at)): share_of(called(*at)) for at in ((17,), (19,), (17, 19))}
     others = {f"position {at}": float(called(at).double().mean()) for at in SECOND if at not in (17, 19)}
     numbers = {"most with another position": max(others.values()), **others}
-    return share_of(min(found, key=lambda one: int(one.sum())), unit="sequences", numbers=numbers)
+    return estimates("changed positions", found, numbers=numbers)

@@ -7,19 +7,23 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import pandas as pd
+
 from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
+from case_studies.frame.judge import Readings
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, Below, ClaimVerdict, Value
 from case_studies.recipes.audits import MOST_SEQUENCES
+from case_studies.recipes.judges import Row
 from interp.auditing import AuditResult, HeadVerdict
 from interp.auditing.audit import audit
 from interp.heads.kinds import with_kinds
 from interp.tasks.base import Batch, Task
 from published_readings.checks import Check, check_by_removal
 from published_readings.known import KNOWN
-from published_readings.measures import number
+from published_readings.measures import VALUE, number
 from published_readings.packs import Reading, places, read_packs, read_readings
 
 SOURCE = "ARENA 2.0 (McDougall 2023): "
@@ -71,34 +75,36 @@ def check_of(packs: Packs, name: str, reading: Reading, digest: str) -> Check:
     return check_by_removal(reading)
 
 
-def measure_reading(evidence: Evidence, *, packs: Packs, name: str, id: str) -> Measurement:
+def measure_reading(evidence: Evidence, *, packs: Packs, name: str, id: str) -> Readings:
     """What the check of a statement measures, with the audit's verdicts on its heads and the word for both."""
     pack = read_packs(packs)[name]
     reading = pack.readings[id]
     check = check_of(packs, name, reading, pack.digest)
     found = check.measure(pack)
-    limited = check.limits is not None and check.limits.verdict(found) == "reproduced"
+    measured = check.measurement(found)
+    limited = check.limits is not None and check.limits.verdict(measured) == "reproduced"
     heads: list[HeadVerdict] = []
     if reading.heads:
         result = audited(packs, name, evidence.size, evidence.seed)
         heads = [head for head in result.heads if head.place in reading.heads]
-    word = word_for(reading.kind, check.rule.verdict(found), heads, limited=limited)
+    word = word_for(reading.kind, check.rule.verdict(measured), heads, limited=limited)
     verdicts = {f"audit of head {places([head.place])}": f"{head.verdict} ({head.label})" for head in heads}
     return replace(found, numbers={**found.numbers, "reading": word, **verdicts})
 
 
-def measure_words(evidence: Evidence, *, packs: Packs, whole: bool) -> Measurement:
+def measure_words(evidence: Evidence, *, packs: Packs, whole: bool) -> Readings:
     """Share of the statements that are true; or of the true ones about heads, those that the audit does not limit."""
-    rows: list[list[Any]] = [["model", "statement", "kind", "is", "measured", "low", "high", "n", "audit"]]
+    rows = []
     words: list[tuple[str, bool]] = []
     for name, pack in read_packs(packs).items():
         for id, reading in pack.readings.items():
-            found = measure_reading(evidence, packs=packs, name=name, id=id)
+            check = check_of(packs, name, reading, pack.digest)
+            found = check.measurement(measure_reading(evidence, packs=packs, name=name, id=id))
             word = str(found.numbers["reading"])
             words.append((word, bool(reading.heads)))
             audits = [f"{key[14:]} {value}" for key, value in found.numbers.items() if key.startswith("audit of head ")]
-            rows.append([name, f"{id} {check_of(packs, name, reading, pack.digest).statement}", reading.kind, word,
-                         found.value, found.low, found.high, found.n, ", ".join(audits)])  # fmt: skip
+            row = {"model": name, "statement": f"{id} {check.statement}", "kind": reading.kind, "is": word}
+            rows.append({**row, **shown(found), "n": found.n, "audit": ", ".join(audits)})
     counts = Counter(word for word, _ in words)
     true = [(word, about_heads) for word, about_heads in words if word in ("confirmed", "limited")]
     if whole:
@@ -106,37 +112,40 @@ def measure_words(evidence: Evidence, *, packs: Packs, whole: bool) -> Measureme
     else:
         hits = [word in ("confirmed", "limited") for word, _ in words if word != "undecided"]
     numbers = {word: counts[word] for word in WORDS}
-    return share_of_statements(hits, numbers=numbers, tables=[] if whole else [("Every statement", rows)])
+    return share_of_statements(hits, numbers=numbers, tables=[] if whole else [("Every statement", pd.DataFrame(rows))])
 
 
-def share_of_statements(hits: Sequence[bool], **more: Any) -> Measurement:
+def shown(found: Measurement) -> dict[str, float]:
+    """A number with its interval as columns of a table."""
+    return {"measured": found.value, "low": found.low, "high": found.high}
+
+
+def share_of_statements(hits: Sequence[bool], **more: Any) -> Readings:
     """A share of all statements that there are, which are no sample: without an interval."""
-    return number(sum(hits) / max(1, len(hits)), n=max(1, len(hits)), unit="statements", **more)
+    return number(sum(hits) / max(1, len(hits)), n=max(1, len(hits)), **more)
 
 
-def measure_shuffled(evidence: Evidence, *, packs: Packs) -> Measurement:
+def measure_shuffled(evidence: Evidence, *, packs: Packs) -> Readings:
     """Share of the true statements that are true as well of the model with shuffled weights: checks that cannot fail.
 
     A statement that nothing depends on a part is true of a model that computes nothing; these are left out.
     """
-    rows: list[list[Any]] = [["model", "statement", "with shuffled weights", "low", "high"]]
-    hits = []
+    rows, hits = [], []
     for name, pack in read_packs(packs).items():
         control = pack.shuffled(evidence.seed)
         for id, one in pack.readings.items():
             check = check_of(packs, name, one, pack.digest)
-            if one.kind == "not_needed" or check.rule.verdict(check.measure(pack)) != "reproduced":
+            if one.kind == "not_needed" or check.rule.verdict(check.found(pack)) != "reproduced":
                 continue
             try:
-                found = check.measure(control)
-                hits.append(check.rule.verdict(found) == "reproduced")
-                shown = [found.value, found.low, found.high]
-            except ValueError as error:  # a number that such a model does not have, such as a share of no answers
+                found = check.found(control)
+            except ValueError:  # a number that such a model does not have, such as a share of no answers
                 hits.append(False)
-                shown = [str(error), "", ""]
+                continue
+            hits.append(check.rule.verdict(found) == "reproduced")
             if hits[-1]:
-                rows.append([name, f"{id} {check.statement}", *shown])
-    return share_of_statements(hits, tables=[("Statements that are true with shuffled weights", rows)])
+                rows.append({"model": name, "statement": f"{id} {check.statement}", **shown(found)})
+    return share_of_statements(hits, tables=[("Statements that are true with shuffled weights", pd.DataFrame(rows))])
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
@@ -158,7 +167,7 @@ def _claim(packs: Packs, name: str, id: str, check: Check) -> Claim:
         id=claim_id(name, id), source=SOURCE + name, statement=check.statement, method=check.method, rule=check.rule,
         preregistration=check.preregistration, quantity=check.quantity, value_range=check.value_range,
         paper=check.reported,
-        measure=partial(measure_reading, packs=packs, name=name, id=id),
+        measure=partial(measure_reading, packs=packs, name=name, id=id), judged=check.judged,
     )  # fmt: skip
 
 
@@ -177,6 +186,7 @@ def _claims_on_all(packs: Packs) -> tuple[Claim, ...]:
         ),
         "value_range": SHARE,
         "rule": Value(Above(0.5)),
+        "judged": Row(VALUE, unit="statements", exact=True),
     }
     return (
         Claim(

@@ -5,19 +5,21 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtMost, Value
+from case_studies.recipes.judges import Row
 from interp.tasks.base import logits_at_targets
-from published_readings.measures import number
 from published_readings.packs import Pack, read_packs
 from published_readings.runs import right, runs
 
+DOUBLE, DIFFERENCE, ALL = "double precision", "difference", "of all models"
+"""Columns of the judged numbers, and of the number of inputs or answers of all models."""
 LARGEST = 1e-5
 """Largest difference of a logit."""
 NAMES = {"weights": "blocks", "attention": "attn", "norm_1": "ln1", "norm_2": "ln2", "w_in": "in", "w_out": "out",
@@ -28,19 +30,19 @@ SETTINGS = ("d_model", "n_heads", "n_layers", "n_ctx", "d_vocab", "d_vocab_out",
 """Settings of a pack that TransformerLens's model is built with; those of the MLP are added where there is one."""
 
 
-def measure_logits(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Largest difference of a logit from TransformerLens's model with the same arrays, over all inputs and packs.
+def measure_logits(evidence: Evidence, *, packs: Packs) -> pd.DataFrame:
+    """Largest difference of a logit from TransformerLens's model with the same arrays, one row a pack.
 
-    In double precision; the table has single precision too, in which the order of sums makes a difference.
+    In double precision; single precision is shown too, in which the order of sums makes a difference.
     """
-    rows: list[list[Any]] = [["model", "inputs", "answers", "double precision", "single precision", "largest logit"]]
-    largest, n = 0.0, 0
+    rows = []
     for name, pack in read_packs(packs).items():
         double, single = (_difference(pack, dtype) for dtype in (torch.float64, torch.float32))
         logits = runs(pack).logits()
-        rows.append([name, len(logits), logits.shape[1], double, single, float(logits.abs().max())])
-        largest, n = max(largest, double), n + len(logits)
-    return number(largest, n=n, unit="inputs", tables=[("Largest difference from TransformerLens", rows)])
+        row = {"model": name, DOUBLE: double, "single precision": single, "largest logit": float(logits.abs().max())}
+        rows.append({**row, "inputs": len(logits), "answers": logits.shape[1]})
+    frame = pd.DataFrame(rows)
+    return frame.assign(**{ALL: frame["inputs"].sum()})
 
 
 @torch.no_grad()
@@ -68,17 +70,17 @@ def lens_model(pack: Pack) -> TransformerBridge:
     return model.eval()
 
 
-def measure_accuracy(evidence: Evidence, *, packs: Packs) -> Measurement:
-    """Largest difference of a model's accuracy on the inputs of its pack from the one that the pack states."""
-    rows: list[list[Any]] = [["model", "answers", "accuracy", "by the pack"]]
-    largest, n = 0.0, 0
+def measure_accuracy(evidence: Evidence, *, packs: Packs) -> pd.DataFrame:
+    """Difference of a model's accuracy on the inputs of its pack from the one that the pack states, one row a pack."""
+    rows = []
     for path, (name, pack) in zip(packs.paths, read_packs(packs).items(), strict=True):
         hits = right(runs(pack).logits(), pack.task.labels)
         stated = float(json.loads(path.read_text())["measured"]["accuracy_per_answer"])
         found = float(hits.double().mean())
-        rows.append([name, len(hits), found, stated])
-        largest, n = max(largest, abs(found - stated)), n + len(hits)
-    return number(largest, n=n, unit="answers", tables=[("Accuracy", rows)])
+        row = {"model": name, DIFFERENCE: abs(found - stated), "accuracy": found, "by the pack": stated}
+        rows.append({**row, "answers": len(hits)})
+    frame = pd.DataFrame(rows)
+    return frame.assign(**{ALL: frame["answers"].sum()})
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
@@ -90,7 +92,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             method="Largest difference of a logit where answers are read, over all inputs of all packs, in "
             "double precision",
             rule=Value(AtMost(LARGEST)), quantity="largest difference of logits", repeatable=False,
-            measure=partial(measure_logits, packs=packs),
+            measure=partial(measure_logits, packs=packs), judged=Row(DOUBLE, unit="inputs", units=ALL, exact=True),
         ),
         Claim(
             id="accuracy", source="ours", preregistration=BEFORE_ANY_MODEL,
@@ -98,5 +100,6 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             method="Largest difference of an accuracy, over the packs; stated to four decimals",
             rule=Value(AtMost(0.0001)), quantity="largest difference of accuracies",
             measure=partial(measure_accuracy, packs=packs),
+            judged=Row(DIFFERENCE, unit="answers", units=ALL, exact=True),
         ),
     )  # fmt: skip

@@ -8,10 +8,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from case_studies.frame.claims import SHARE
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Equal, Number
+from case_studies.recipes.judges import Row
 from published_readings.checks import Check
-from published_readings.measures import loss_added, mean_of, number, share_of
+from published_readings.measures import VALUE, estimate, estimates, loss_added, mean_of, number, share_of
 from published_readings.packs import Pack
 from published_readings.runs import Runs, runs, shares_right
 from published_readings.task import TokenRelation
@@ -102,7 +103,7 @@ def attending(related: Bool[Tensor, "example query key"]):
     return edit
 
 
-def measure_algorithm(pack: Pack) -> Measurement:
+def measure_algorithm(pack: Pack) -> Readings:
     """Share of right answers if both heads attend to the smallest larger entry alone; and whether answers follow."""
     seen = runs(pack)
     assert seen.targets is not None
@@ -112,62 +113,62 @@ def measure_algorithm(pack: Pack) -> Measurement:
     moved = torch.zeros(*seen.tokens.shape, seen.tokens.shape[1], dtype=torch.bool)
     moved[:, ANSWERED] = torch.nn.functional.one_hot(key, seen.tokens.shape[1]).bool()
     followed = shares_right(seen.logits({name: attending(moved)}), seen.tokens.gather(1, key))
-    return mean_of(right, numbers={"answers that follow another entry": float(followed.mean())})
+    return estimate(mean_of(right), numbers={"answers that follow another entry": float(followed.mean())})
 
 
-def measure_loss(pack: Pack, *, head: int) -> Measurement:
+def measure_loss(pack: Pack, *, head: int) -> Readings:
     """Loss added if a head's output is replaced by its mean, and the same for the other head."""
     seen = runs(pack)
     one, other = (loss_added(seen, seen.without_head((0, at))) for at in (head, 1 - head))
-    return mean_of(one, numbers={"more than the other head": float(one.mean() - other.mean())})
+    return estimate(mean_of(one), numbers={"more than the other head": float(one.mean() - other.mean())})
 
 
-def measure_copies(pack: Pack, *, head: int) -> Measurement:
+def measure_copies(pack: Pack, *, head: int) -> Readings:
     """Share of a head's values whose own logit is raised, and of the others."""
     raised = copied(pack, head).diag() > 0
     inside, outside = (raised[own_range(at)].double().mean() for at in (head, 1 - head))
-    return number(float(inside), n=len(own_range(head)), unit="values", numbers={"of the other values": float(outside)})
+    return number(float(inside), n=len(own_range(head)), numbers={"of the other values": float(outside)})
 
 
-def measure_opposes(pack: Pack) -> Measurement:
+def measure_opposes(pack: Pack) -> Readings:
     """Share of the values outside head 0.0's range whose own logit it lowers, and of those inside for head 0.1."""
     lowered = [copied(pack, head).diag() < 0 for head in (0, 1)]
     numbers = {"head 0.1 inside the range": float(lowered[1][own_range(0)].double().mean())}
-    return number(float(lowered[0][own_range(1)].double().mean()), n=41, unit="values", numbers=numbers)
+    return number(float(lowered[0][own_range(1)].double().mean()), n=41, numbers=numbers)
 
 
-def measure_separator(pack: Pack) -> Measurement:
-    """Share of lists whose smallest entry has most attention from the separator, in the head where it is lower."""
+def measure_separator(pack: Pack) -> Readings:
+    """Share of lists whose smallest entry has most attention from the separator, in each head."""
     seen = runs(pack)
     smallest = seen.tokens[:, LIST].argmin(-1)
-    hits = [seen.pattern(0, head)[:, 10].argmax(-1) == smallest for head in (0, 1)]
+    found = {f"0.{head}": share_of(seen.pattern(0, head)[:, 10].argmax(-1) == smallest) for head in (0, 1)}
     numbers = {
         f"attention in head 0.{head}": float(seen.pattern(0, head)[:, 10].gather(1, smallest[:, None]).mean())
         for head in (0, 1)
     }
-    return share_of(min(hits, key=lambda one: int(one.sum())), unit="lists", numbers=numbers)
+    return estimates("head", found, numbers=numbers)
 
 
-def measure_next(pack: Pack) -> Measurement:
+def measure_next(pack: Pack) -> Readings:
     """Share of sorted tokens whose smallest larger entry has most attention in at least one head."""
     seen = runs(pack)
     related, at = smallest_larger(seen.tokens)[:, 11:20], slice(11, 20)
     hits = [related.gather(2, seen.pattern(0, head)[:, at].argmax(-1)[..., None])[..., 0].double() for head in (0, 1)]
     numbers = {f"head 0.{head} alone": float(one.mean()) for head, one in enumerate(hits)}
-    return mean_of(torch.maximum(*hits).mean(1), numbers=numbers)
+    return estimate(mean_of(torch.maximum(*hits).mean(1)), numbers=numbers)
 
 
-def measure_skips(pack: Pack) -> Measurement:
+def measure_skips(pack: Pack) -> Readings:
     """Share of values from which head 0.1 scores some value two to four above higher than the next one."""
     found = scores(pack, 1)
     values = range(NUMBERS - 4)
     skips = [bool(found[value, value + 2 : value + 5].max() > found[value, value + 1]) for value in values]
     top = found[25].topk(2).indices.tolist()
     numbers = {"28 and 29 are highest from 25": set(top) == {28, 29}}
-    return number(sum(skips) / len(values), n=len(values), unit="values", numbers=numbers)
+    return number(sum(skips) / len(values), n=len(values), numbers=numbers)
 
 
-def measure_neighbours(pack: Pack) -> Measurement:
+def measure_neighbours(pack: Pack) -> Readings:
     """The weakest of the mean effects on the two values below (raised) and above (lowered), over both heads."""
     found, wins = {}, []
     for head in (0, 1):
@@ -181,10 +182,10 @@ def measure_neighbours(pack: Pack) -> Measurement:
             wins.append(bool(both[low] > both[high]))
     signed = [value if "-" in name.split(", ")[1] else -value for name, value in found.items()]
     numbers = {"the lower wins with 0.45 of the attention": sum(wins) / max(1, len(wins)), **found}
-    return number(min(signed), n=NUMBERS, unit="values", numbers=numbers)
+    return number(min(signed), n=NUMBERS, numbers=numbers)
 
 
-def measure_direct_path(pack: Pack) -> Measurement:
+def measure_direct_path(pack: Pack) -> Readings:
     """Share of right answers after d in lists with d, d + 1 and d + 2, the direct path at its mean."""
     generator = torch.Generator().manual_seed(0)
     start = torch.randint(NUMBERS - 2, (N, 1), generator=generator)
@@ -205,29 +206,29 @@ def measure_direct_path(pack: Pack) -> Measurement:
         "d + 1 less d + 2": float((direct[rows, rows + 1] - direct[rows, rows + 2]).mean()),
         "with the direct path": float(right[1].double().mean()),
     }
-    return share_of(right[0], unit="lists", numbers=numbers)
+    return estimate(share_of(right[0]), numbers=numbers)
 
 
-def measure_large(pack: Pack) -> Measurement:
+def measure_large(pack: Pack) -> Readings:
     """Share of values above 35, both heads, whose highest-scoring key by tokens alone is at most 5."""
     top = torch.cat([scores(pack, head)[LARGE_SIZES + 1 : NUMBERS].argmax(-1) for head in (0, 1)])
     late = [scores(pack, head, "W_pos")[16:20] for head in (0, 1)]
     against = min(float(one[:, LARGE_SIZES + 1 :].mean() - one[:, :6].mean()) for one in late)
-    return number(float((top <= 5).double().mean()), n=len(top), unit="values and heads",
+    return number(float((top <= 5).double().mean()), n=len(top),
                   numbers={"late positions' preference for large keys": against})  # fmt: skip
 
 
-def measure_high_lists(pack: Pack) -> Measurement:
+def measure_high_lists(pack: Pack) -> Readings:
     """Share of lists from 30 to 50 whose smallest entry is not the first answer; and of all lists."""
     generator = torch.Generator().manual_seed(0)
     seen = on_lists(pack, drawn(N, 30, generator=generator), generator=generator)
     first = seen.logits()[:, 0].argmax(-1)
     usual = runs(pack)
     wrong = float((usual.logits()[:, 0].argmax(-1) != usual.tokens[:, 11]).double().mean())
-    return share_of(first != seen.tokens[:, 11], unit="lists", numbers={"of all lists": wrong})
+    return estimate(share_of(first != seen.tokens[:, 11]), numbers={"of all lists": wrong})
 
 
-def measure_gaps(pack: Pack) -> Measurement:
+def measure_gaps(pack: Pack) -> Readings:
     """Share of lists with a gap of 30 or more above the smallest entry in which the next one is not predicted."""
     generator = torch.Generator().manual_seed(0)
     least = torch.randint(11, (N, 1), generator=generator)
@@ -239,8 +240,10 @@ def measure_gaps(pack: Pack) -> Measurement:
     same = seen.tokens == least
     top = [same.gather(1, seen.pattern(0, head)[:, 11].argmax(-1)[:, None])[:, 0] for head in (0, 1)]
     numbers = {"most attention to its own value": float((top[0] | top[1]).double().mean())}
-    return share_of(wrong, unit="lists", numbers=numbers)
+    return estimate(share_of(wrong), numbers=numbers)
 
+
+OF_LISTS = Row(VALUE, unit="lists")
 
 CHECKS: dict[str, Check] = {
     "so01": Check(
@@ -273,11 +276,13 @@ CHECKS: dict[str, Check] = {
         "share of the other values",
         rule=AllOf(AtLeast(0.9), Number("of the other values", Below(NEXT_TO_NOTHING))),
         quantity="share of values", value_range=SHARE, measure=partial(measure_copies, head=0),
+        judged=Row(VALUE, unit="values", exact=True),
     ),
     "so05": Check(
         statement="Head 0.1 copies most values other than 28 to 37.",
         method="Share of these values whose own logit its value-output circuit raises above the mean of all numbers",
         rule=Above(MOST), quantity="share of values", value_range=SHARE, measure=partial(measure_copies, head=1),
+        judged=Row(VALUE, unit="values", exact=True),
     ),
     "so06": Check(
         statement="The separator attends to the smallest entry.",
@@ -285,6 +290,7 @@ CHECKS: dict[str, Check] = {
                "which it "
         "is lower",
         rule=Above(MOST), quantity="share of lists", value_range=SHARE, measure=measure_separator,
+        judged=Row(VALUE, extreme="smallest", unit="lists"),
     ),
     "so07": Check(
         statement="In at least one head a sorted token mostly attends to the smallest entry larger than itself.",
@@ -298,6 +304,7 @@ CHECKS: dict[str, Check] = {
         "alone; and whether 28 and 29 score highest from 25",
         rule=AllOf(Above(0), Number("28 and 29 are highest from 25", Equal(True))),
         quantity="share of values", value_range=SHARE, measure=measure_skips,
+        judged=Row(VALUE, unit="values", exact=True),
     ),
     "so09": Check(
         statement="Attending to a value raises those a little below and lowers those a little above, so that the lower "
@@ -307,12 +314,14 @@ CHECKS: dict[str, Check] = {
         "logit with 0.45 against 0.55 of the attention",
         rule=AllOf(Above(0), Number("the lower wins with 0.45 of the attention", Above(MOST))),
         quantity="weakest effect, norms unscaled", measure=measure_neighbours,
+        judged=Row(VALUE, unit="values", exact=True),
     ),
     "so10": Check(
         statement="Outside its range head 0.0 lowers what it attends to; head 0.1 does not do so inside that range.",
         method="Share of the values outside 28 to 37 whose own logit head 0.0 lowers; and of those inside for head 0.1",
         rule=AllOf(Above(MOST), Number("head 0.1 inside the range", Below(MOST))),
         quantity="share of values", value_range=SHARE, measure=measure_opposes,
+        judged=Row(VALUE, unit="values", exact=True),
     ),
     "so11": Check(
         statement="The direct path favors d + 1 over d + 2 after d, but lists with all three stay correct without it.",
@@ -320,6 +329,7 @@ CHECKS: dict[str, Check] = {
         "and mean of its logit of d + 1 less that of d + 2",
         rule=AllOf(AtLeast(0.9), Number("d + 1 less d + 2", Above(0))),
         quantity="share of lists", value_range=SHARE, measure=measure_direct_path,
+        judged=OF_LISTS,
     ),
     "so12": Check(
         statement="By tokens alone, values above 35 would attend to very small ones; late positions work against it.",
@@ -328,11 +338,13 @@ CHECKS: dict[str, Check] = {
         "and score of keys above 35 less that of keys up to 5 from the embeddings of positions 16 to 19, lower head",
         rule=AllOf(Above(MOST), Number("late positions' preference for large keys", Above(0))),
         quantity="share of values", value_range=SHARE, measure=measure_large,
+        judged=Row(VALUE, unit="values and heads", exact=True),
     ),
     "so13": Check(
         statement="In lists without an entry below about 30 the separator can miss the smallest.",
         method="Share of lists drawn from 30 to 50 whose first answer is wrong; not rarely is above a tenth",
         rule=Above(NEXT_TO_NOTHING), quantity="share of lists", value_range=SHARE, measure=measure_high_lists,
+        judged=OF_LISTS,
     ),
     "so14": Check(
         statement="After a large gap the next entry is not predicted: the smaller one attends to its own value.",
@@ -341,5 +353,6 @@ CHECKS: dict[str, Check] = {
         "and share in which its most attended key in one of the heads has its own value",
         rule=AllOf(Above(MOST), Number("most attention to its own value", Above(MOST))),
         quantity="share of lists", value_range=SHARE, measure=measure_gaps,
+        judged=OF_LISTS,
     ),
 }  # fmt: skip

@@ -24,8 +24,6 @@ from published_readings.brackets_parts import (
 from published_readings.packs import read_pack
 from published_readings.runs import runs
 
-from case_studies.frame.measurement import Measurement
-
 CONFIG = {
     "d_model": 56, "n_heads": 2, "n_layers": 3, "d_head": 28, "d_mlp": 56, "attn_only": False, "act_fn": "relu",
     "normalization_type": "LN", "eps": 1e-5, "attention_dir": "bidirectional", "attn_scale": 28**0.5, "n_ctx": 42,
@@ -90,7 +88,7 @@ def pack(tmp_path):
 
 
 def verdict(pack, id):
-    return CHECKS[id].rule.verdict(CHECKS[id].measure(pack))
+    return CHECKS[id].rule.verdict(CHECKS[id].found(pack))
 
 
 def planted(monkeypatch, pack, layer, head, pattern):
@@ -123,8 +121,7 @@ def test_towers():
 
 
 def test_most_statements_are_false_of_random_weights(pack):
-    found = {id: check.measure(pack) for id, check in CHECKS.items()}
-    assert all(isinstance(one, Measurement) for one in found.values())
+    found = {id: check.found(pack) for id, check in CHECKS.items()}
     true = [id for id, one in found.items() if CHECKS[id].rule.verdict(one) == "reproduced"]
     assert len(true) <= len(CHECKS) / 3
 
@@ -159,9 +156,9 @@ def test_heads_that_are_responsible(pack, monkeypatch):
         assert verdict(pack, id) == "reproduced"
     limits = CHECKS["br05"].limits
     assert limits
-    assert limits.verdict(CHECKS["br05"].measure(pack)) == "not reproduced"
+    assert limits.verdict(CHECKS["br05"].found(pack)) == "not reproduced"
     found["MLP 1"] = found["2.0"] * 0.7
-    assert limits.verdict(CHECKS["br05"].measure(pack)) == "reproduced"
+    assert limits.verdict(CHECKS["br05"].found(pack)) == "reproduced"
     found["2.0"], found["2.1"] = found["2.1"], found["2.0"]
     assert {verdict(pack, id) for id in ("br05", "br06")} == {"not reproduced"}
 
@@ -200,7 +197,7 @@ def test_where_head_0_0_reads(pack, monkeypatch):
     less[:, 27:32, 38:41] *= 3
     planted(monkeypatch, pack, 0, 0, less / less.sum(-1, keepdim=True))
     assert verdict(pack, "br24") == "reproduced"
-    assert neurons.measure_uneven(pack).value == pytest.approx(3, rel=1e-3)
+    assert CHECKS["br24"].found(pack).value == pytest.approx(3, rel=1e-3)
 
 
 def test_neurons_that_detect(pack, monkeypatch):
@@ -229,9 +226,9 @@ def test_opposite_and_aligned(tmp_path):
     written = (torch.from_numpy(direction) @ wrote).numpy()
     for layer in (0, 1):
         weights[f"blocks.{layer}.mlp.W_in"] = np.repeat(written[:, None], 56, 1)
-    found = neurons.measure_aligned(make_pack(tmp_path, weights))
+    found = CHECKS["br26"].found(make_pack(tmp_path, weights))
     assert found.value == pytest.approx(56, rel=1e-3)
-    assert 0.2 < neurons.measure_aligned(opposite).value < 3
+    assert 0.2 < CHECKS["br26"].found(opposite).value < 3
 
 
 def tallying():
@@ -256,12 +253,12 @@ def tallying():
 
 def test_a_model_that_tallies(tmp_path):
     pack = make_pack(tmp_path, tallying())
-    stored = parts.measure_stored(pack)
+    stored = CHECKS["br09"].found(pack)
     assert (stored.value, stored.numbers["left without position 1"]) == (
         pytest.approx(1, abs=0.05),
         pytest.approx(0, abs=0.05),
     )
-    assert parts.measure_circuit(pack).value > 0.95
+    assert CHECKS["br02"].found(pack).value > 0.95
     for id in ("br02", "br05", "br09", "br25"):
         assert verdict(pack, id) == "reproduced"
 
@@ -269,7 +266,7 @@ def test_a_model_that_tallies(tmp_path):
 def test_strings_that_begin_with_a_closing_bracket(tmp_path):
     pack = make_pack(tmp_path, tallying())
     seen, rows = runs(pack), pack.task.inputs[:, 1] == CLOSING
-    found = parts.measure_first_closing(pack)
+    found = CHECKS["br28"].found(pack)
     expected = (parts.push(seen.logits())[rows] > 0).double().mean()
     assert (found.value, found.n) == (pytest.approx(float(expected)), int(rows.sum()))
     assert found.numbers["with head 2.0 at its mean"] in (0, 1)
@@ -284,7 +281,7 @@ def test_counts_in_the_stream(pack, monkeypatch):
     for count, better in [(after, True), (after[:, 1:2] - after, False)]:
         seen._kept[name] = torch.zeros_like(kept)
         seen._kept[name][..., 0] = count
-        found = parts.measure_elevation(pack)
+        found = CHECKS["br01"].found(pack)
         assert (found.value == pytest.approx(1)) == better
         assert (found.numbers["more than of the brackets before"] > 0.1) == better
 

@@ -11,8 +11,6 @@ from published_readings.measures import per_example
 from published_readings.packs import read_pack
 from published_readings.runs import Runs, runs
 
-from case_studies.frame.measurement import Measurement
-
 CONFIG = {
     "d_model": 24, "n_heads": 1, "n_layers": 1, "d_head": 12, "d_mlp": 8, "attn_only": False, "act_fn": "relu",
     "normalization_type": None, "eps": 1e-5, "attention_dir": "causal", "attn_scale": 12**0.5, "n_ctx": 20,
@@ -62,7 +60,7 @@ def true(tmp_path):
 
 
 def verdict(pack, id):
-    return CHECKS[id].rule.verdict(CHECKS[id].measure(pack))
+    return CHECKS[id].rule.verdict(CHECKS[id].found(pack))
 
 
 def test_sums_and_means(true):
@@ -75,8 +73,7 @@ def test_sums_and_means(true):
 
 def test_most_statements_are_false_of_random_weights(tmp_path):
     pack = make_pack(tmp_path, random_weights())
-    found = {id: check.measure(pack) for id, check in CHECKS.items()}
-    assert all(isinstance(one, Measurement) for one in found.values())
+    found = {id: check.found(pack) for id, check in CHECKS.items()}
     true = [id for id, one in found.items() if CHECKS[id].rule.verdict(one) == "reproduced"]
     assert len(true) <= len(CHECKS) / 3
 
@@ -102,16 +99,17 @@ def test_the_algorithm_needs_only_the_mean(tmp_path):
     weights = true_weights()
     weights["W_U"][3, 1] = weights["W_U"][2, 1] = 0.3
     pack = make_pack(tmp_path, weights)
-    found = cumsum.measure_algorithm(pack)
+    found = CHECKS["cu01"].found(pack)
     clean = (runs(pack).logits().argmax(-1) == runs(pack).targets).double().mean()
     assert found.value == pytest.approx(float(clean), abs=1e-6)
 
 
 def test_the_order_of_neurons(true):
-    numbers = cumsum.measure_useful(true).numbers
-    order = sorted(range(8), key=lambda neuron: -numbers[f"neuron {neuron}"])
-    assert numbers["order as published"] == (order[:6] == [2, 7, 4, 3, 0, 1])
-    assert numbers["neuron 5"] == numbers["neuron 6"] == 0
+    found = cumsum.measure_useful(true)
+    losses = found.frame["value"].tolist()
+    order = sorted(range(8), key=lambda neuron: -losses[neuron])
+    assert found.numbers["order as published"] == (order[:6] == [2, 7, 4, 3, 0, 1])
+    assert losses[5] == losses[6] == 0
 
 
 def test_hardest_are_late_and_near(true):
@@ -130,16 +128,16 @@ def test_leaning_to_zero(tmp_path):
     weights = true_weights()
     weights["W_U"][3, 1] = 0.3
     pack = make_pack(tmp_path, weights)
-    found = cumsum.measure_leans(pack)
+    found = CHECKS["cu09"].found(pack)
     assert found.value == 1
     assert found.numbers["more often called zero"] > 0.01
 
 
 def test_share_of_the_next_neuron(true):
-    numbers = cumsum.measure_useful(true).numbers
-    others = max(numbers[f"neuron {at}"] for at in range(8) if at != 2)
-    assert numbers["that of the next as a share of it"] == pytest.approx(others / max(numbers["neuron 2"], 1e-9))
-    assert others != numbers["neuron 2"]
+    found = CHECKS["cu13"].found(true)
+    others = max(cumsum.measure_useful(true).frame["value"].drop(2))
+    assert found.numbers["that of the next as a share of it"] == pytest.approx(others / max(found.value, 1e-9))
+    assert others != found.value
 
 
 def test_neurons_off_leave_the_output_bias(tmp_path):
@@ -161,7 +159,7 @@ def test_losses_are_compared_within_sequences(true):
     for at, row in zip(near, loss, strict=True):
         if (at & late).any() and (at & ~late).any():
             differences.append(float(row[at & late].mean() - row[at & ~late].mean()))
-    found = cumsum.measure_hardest(true)
+    found = CHECKS["cu15"].found(true)
     losses = found.numbers
     assert losses["loss, early, near"] == max(losses[name] for name in losses if name != "loss, late, near")
     assert (found.n, found.value) == (len(differences), pytest.approx(np.mean(differences)))

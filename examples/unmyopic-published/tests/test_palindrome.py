@@ -9,11 +9,9 @@ import torch
 from published_readings import palindrome_parts as parts
 from published_readings.measures import per_example
 from published_readings.packs import read_pack
-from published_readings.palindrome import CHECKS, KINDS, least_of
+from published_readings.palindrome import CHECKS, KINDS, OF_PALINDROMES
 from published_readings.palindrome_parts import LAST, QUERY, SECOND, SEEN
 from published_readings.runs import Runs, runs
-
-from case_studies.frame.measurement import Measurement
 
 CONFIG = {
     "d_model": 28, "n_heads": 2, "n_layers": 2, "d_head": 14, "d_mlp": None, "attn_only": True, "act_fn": None,
@@ -60,7 +58,7 @@ def pack(tmp_path):
 
 
 def verdict(pack, id):
-    found = CHECKS[id].measure(pack)
+    found = CHECKS[id].found(pack)
     return CHECKS[id].rule.verdict(found), found.numbers
 
 
@@ -85,8 +83,7 @@ def test_there_is_a_check_for_every_statement():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_few_statements_are_true_of_random_weights(tmp_path, seed):
     pack = make_pack(tmp_path, seed=seed)
-    found = {id: one.measure(pack) for id, one in CHECKS.items()}
-    assert all(isinstance(one, Measurement) for one in found.values())
+    found = {id: one.found(pack) for id, one in CHECKS.items()}
     true = [id for id, one in CHECKS.items() if one.rule.verdict(found[id]) == "reproduced"]
     assert len(true) <= len(CHECKS) // 3, true
     for id, one in CHECKS.items():
@@ -140,16 +137,15 @@ def test_statistics():
     values = torch.tensor([[1.0, 3.0, 9.0], [2.0, 4.0, 6.0], [5.0, 5.0, 5.0]])
     at = torch.tensor([[True, True, False], [False, False, False], [False, False, True]])
     assert per_example(values, at).tolist() == [2, 5]
-    assert least_of(list(values)).value == pytest.approx(4)
     scores = torch.tensor([1.0, 2.0, 6.0, -torch.inf])
     assert parts.preference(scores, [2]) == 4.5
     drawn = torch.randn(parts.N, generator=torch.Generator().manual_seed(0))
-    found = parts.resampled(lambda rows: float(drawn[rows].mean()))
+    found = OF_PALINDROMES.measurement(parts.resampled(lambda rows: float(drawn[rows].mean())), seed=0)
     assert found.value == pytest.approx(float(drawn.mean()))
     half = 1.96 * float(drawn.std()) / parts.N**0.5
     assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.35)
     assert found.low < found.value < found.high
-    assert parts.resampled(lambda rows: 1.0).low < 1
+    assert OF_PALINDROMES.measurement(parts.resampled(lambda rows: 1.0), seed=0).low < 1
 
 
 def test_statements_about_attention_that_is_planted(pack):
@@ -194,7 +190,7 @@ def test_attention_moves_as_much_as_reported(pack):
         copies[place, :, 0, at, at] += 0.373
         copies[place, :, 0, at, QUERY - at] -= 0.544
     pairs._kept[LAYER_0] = pattern
-    found = CHECKS["pa17"].measure(pack)
+    found = CHECKS["pa17"].found(pack)
     assert found.value == pytest.approx(0.373, abs=1e-5)
     assert found.numbers["attention off the mirror"] == pytest.approx(0.544, abs=1e-5)
     is_true(pack, "pa17")
@@ -266,9 +262,9 @@ def test_a_head_that_writes_nothing_is_not_needed(tmp_path):
     w_o = random_weights(0)["blocks.1.attn.W_O"]
     w_o[1] = 0
     found = make_pack(tmp_path, {"blocks.1.attn.W_O": w_o})
-    assert CHECKS["pa09"].measure(found).value == 0
+    assert CHECKS["pa09"].found(found).value == 0
     is_true(found, "pa09")
-    assert CHECKS["pa11"].measure(found).value == 0
+    assert CHECKS["pa11"].found(found).value == 0
     assert verdict(found, "pa07")[0] == "not reproduced"
 
 
@@ -278,7 +274,7 @@ def test_a_head_that_carries_the_answer_is_needed(pack, monkeypatch):
     right = torch.where(seen.targets == 1, torch.tensor([[-4.0, 4.0]]), torch.tensor([[4.0, -4.0]]))[:, None]
     monkeypatch.setattr(type(seen), "logits", lambda self, edits=None: right * (0.1 if edits else 1))
     is_true(pack, "pa07")
-    assert CHECKS["pa07"].measure(pack).value == pytest.approx(7.2)
+    assert CHECKS["pa07"].found(pack).value == pytest.approx(7.2)
     assert verdict(pack, "pa09")[0] == "not reproduced"
 
 
@@ -344,7 +340,7 @@ def test_a_head_that_is_needed_at_the_last_position_only(pack, monkeypatch, id, 
         return right * (-1 if any(replaced[position] for position in positions) else 1)
 
     monkeypatch.setattr(Runs, "logits", planted)
-    found = CHECKS[id].measure(pack)
+    found = CHECKS[id].found(pack)
     assert found.n == 200
     assert CHECKS[id].rule.verdict(found) == expected
 

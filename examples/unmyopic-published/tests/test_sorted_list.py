@@ -10,8 +10,6 @@ from published_readings.packs import read_pack
 from published_readings.runs import runs
 from published_readings.sorted_list import CHECKS, SEPARATOR, drawn, smallest_larger, written_out
 
-from case_studies.frame.measurement import Measurement
-
 CONFIG = {
     "d_model": 96, "n_heads": 2, "n_layers": 1, "d_head": 48, "d_mlp": None, "attn_only": True, "act_fn": None,
     "normalization_type": "LN", "eps": 1e-5, "attention_dir": "causal", "attn_scale": 48**0.5, "n_ctx": 21,
@@ -68,7 +66,7 @@ def copies(tmp_path):
 
 
 def verdict(pack, id):
-    return CHECKS[id].rule.verdict(CHECKS[id].measure(pack))
+    return CHECKS[id].rule.verdict(CHECKS[id].found(pack))
 
 
 def test_smallest_larger():
@@ -91,8 +89,7 @@ def test_lists_are_distinct_and_in_order():
 
 def test_most_statements_are_false_of_random_weights(tmp_path):
     pack = make_pack(tmp_path, random_weights())
-    found = {id: check.measure(pack) for id, check in CHECKS.items()}
-    assert all(isinstance(one, Measurement) for one in found.values())
+    found = {id: check.found(pack) for id, check in CHECKS.items()}
     true = [id for id, one in found.items() if CHECKS[id].rule.verdict(one) == "reproduced"]
     assert len(true) <= len(CHECKS) / 3
 
@@ -104,7 +101,7 @@ def test_copying_heads(copies, id):
 
 def test_copying_what_is_attended_to_sorts(copies):
     seen = runs(copies)
-    found = sorted_list.measure_algorithm(copies)
+    found = CHECKS["so01"].found(copies)
     # head 0.0 opposes what head 0.1 copies, so only the values that it copies or leaves alone come out right
     easy = torch.isin(seen.tokens[:, 11:], torch.tensor([*range(28, 38), 48, 49, 50])).double().mean()
     assert found.value == pytest.approx(float(easy), abs=0.1)
@@ -130,7 +127,7 @@ def test_attending_replaces_related_rows_only():
 
 
 def test_head_that_matters_more(copies):
-    more, less = (sorted_list.measure_loss(copies, head=head) for head in (1, 0))
+    more, less = (CHECKS[id].found(copies) for id in ("so02", "so03"))
     assert more.numbers["more than the other head"] == pytest.approx(-less.numbers["more than the other head"])
     assert more.value - less.value == pytest.approx(more.numbers["more than the other head"], abs=1e-5)
 
@@ -156,11 +153,11 @@ def test_gaps_and_high_lists_are_drawn_as_described(copies, monkeypatch):
 def test_the_lower_of_two_neighbours(copies, monkeypatch):
     effect = torch.eye(51)
     monkeypatch.setattr(sorted_list, "copied", lambda pack, head: effect)
-    found = sorted_list.measure_neighbours(copies)
+    found = CHECKS["so09"].found(copies)
     assert (found.value, found.numbers["the lower wins with 0.45 of the attention"]) == (0, 0)
     for offset, size in [(-2, 0.2), (-1, 0.4), (1, -0.2), (2, -0.1)]:
         effect = effect + torch.diag(torch.full((51 - abs(offset),), size), offset)
-    found = sorted_list.measure_neighbours(copies)
+    found = CHECKS["so09"].found(copies)
     assert found.value == pytest.approx(0.1)
     assert found.numbers["the lower wins with 0.45 of the attention"] == 1
 
@@ -171,7 +168,7 @@ def test_scores_of_late_positions(copies, monkeypatch):
     first = torch.zeros(51, 51)
     first[36:, 0] = first[:36, 50] = 1
     monkeypatch.setattr(sorted_list, "scores", lambda pack, head, of="W_E": late if of == "W_pos" else first)
-    found = sorted_list.measure_large(copies)
+    found = CHECKS["so12"].found(copies)
     assert (found.value, found.numbers["late positions' preference for large keys"]) == (1, 1)
 
 
