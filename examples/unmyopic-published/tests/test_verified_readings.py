@@ -20,8 +20,10 @@ from verified_circuits.model import PooledConfig, PooledTransformer
 from verified_circuits.pairs import BECOMES_BALANCED, KINDS, choose_pairs, groups_by_position
 from verified_circuits.probes import separable, squared_correlation
 from verified_circuits.readings import FALSE_MECHANISMS, RIVALS, Reading, parts
-from verified_circuits.scores import BAR, Score, Share, measurement_of, score_reading
+from verified_circuits.scores import BAR, PAIRS, VALUE, Score, Share, readings_of, score_reading
 from verified_circuits.strings import every_string
+
+from case_studies.recipes.judges import Row
 
 N = 6
 READINGS = {
@@ -334,12 +336,9 @@ def test_each_statement_on_the_charitable_model():
 @pytest.mark.parametrize("wiring", ["literal", "charitable"])
 def test_false_mechanisms_are_refused(wiring, monkeypatch):
     monkeypatch.setattr("verified_circuits.measures.MECHANISM_PAIRS", 400)
-    measurement = false_mechanisms_refused(subject_of(wiring, 6), seed=0, n_seeds=2)
-    assert measurement.value == 1
-    assert measurement.n == 2 * len(FALSE_MECHANISMS)
-    (title, rows), *_ = measurement.tables
-    assert title == "Planted false mechanisms"
-    assert [row[0] for row in rows[1:]] == list(FALSE_MECHANISMS)
+    frame = false_mechanisms_refused(subject_of(wiring, 6), seed=0, n_seeds=2)
+    assert frame["refused"].tolist() == [True] * 2 * len(FALSE_MECHANISMS)
+    assert list(frame["mechanism"].unique()) == list(FALSE_MECHANISMS)
 
 
 def test_a_true_mechanism_among_the_false_ones_is_not_refused(monkeypatch):
@@ -347,8 +346,8 @@ def test_a_true_mechanism_among_the_false_ones_is_not_refused(monkeypatch):
     monkeypatch.setattr("verified_circuits.measures.FALSE_MECHANISMS", planted)
     monkeypatch.setattr("verified_circuits.measures.MECHANISM_PAIRS", 400)
     for each_sum in (True, False):
-        measurement = false_mechanisms_refused(subject_of("charitable", 6), seed=0, n_seeds=1, each_sum=each_sum)
-        assert measurement.value == 0
+        frame = false_mechanisms_refused(subject_of("charitable", 6), seed=0, n_seeds=1, each_sum=each_sum)
+        assert frame["refused"].tolist() == [False]
 
 
 def score_of(*values, n_wrong=0, half=0.0):
@@ -388,7 +387,13 @@ def test_a_constant_answer_is_no_success(answer):
 
 def test_the_measurement_of_a_score():
     subject = subject_of("literal", N)
-    exact = measurement_of(score_statement(subject, "circuit", "charitable", "block 1", limit=None, seed=0))
+
+    def measurement_of(limit):
+        score = score_statement(subject, "circuit", "charitable", "block 1", limit=limit, seed=0)
+        judge = Row(VALUE, unit="pairs", units=PAIRS, exact=limit is None)
+        return judge.measurement(readings_of([score]), seed=0)
+
+    exact = measurement_of(None)
     assert exact.exact
     assert exact.low == exact.high == exact.value < BAR
     flips = (exact.numbers["to balanced"] + exact.numbers["to unbalanced"]) / 2
@@ -396,7 +401,7 @@ def test_the_measurement_of_a_score():
     assert exact.value == pytest.approx(min(flips, placebos))
     assert exact.n == sum(exact.numbers[f"{kind}, pairs"] for kind in KINDS)
     assert [title for title, _ in exact.tables] == ["Shares of pairs with the predicted answer", "By position"]
-    drawn_pairs = measurement_of(score_statement(subject, "circuit", "charitable", "block 1", limit=400, seed=0))
+    drawn_pairs = measurement_of(400)
     assert not drawn_pairs.exact
     assert drawn_pairs.low < drawn_pairs.value < drawn_pairs.high
     assert set(BECOMES_BALANCED) == set(KINDS)

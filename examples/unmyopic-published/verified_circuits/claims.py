@@ -9,10 +9,11 @@ from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistr
 from case_studies.frame.evidence import LARGE_SIZES, SIZES
 from case_studies.frame.packs import WeightFiles
 from case_studies.frame.rules import AtLeast, AtMost, Below, Between, Equal, Value
+from case_studies.recipes.judges import Extreme, Row, Share
 from verified_circuits import measures
 from verified_circuits.files import LENGTHS, REPOSITORY, weight_files
 from verified_circuits.interchanges import Site
-from verified_circuits.scores import BAR
+from verified_circuits.scores import BAR, PAIRS, PAIRS_BY_LENGTH, VALUE
 
 CERTIFICATE = f"{REPOSITORY}, certificates"
 CIRCUIT = f"{REPOSITORY}, stated circuit"
@@ -158,6 +159,7 @@ def claims(folder: Path | None = None) -> tuple[Claim, ...]:
             preregistration=BEFORE_ANY_MODEL,
             quantity="wrong verdicts",
             measure=measures.measure_controls,
+            judged=Row(measures.WRONG_VERDICTS, unit="verdicts", units=measures.VERDICTS, exact=True),
         ),
     )
 
@@ -167,6 +169,16 @@ def _claim(name: str, n: int, files: WeightFiles, **fields: Any) -> Claim:
     sizes = SIZES if n == min(LENGTHS) else LARGE_SIZES
     reason = "" if n == min(LENGTHS) else "65,536 strings take minutes."
     return Claim(id=f"n{n}.{name}", packs=files, sizes=sizes, sizes_reason=reason, **fields)
+
+
+def _of_strings(column: str, *, exact: bool = True, **options: Any) -> Row:
+    """The judge of a number of all strings, or of a sample of them."""
+    return Row(column, unit="strings", units=measures.STRINGS, exact=exact, **options)
+
+
+def _of_pairs(n: int, *, units: str = PAIRS, extreme: Extreme = "largest") -> Row:
+    """The judge of scores of pairs, which are all there are or a sample."""
+    return Row(VALUE, unit="pairs", units=units, extreme=extreme, exact=PAIRS_BY_LENGTH[n] is None)
 
 
 def _after(n: int, *, tested: bool = False) -> Preregistration:
@@ -188,6 +200,7 @@ def _certified(n: int, files: WeightFiles) -> Iterator[Claim]:
         quantity="wrong decisions",
         paper="0",
         measure=partial(measures.measure_errors, files=files, n=n),
+        judged=_of_strings(measures.WRONG),
     )
     printed = MARGINS[n]
     yield _claim(
@@ -202,6 +215,7 @@ def _certified(n: int, files: WeightFiles) -> Iterator[Claim]:
         quantity="smallest margin",
         paper=f"{printed:.4f}",
         measure=partial(measures.measure_margin, files=files, n=n),
+        judged=_of_strings(measures.MARGIN, extreme="smallest"),
     )
 
 
@@ -223,6 +237,7 @@ def _readable(n: int, files: WeightFiles) -> Iterator[Claim]:
             value_range=SHARE,
             paper="0.999 to 1.000",
             measure=partial(measures.measure_depth, files=files, n=n, site=site),
+            judged=_of_strings(measures.R2, extreme="smallest"),
         )
         yield _claim(
             f"read.flags.{layer}",
@@ -236,8 +251,9 @@ def _readable(n: int, files: WeightFiles) -> Iterator[Claim]:
             quantity="positions with separable flags",
             paper="all",
             measure=partial(measures.measure_flags, files=files, n=n, site=site),
+            judged=_of_strings(measures.SEPARABLE),
         )
-    aggregates: dict[Literal["total", "violations"], tuple[float, str]] = {
+    aggregates = {
         "total": (PRINTED_TOTAL, "final depth"),
         "violations": (PRINTED_VIOLATIONS, "number of violations"),
     }
@@ -254,7 +270,8 @@ def _readable(n: int, files: WeightFiles) -> Iterator[Claim]:
             quantity=f"R2 of the {words}",
             value_range=SHARE,
             paper=str(printed),
-            measure=partial(measures.measure_aggregate, files=files, n=n, aggregate=aggregate),
+            measure=partial(measures.measure_aggregates, files=files, n=n),
+            judged=_of_strings(measures.R2, where={measures.AGGREGATE: words}),
         )
 
 
@@ -286,6 +303,7 @@ def _prefix_sum(n: int, files: WeightFiles) -> Iterator[Claim]:
             quantity="distance of attention",
             value_range=SHARE,
             measure=partial(measures.measure_attention, files=files, n=n, reference=reference),
+            judged=_of_strings(measures.DISTANCE, extreme="smallest", exact=n <= measures.COUNTED),
         )
     yield _claim(
         "prefix-sum.directions",
@@ -300,6 +318,7 @@ def _prefix_sum(n: int, files: WeightFiles) -> Iterator[Claim]:
         quantity="smallest R2 of the running depth",
         value_range=SHARE,
         measure=partial(measures.measure_depth, files=files, n=n, site="attention 0"),
+        judged=_of_strings(measures.R2, extreme="smallest"),
     )
 
 
@@ -356,6 +375,7 @@ def _interchange(
         quantity="answers as predicted",
         value_range=SHARE,
         measure=partial(measures.measure_interchange, files=files, n=n, **options),
+        judged=_of_pairs(n),
     )
 
 
@@ -387,6 +407,7 @@ def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
                     measure=partial(
                         measures.measure_one_kind, files=files, n=n, flags=flags, interchanged=interchanged, site=site
                     ),
+                    judged=_of_pairs(n, extreme="smallest", units=measures.BOTH),
                 )
     for statement, texts in (("flags", FLAG_STATEMENTS), ("total", TOTAL_STATEMENTS)):
         for layer, site in LAYERS.items():
@@ -403,6 +424,7 @@ def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
                 quantity="answers as predicted",
                 value_range=SHARE,
                 measure=partial(measures.measure_possible, files=files, n=n, statement=statement, site=site),
+                judged=_of_pairs(n),
             )
     for flags, violations in FLAG_WORDS.items():
         for moved, text in POSSIBLE_STATEMENTS.items():
@@ -420,6 +442,7 @@ def _fourth_reading(n: int, files: WeightFiles) -> Iterator[Claim]:
                 quantity="answers as predicted",
                 value_range=SHARE,
                 measure=partial(measures.measure_pooled_possible, files=files, n=n, moved=moved, flags=flags),
+                judged=_of_pairs(n),
             )
 
 
@@ -441,6 +464,7 @@ def _audited(n: int, files: WeightFiles) -> Iterator[Claim]:
             preregistration=AFTER_RUN_OF_OTHERS,
             quantity="heads that are needed",
             measure=partial(measures.measure_needed_heads, files=files, n=n, block=block),
+            judged=_of_strings(measures.NEEDED),
         )
 
 
@@ -460,6 +484,7 @@ def _other_mechanisms(n: int, files: WeightFiles) -> Iterator[Claim]:
         quantity="false mechanisms refused",
         value_range=SHARE,
         measure=partial(measures.measure_false_mechanisms, files=files, n=n),
+        judged=Share(measures.REFUSED, unit="mechanisms"),
     )
     yield _claim(
         "false.refused.each-sum",
@@ -478,6 +503,7 @@ def _other_mechanisms(n: int, files: WeightFiles) -> Iterator[Claim]:
         quantity="false mechanisms refused",
         value_range=SHARE,
         measure=partial(measures.measure_false_mechanisms, files=files, n=n, each_sum=True),
+        judged=Share(measures.REFUSED, unit="mechanisms"),
     )
     for rival, statement in RIVAL_STATEMENTS.items():
         yield _claim(
@@ -493,4 +519,5 @@ def _other_mechanisms(n: int, files: WeightFiles) -> Iterator[Claim]:
             quantity="answers as it predicts",
             value_range=SHARE,
             measure=partial(measures.measure_rival, files=files, n=n, rival=rival),
+            judged=_of_pairs(n),
         )

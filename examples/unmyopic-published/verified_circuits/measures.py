@@ -1,19 +1,19 @@
 """Measures of the claims: decisions and margins, probes, attention of block 0, interchanges, false mechanisms."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.frame.packs import WeightFiles
-from case_studies.recipes.intervals import proportion
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from verified_circuits import readings
@@ -37,7 +37,7 @@ from verified_circuits.interchanges import (
 )
 from verified_circuits.probes import separable, squared_correlation
 from verified_circuits.readings import FALSE_MECHANISMS, RIVALS, Reading
-from verified_circuits.scores import BAR, PAIRS_BY_LENGTH, Score, measurement_of, score_reading, table
+from verified_circuits.scores import BAR, PAIRS_BY_LENGTH, Score, readings_of, score_reading
 from verified_circuits.strings import BALANCED, Balanced, Strings
 
 Interchanged = Literal["literal", "charitable", "directions", "probes"]
@@ -78,56 +78,55 @@ MECHANISM_PAIRS = 1024
 """Pairs of each kind for a false mechanism, at a site: an interval of at most 0.03 on both sides."""
 MECHANISM_STRINGS = 8192
 """Strings that the directions of a mechanism are fitted to, if there are more."""
+COUNTED = 10
+"""Most tokens of which every string is read for the attention; of longer ones it is a sample."""
+STRINGS_SAMPLED = 8192
+WRONG, MARGIN, R2, SEPARABLE, DISTANCE = "wrong decisions", "smallest margin", "R2", "separable positions", "distance"
+NEEDED, REFUSED, WRONG_VERDICTS = "needed heads", "refused", "wrong verdicts"
+"""Columns of the judged numbers."""
+AGGREGATE, STRINGS, BOTH, VERDICTS = "aggregate", "strings", "pairs of both sums", "verdicts"
+"""Columns of what a row is of, and of the number of its units."""
 SEEDS = 10
 """Seeds of the false mechanisms and of their pairs."""
-
-
-def exact(value: float, *, n: int, unit: str, **fields: Any) -> Measurement:
-    """A number without sampling error: every string was counted."""
-    return Measurement(value=value, low=value, high=value, n=n, unit=unit, exact=True, **fields)
 
 
 # What is certified: decisions and margins
 
 
-def measure_errors(evidence: Evidence, *, files: WeightFiles, n: int) -> Measurement:
+def measure_errors(evidence: Evidence, *, files: WeightFiles, n: int) -> pd.DataFrame:
     """Number of strings with a wrong decision, in double precision."""
     subject = read_subject(files, n)
     balanced = subject.strings.balanced
     wrong = (subject.logits().argmax(-1) == BALANCED) != balanced
-    numbers = {"balanced strings": int(balanced.sum())}
-    return exact(int(wrong.sum()), n=len(balanced), unit="strings", numbers=numbers)
+    counts = {WRONG: int(wrong.sum()), STRINGS: len(balanced), "balanced strings": int(balanced.sum())}
+    return pd.DataFrame([counts])
 
 
-def measure_margin(evidence: Evidence, *, files: WeightFiles, n: int) -> Measurement:
-    """Smallest margin: logit of the right answer less that of the wrong one, in double precision."""
+def measure_margin(evidence: Evidence, *, files: WeightFiles, n: int) -> pd.DataFrame:
+    """Smallest logit of the right answer less that of the wrong one, in double precision, by the right answer."""
     subject = read_subject(files, n)
     is_balanced = subject.strings.balanced
     logits = subject.logits()
     difference = logits[:, BALANCED] - logits[:, 1 - BALANCED]
     margins = torch.where(is_balanced, difference, -difference)
-    numbers = {
-        "smallest of balanced strings": float(margins[is_balanced].min()),
-        "smallest of other strings": float(margins[~is_balanced].min()),
-    }
-    return exact(float(margins.min()), n=len(margins), unit="strings", numbers=numbers)
+    smallest = [float(margins[is_balanced].min()), float(margins[~is_balanced].min())]
+    return pd.DataFrame({"right answer": ["balanced", "not balanced"], MARGIN: smallest, STRINGS: len(margins)})
 
 
 # What can be read
 
 
-def measure_depth(evidence: Evidence, *, files: WeightFiles, n: int, site: Site) -> Measurement:
-    """Smallest squared correlation, over positions, of the running depth with a linear map of the states."""
+def measure_depth(evidence: Evidence, *, files: WeightFiles, n: int, site: Site) -> pd.DataFrame:
+    """Squared correlation of the running depth with a linear map of the states, one row a position."""
     subject = read_subject(files, n)
     states = states_at(subject, site)
     by_position = [
         squared_correlation(states[:, position], subject.strings.depth[:, position]) for position in range(n)
     ]
-    rows = [["position", "R2 of the running depth"], *([index + 1, share] for index, share in enumerate(by_position))]
-    return exact(min(by_position), n=2**n, unit="strings", tables=[("By position", rows)])
+    return pd.DataFrame({"position": range(1, n + 1), R2: by_position, STRINGS: 2**n})
 
 
-def measure_flags(evidence: Evidence, *, files: WeightFiles, n: int, site: Site) -> Measurement:
+def measure_flags(evidence: Evidence, *, files: WeightFiles, n: int, site: Site) -> pd.DataFrame:
     """Number of positions at which a hyperplane separates the states with a flag from the others."""
     subject = read_subject(files, n)
     states = states_at(subject, site)
@@ -136,14 +135,12 @@ def measure_flags(evidence: Evidence, *, files: WeightFiles, n: int, site: Site)
         # Strings with the same tokens so far have the same state
         rows = torch.arange(0, 2**n, 2 ** (n - 1 - position))
         results.append(separable(states[rows, position], subject.strings.flags[rows, position].bool()))
-    numbers = {"positions without one": [index + 1 for index, result in enumerate(results) if not result]}
-    return exact(sum(results), n=2**n, unit="strings", numbers=numbers)
+    without = ", ".join(str(index + 1) for index, result in enumerate(results) if not result)
+    return pd.DataFrame([{SEPARABLE: sum(results), STRINGS: 2**n, "not separable": without or "none"}])
 
 
-def measure_aggregate(
-    evidence: Evidence, *, files: WeightFiles, n: int, aggregate: Literal["total", "violations"]
-) -> Measurement:
-    """Squared correlation of an aggregate with a linear map of the pooled vector; others are given for comparison."""
+def measure_aggregates(evidence: Evidence, *, files: WeightFiles, n: int) -> pd.DataFrame:
+    """Squared correlation of an aggregate with a linear map of the pooled vector, one row each; most are shown only."""
     subject = read_subject(files, n)
     states, strings = states_at(subject, "pooled"), subject.strings
     lowest = strings.depth.amin(1).clamp_max(0)
@@ -157,9 +154,7 @@ def measure_aggregate(
         "matched pairs": readings.matched_pairs(strings).sums[:, 0],
     }
     shares = {name: squared_correlation(states, variable) for name, variable in variables.items()}
-    value = shares["final depth" if aggregate == "total" else "number of violations"]
-    rows = [["aggregate", "R2 from the pooled vector"], *([name, share] for name, share in shares.items())]
-    return exact(value, n=2**n, unit="strings", tables=[("Aggregates", rows)])
+    return pd.DataFrame({AGGREGATE: list(shares), R2: list(shares.values()), STRINGS: 2**n})
 
 
 # Running depth as a prefix sum by causal attention
@@ -167,15 +162,15 @@ def measure_aggregate(
 
 def measure_attention(
     evidence: Evidence, *, files: WeightFiles, n: int, reference: Literal["uniform", "mean"]
-) -> Measurement:
-    """Distance of the attention of block 0 from a uniform one, or from its mean over strings, of the closest head.
+) -> pd.DataFrame:
+    """Distance of the attention of block 0 from a uniform one, or from its mean over strings, one row a head.
 
     Total variation distance, mean over strings and over queries but the first, which has one key.
     """
     subject = read_subject(files, n)
     # A query has seen a prefix only, and a sample of strings bounds the memory
     draw = np.random.default_rng([evidence.seed, n])
-    rows = np.arange(2**n) if n <= 10 else draw.choice(2**n, size=8192, replace=False)
+    rows = np.arange(2**n) if n <= COUNTED else draw.choice(2**n, size=STRINGS_SAMPLED, replace=False)
     name = "blocks.0.attn.hook_pattern"
     with torch.no_grad():
         _, cache = subject.model.run_with_cache(subject.strings.tokens[rows], names_filter=name)
@@ -183,17 +178,15 @@ def measure_attention(
     visible = torch.ones(n, n, dtype=torch.float64).tril()
     target = visible / visible.sum(1, keepdim=True) if reference == "uniform" else pattern.mean(0)
     distances = (pattern - target).abs().sum(-1)[:, :, 1:] / 2
-    by_head = distances.mean((0, 2)).tolist()
-    closest = int(np.argmin(by_head))
-    table_rows = [["head", "distance"], *([f"0.{head}", distance] for head, distance in enumerate(by_head))]
-    tables = [("Mean distance by head", table_rows)]
-    if len(rows) == 2**n:
-        return exact(by_head[closest], n=2**n, unit="strings", tables=tables)
-    by_string = distances[:, closest].mean(1).numpy()
-    half = 1.96 * float(by_string.std(ddof=1)) / len(by_string) ** 0.5
-    value = by_head[closest]
-    low, high = value - max(half, 1e-9), value + max(half, 1e-9)
-    return Measurement(value=value, low=low, high=high, n=len(rows), unit="strings", tables=tables)
+    of_heads = []
+    for head, distance in enumerate(distances.mean((0, 2)).tolist()):
+        row = {"head": f"0.{head}", DISTANCE: distance}
+        if n > COUNTED:
+            deviation = float(distances[:, head].mean(1).numpy().std(ddof=1))
+            half = max(1.96 * deviation / len(rows) ** 0.5, 1e-9)
+            row |= {"low": distance - half, "high": distance + half}
+        of_heads.append({**row, STRINGS: len(rows)})
+    return pd.DataFrame(of_heads)
 
 
 # Which wiring is causal: interchanges
@@ -201,11 +194,11 @@ def measure_attention(
 
 def measure_interchange(
     evidence: Evidence, *, files: WeightFiles, n: int, statement: str, interchanged: str, site: Site
-) -> Measurement:
+) -> Readings:
     """Score of a reading of a statement at a site: the lower of its shares of flips and of placebos that stay."""
     subject = read_subject(files, n)
     score = score_statement(subject, statement, interchanged, site, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
-    return measurement_of(score)
+    return readings_of([score])
 
 
 def score_statement(
@@ -231,11 +224,12 @@ def _directions(subject: Subject, site: Site, states: Float[Tensor, "string *pos
 
 def measure_one_kind(
     evidence: Evidence, *, files: WeightFiles, n: int, flags: str, interchanged: str, site: Site
-) -> Measurement:
-    """Lower score of the two sums of the fourth reading, each alone: flags at one kind of bracket, and brackets."""
+) -> Readings:
+    """Scores of the two sums of the fourth reading, each alone: flags at one kind of bracket, and brackets."""
     subject = read_subject(files, n)
     scores = score_one_kind(subject, flags, interchanged, site, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
-    return _lowest_of(scores)
+    found = readings_of(sorted(scores, key=lambda score: score.lowest))
+    return replace(found, frame=found.frame.assign(**{BOTH: sum(score.n for score in scores)}))
 
 
 def score_one_kind(
@@ -253,7 +247,7 @@ def score_one_kind(
     return scores
 
 
-def measure_pooled_possible(evidence: Evidence, *, files: WeightFiles, n: int, moved: str, flags: str) -> Measurement:
+def measure_pooled_possible(evidence: Evidence, *, files: WeightFiles, n: int, moved: str, flags: str) -> Readings:
     """Score of an interchange along directions in the pooled vector, to sums that some string has."""
     subject = read_subject(files, n)
     strings, states = subject.strings, states_at(subject, "pooled")
@@ -263,26 +257,17 @@ def measure_pooled_possible(evidence: Evidence, *, files: WeightFiles, n: int, m
     directions = fit_directions(states, torch.stack([strings.total, violations], 1))
     edit = directions.move([index for index, moves in enumerate(POSSIBLE[moved]) if moves])
     score = score_reading(subject, reading, "pooled", edit, states, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
-    return measurement_of(score)
+    return readings_of([score])
 
 
-def _lowest_of(scores: Sequence[Score]) -> Measurement:
-    """The measurement of the lowest score, with the ends of the interval of the lowest; a table has all scores."""
-    lowest = min(scores, key=lambda score: score.lowest)
-    measurement = measurement_of(lowest)
-    tables = [("Each sum alone", table(scores)), *measurement.tables[1:]]
-    n_pairs = sum(score.n for score in scores)
-    return replace(measurement, n=max(1, n_pairs), tables=tables)
-
-
-def measure_possible(evidence: Evidence, *, files: WeightFiles, n: int, statement: str, site: Site) -> Measurement:
+def measure_possible(evidence: Evidence, *, files: WeightFiles, n: int, statement: str, site: Site) -> Readings:
     """Score of the charitable reading of a statement, of flips those to sums that some string has."""
     subject = read_subject(files, n)
     reading = READINGS[statement, "charitable"](subject.strings)
     possible = replace(reading, name=f"{reading.name}, possible sums", only_possible=True)
     states = states_at(subject, site)
     score = score_reading(subject, possible, site, whole, states, limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
-    return measurement_of(score)
+    return readings_of([score])
 
 
 # The audit of the heads
@@ -294,20 +279,17 @@ def audit_of(files: WeightFiles, n: int) -> AuditResult:
     return audit(read_subject(files, n).model, Balanced(n=n), n="all")
 
 
-def measure_needed_heads(evidence: Evidence, *, files: WeightFiles, n: int, block: int) -> Measurement:
+def measure_needed_heads(evidence: Evidence, *, files: WeightFiles, n: int, block: int) -> Readings:
     """Number of heads of a block that the model needs: replaced by their mean, they cost accuracy."""
     result = audit_of(files, n)
     needed = [head for head in result.heads if head.layer == block and head.needed["mean"]]
-    sentences = [[sentence] for sentence in result.sentences()]
-    rows = [
-        ["head", "verdict", "label"],
-        *([f"{head.layer}.{head.head}", head.verdict, head.label] for head in result.heads),
+    verdicts = [
+        {"head": f"{head.layer}.{head.head}", "verdict": head.verdict, "label": head.label} for head in result.heads
     ]
-    return exact(
-        len(needed),
-        n=2**n,
-        unit="strings",
-        tables=[("Verdicts of the audit", rows), ("In sentences", [["every string counted once"], *sentences])],
+    sentences = pd.DataFrame({"every string counted once": list(result.sentences())})
+    return Readings(
+        frame=pd.DataFrame([{NEEDED: len(needed), STRINGS: 2**n}]),
+        tables=[("Verdicts of the audit", pd.DataFrame(verdicts)), ("In sentences", sentences)],
     )
 
 
@@ -360,15 +342,25 @@ def score_mechanism(
     return scores
 
 
-def measure_false_mechanisms(evidence: Evidence, *, files: WeightFiles, n: int, each_sum: bool = False) -> Measurement:
-    """Share of the planted false mechanisms that are refused, over seeds."""
-    return false_mechanisms_refused(read_subject(files, n), seed=evidence.seed, each_sum=each_sum)
+def measure_false_mechanisms(evidence: Evidence, *, files: WeightFiles, n: int, each_sum: bool = False) -> Readings:
+    """Whether the planted false mechanisms are refused, one row a mechanism and seed; the table is by mechanism."""
+    frame = false_mechanisms_refused(read_subject(files, n), seed=evidence.seed, each_sum=each_sum)
+    by_mechanism = frame.groupby("mechanism", sort=False)
+    table = by_mechanism.agg(
+        **{
+            REFUSED: (REFUSED, "sum"),
+            "of seeds": (REFUSED, "size"),
+            "highest value": ("highest value", "max"),
+            "strings answered wrongly": ("strings answered wrongly", "max"),
+        }
+    )
+    return Readings(frame=frame, table=table.reset_index(), title="Planted false mechanisms")
 
 
 def false_mechanisms_refused(
     subject: Subject, *, seed: int, each_sum: bool = True, n_seeds: int = SEEDS
-) -> Measurement:
-    """Share of the planted false mechanisms that are refused: found at no site, neither by states nor by directions.
+) -> pd.DataFrame:
+    """Whether each planted false mechanism is refused: found at no site, neither by states nor by directions.
 
     Args:
         subject: The model.
@@ -376,10 +368,8 @@ def false_mechanisms_refused(
         each_sum: Whether each sum of a mechanism must be found alone; else all its pairs count together.
         n_seeds: Number of seeds of each mechanism.
     """
-    rows: list[list[Any]] = [["mechanism", "refused", "of seeds", "highest value", "strings answered wrongly"]]
-    n_refused = n_tested = 0
+    rows = []
     for name, make in FALSE_MECHANISMS.items():
-        highest, refused, n_wrong = 0.0, 0, 0
         for mechanism_seed in range(n_seeds):
             draw = np.random.default_rng([seed, mechanism_seed])
             reading = make(subject.strings, draw)
@@ -390,45 +380,42 @@ def false_mechanisms_refused(
                 values = score_each_sum(subject, reading, **options)
             else:
                 values = [score.lowest for score in score_mechanism(subject, reading, **options)]
-            refused += not any(high >= BAR for _, _, high in values)
-            highest = max(highest, *(value for value, _, _ in values), 0.0)
-            n_wrong = max(n_wrong, reading.n_wrong)
-        rows.append([name, refused, n_seeds, highest, n_wrong])
-        n_refused, n_tested = n_refused + refused, n_tested + n_seeds
-    return Measurement.from_interval(
-        proportion(n_refused, n_tested),
-        unit="mechanisms",
-        numbers={"refused": n_refused, "not refused": n_tested - n_refused},
-        tables=[("Planted false mechanisms", rows)],
-    )
+            row = {"mechanism": name, "seed": mechanism_seed}
+            row[REFUSED] = not any(high >= BAR for _, _, high in values)
+            row["highest value"] = max(value for value, _, _ in values)
+            rows.append({**row, "strings answered wrongly": reading.n_wrong})
+    return pd.DataFrame(rows)
 
 
-def measure_rival(evidence: Evidence, *, files: WeightFiles, n: int, rival: str) -> Measurement:
-    """Highest score of another mechanism with right answers, over the sites and by states or directions."""
+def measure_rival(evidence: Evidence, *, files: WeightFiles, n: int, rival: str) -> Readings:
+    """Scores of another mechanism with right answers, at each site, by states and along directions."""
     subject = read_subject(files, n)
     scores = score_mechanism(subject, RIVALS[rival](subject.strings), limit=PAIRS_BY_LENGTH[n], seed=evidence.seed)
-    best = max(scores, key=lambda score: score.lowest)
-    measurement = measurement_of(best)
-    tables = [("At every site", table(scores)), *measurement.tables[1:]]
-    return replace(measurement, tables=tables)
+    return readings_of(sorted(scores, key=lambda score: score.lowest, reverse=True))
 
 
-def measure_controls(evidence: Evidence) -> Measurement:
+def measure_controls(evidence: Evidence) -> Readings:
     """Number of wrong verdicts on hand-written models, one for each reading, whose wiring is known."""
-    rows: list[list[Any]] = [["hand-written model", "reading", "site", "value", "true of it", "found"]]
+    rows = []
     n_wrong = n_tested = 0
     for wiring in ("literal", "charitable"):
         subject = Subject(handwritten_circuit(10, wiring, seed=evidence.seed), 10)
+        model = {"hand-written model": wiring}
         for interchanged in ("literal", "charitable", "directions"):
             for site in MECHANISM_SITES:
                 score = score_statement(
                     subject, "circuit", interchanged, site, limit=PAIRS_BY_LENGTH[10], seed=evidence.seed
                 )
                 is_true = (interchanged == "literal") == (wiring == "literal")
-                rows.append([wiring, interchanged, site, score.lowest[0], is_true, score.found])
+                tested = {**model, "reading": interchanged, "site": site, "value": score.lowest[0]}
+                rows.append({**tested, "true of it": is_true, "found": score.found})
                 n_wrong, n_tested = n_wrong + (score.found != is_true), n_tested + 1
-        refused = false_mechanisms_refused(subject, seed=evidence.seed)
-        not_refused = int(refused.numbers["not refused"])
-        rows.append([wiring, "planted false mechanisms", "all", 1 - refused.value, False, not_refused > 0])
-        n_wrong, n_tested = n_wrong + not_refused, n_tested + refused.n
-    return exact(n_wrong, n=n_tested, unit="verdicts", tables=[("Verdicts on hand-written models", rows)])
+        refused = false_mechanisms_refused(subject, seed=evidence.seed)[REFUSED].tolist()
+        n_found = refused.count(False)
+        tested = {**model, "reading": "planted false mechanisms", "site": "all", "value": n_found / len(refused)}
+        rows.append({**tested, "true of it": False, "found": n_found > 0})
+        n_wrong, n_tested = n_wrong + n_found, n_tested + len(refused)
+    return Readings(
+        frame=pd.DataFrame([{WRONG_VERDICTS: n_wrong, VERDICTS: n_tested}]),
+        tables=[("Verdicts on hand-written models", pd.DataFrame(rows))],
+    )

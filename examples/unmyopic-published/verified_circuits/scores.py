@@ -5,16 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.judge import Readings
 from case_studies.recipes.intervals import proportion
 from verified_circuits.interchanges import Edit, Site, Subject
 from verified_circuits.pairs import BECOMES_BALANCED, FLIPS, KINDS, PLACEBOS, Kind, choose_pairs, groups_by_position
 from verified_circuits.readings import Reading
 
+VALUE, PAIRS = "value", "pairs"
+"""Columns of a score and of its number of pairs."""
 BAR = 0.9
 """The bar of `interp.implements`: shares at or above it count as found."""
 PAIRS_BY_LENGTH: Mapping[int, int | None] = {10: None, 16: 8192}
@@ -80,21 +83,14 @@ class Score:
         """Number of pairs of all kinds."""
         return sum(share.n for share in self.shares.values())
 
-    def row(self) -> list[Any]:
-        """A row of `table`."""
-        cells: list[Any] = [self.reading, self.site]
+    def row(self) -> dict[str, Any]:
+        """A row of `readings_of`."""
+        cells: dict[str, Any] = {"reading": self.reading, "site": self.site}
         for kind in KINDS:
             share = self.shares.get(kind)
-            cells.append("no pairs" if share is None else f"{share.value:.3f} of {share.n:,}")
-        return [*cells, f"{self.lowest[0]:.3f}"]
-
-
-HEADER = ["reading", "site", *KINDS, "value"]
-
-
-def table(scores: Sequence[Score]) -> list[list[Any]]:
-    """Scores as rows under a header."""
-    return [HEADER, *(score.row() for score in scores)]
+            cells[kind] = "no pairs" if share is None else f"{share.value:.3f} of {share.n:,}"
+        value, low, high = self.lowest
+        return {**cells, VALUE: value, "low": low, "high": high, PAIRS: self.n}
 
 
 def score_reading(
@@ -143,28 +139,32 @@ def score_reading(
     return Score(reading=reading.name, site=label, shares=shares, n_wrong=n_wrong)
 
 
-def measurement_of(score: Score, **fields: Any) -> Measurement:
-    """A score as the measurement of a claim: its value with the interval, every share, and shares by position."""
-    value, low, high = score.lowest
+def readings_of(scores: Sequence[Score]) -> Readings:
+    """Scores as rows: value with its interval, and every share; of the first, which is judged, shares by position too.
+
+    Without ends of intervals if all pairs were counted.
+    """
+    # Further figures of the first score
+    shares = scores[0].shares
     numbers: dict[str, Any] = {}
-    for kind, share in score.shares.items():
+    for kind, share in shares.items():
         numbers[kind] = share.value
         numbers[f"{kind}, pairs"] = share.n
         if not share.exact:
             numbers[f"{kind}, interval"] = [share.low, share.high]
-    positions = sorted({position for share in score.shares.values() for position in share.by_position})
-    rows: list[list[Any]] = [["position", *score.shares]]
+    # Its shares by position
+    positions = sorted({position for share in shares.values() for position in share.by_position})
+    rows = []
     for position in positions:
-        cells = [share.by_position.get(position) for share in score.shares.values()]
-        rows.append([position + 1, *("" if cell is None else f"{cell[0]:.3f} of {cell[1]:,}" for cell in cells)])
-    return Measurement(
-        value=value,
-        low=low,
-        high=high,
-        n=max(1, score.n),
-        unit="pairs",
-        exact=low == high,
+        cells = {kind: share.by_position.get(position) for kind, share in shares.items()}
+        texts = {kind: "" if cell is None else f"{cell[0]:.3f} of {cell[1]:,}" for kind, cell in cells.items()}
+        rows.append({"position": position + 1, **texts})
+    frame = pd.DataFrame([score.row() for score in scores])
+    if all(share.exact for score in scores for share in score.shares.values()):
+        frame = frame.drop(columns=["low", "high"])
+    return Readings(
+        frame=frame,
+        title="Shares of pairs with the predicted answer",
         numbers=numbers,
-        tables=[("Shares of pairs with the predicted answer", table([score])), ("By position", rows)],
-        **fields,
+        tables=[("By position", pd.DataFrame(rows))],
     )
