@@ -94,10 +94,10 @@ class Claim:
     """When it counts as reproduced, and when as not reproduced."""
     preregistration: Preregistration
     """When the rule was fixed, and what was known by then."""
-    measure: Callable[[Evidence], pd.DataFrame | Readings | Measurement]
+    measure: Callable[[Evidence], pd.DataFrame | Readings]
     """Measures it; a function of the trained models, the size and the seed only. It returns a frame, one row a model,
-    seed or setting, alone or with what else the page shows; without `judged`, a measurement."""
-    judged: Judge | None = None
+    seed or setting, alone or with what else the page shows."""
+    judged: Judge
     """Which column of the frame is judged, and how: one of `case_studies/recipes/judges.py`."""
     quantity: str = ""
     """The name of the measured number, in a few words."""
@@ -213,27 +213,17 @@ class Claim:
             evidence: The models, size and seed.
 
         Raises:
-            TypeError: the measure returned no frame although a column is judged, or none is and it returned no
-                measurement.
+            TypeError: the measure returned neither a frame nor readings.
             ValueError: the frame lacks what is judged.
         """
         outcome = self.measure(evidence)
-        if self.judged is None:
-            if isinstance(outcome, Measurement):
-                return self.in_range(outcome)
-            remedy = "a frame needs judged=" if isinstance(outcome, Readings | pd.DataFrame) else "return a frame"
+        readings = Readings(frame=outcome) if isinstance(outcome, pd.DataFrame) else outcome
+        if not isinstance(readings, Readings):
             raise TypeError(
-                f"measure of claim {self.id} returned a {type(outcome).__name__}, not a Measurement; {remedy}."
-            )
-        if isinstance(outcome, pd.DataFrame):
-            outcome = Readings(frame=outcome)
-        if not isinstance(outcome, Readings):
-            raise TypeError(
-                f"measure of claim {self.id} returned a {type(outcome).__name__}; its claim judges a column, so return "
-                "a frame or Readings."
+                f"measure of claim {self.id} returned a {type(outcome).__name__}; return a frame or Readings."
             )
         measurement = self.judged.measurement(
-            outcome,
+            readings,
             seed=evidence.seed,
             quantity=self.quantity,
             value_range=self.value_range,

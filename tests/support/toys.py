@@ -8,8 +8,10 @@ import pandas as pd
 
 import interp
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
+from case_studies.frame.judge import Readings
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Value
+from case_studies.recipes.judges import Row
 from case_studies.study import Study
 from hooks import Transformer
 from interp.core.randomness import derived_generator
@@ -33,6 +35,11 @@ def groups(size):
     return {"few": specs(2), "more": specs(3), "large": specs(1, batch_size=16)}
 
 
+def one_row(value, low, high, *, n, **shown):
+    """What a measure returns that has one number with its interval; toy claims judge the column `value`."""
+    return Readings(frame=pd.DataFrame([{"value": value, "low": low, "high": high, "n": n}]), **shown)
+
+
 def accuracy(evidence):
     MEASURED.append("accuracy")
     (group,) = evidence.groups
@@ -40,15 +47,15 @@ def accuracy(evidence):
     assert all(isinstance(model, Transformer) and not model.training for model in evidence.models(group))
     values = [float(np.mean(run.final_accuracy)) for run in runs]
     table = pd.DataFrame({"seed": range(len(values)), "accuracy": values})
-    return Measurement(
-        value=float(np.mean(values)),
-        low=min(values),
-        high=max(values),
-        exact=min(values) == max(values),
+    mean = float(np.mean(values))
+    return one_row(
+        mean,
+        min(values),
+        max(*values, mean + 1e-9),  # equal values are an interval too
         n=len(values),
-        unit="seeds",
         numbers={"per_seed": np.array(values), "layers": 1},
-        tables=[("Accuracy of <every> seed", [("seed", "accuracy"), *enumerate(values)])],
+        table=table,
+        title="Accuracy of <every> seed",
         charts=[alt.Chart(table).mark_bar().encode(x="seed:O", y="accuracy:Q")],
         note="Hardly trained.",
     )
@@ -58,12 +65,12 @@ def drawn(evidence):
     MEASURED.append("drawn")
     batch = evidence.task("more").sample(50, generator=derived_generator(evidence.seed, "drawn"), split="test")
     mean = float(batch.labels.double().mean())
-    return Measurement(value=mean, low=0.0, high=1.0, n=50, unit="sentences")
+    return one_row(mean, 0.0, 1.0, n=50)
 
 
 def constant(evidence):
     MEASURED.append("constant")
-    return Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws")
+    return one_row(0.25, 0.2, 0.3, n=10)
 
 
 PASSING = Claim(
@@ -75,6 +82,7 @@ PASSING = Claim(
     rule=Above(0.1),
     preregistration=BEFORE_ANY_MODEL,
     measure=constant,
+    judged=Row("value", unit="draws"),
 )
 FAILING = Claim(
     id="figure-1.all",
@@ -84,6 +92,7 @@ FAILING = Claim(
     rule=Above(0.99),
     preregistration=Preregistration("after first models", "two models of two steps."),
     measure=accuracy,
+    judged=Row("value", unit="seeds"),
     needs=["few"],
 )
 DRAWN = Claim(
@@ -94,6 +103,7 @@ DRAWN = Claim(
     rule=Value(Above(-1)),
     preregistration=BEFORE_ANY_MODEL,
     measure=drawn,
+    judged=Row("value", unit="sentences"),
     needs=("more",),
 )
 DISTANT = Claim(
@@ -104,6 +114,7 @@ DISTANT = Claim(
     rule=Above(0.99),
     preregistration=BEFORE_ANY_MODEL,
     measure=accuracy,
+    judged=Row("value", unit="seeds"),
     needs=["large"],
     sizes=["paper"],
     sizes_reason="It takes a GPU.",

@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from toys import PASSING, STUDY
+from toys import PASSING, STUDY, one_row
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.measurement import Measurement
 from case_studies.frame.measuring import measurement_file
 from case_studies.frame.packs import Packs, WeightFiles
+from case_studies.recipes.judges import Row
+
+OF_PACKS = Row("value", unit="packs")
 
 
 def write_packs(folder, *numbers):
@@ -26,14 +28,14 @@ def write_packs(folder, *numbers):
 def mean(evidence, *, packs, scale=1.0):
     """Mean number of the packs."""
     values = [json.loads(path.read_text()) for path in packs.paths] if packs.digest else [0.9]
-    return Measurement(value=scale * sum(values) / len(values), low=0.2, high=1, n=len(values), unit="packs")
+    return one_row(scale * sum(values) / len(values), 0.2, 1.0, n=len(values))
 
 
 def toy_study(folder=None, shipped=None, *, required=True):
     """A study of one claim on packs; it can be measured without them if they are not required."""
     packs = Packs(folder)
     measure = partial(partial(mean, packs=packs), scale=1.0)
-    claim = replace(PASSING, measure=measure, packs=packs if required else None)
+    claim = replace(PASSING, measure=measure, judged=OF_PACKS, packs=packs if required else None)
     return replace(STUDY, claims=[claim], groups=lambda size: {}, shipped=shipped)
 
 
@@ -165,7 +167,7 @@ def test_numbers_on_weights_are_stored_and_shown_with_them(tmp_path):
 
     def study(folder, shipped=None):
         files = WeightFiles(folder, names=NAMES)
-        claim = replace(PASSING, measure=partial(mean, packs=files), packs=files)
+        claim = replace(PASSING, measure=partial(mean, packs=files), judged=OF_PACKS, packs=files)
         return replace(STUDY, claims=[claim], groups=lambda size: {}, shipped=shipped)
 
     page = study(clone).run(folder=tmp_path / "runs", n_jobs=1).page

@@ -10,7 +10,7 @@ import pytest
 import toys
 from browser import faults
 from chart_text import FAULTS
-from toys import FAILING, PASSING, STUDY
+from toys import FAILING, PASSING, STUDY, one_row
 
 from case_studies.frame.claim_page import _measured, _when_fixed, commit_text
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Preregistration
@@ -343,7 +343,7 @@ def test_when_a_rule_was_fixed_and_how_often_more_was_measured():
 def test_words_are_explained_on_the_pages_that_use_them(reproduce):
     def arms(evidence):
         table = ("Arms", [("arm", "#0"), ("few", 1.0)])
-        return Measurement(value=0.5, low=0.4, high=0.6, n=2, unit="seeds", tables=[table])
+        return one_row(0.5, 0.4, 0.6, n=2, tables=[table])
 
     study = replace(STUDY, claims=(PASSING, replace(FAILING, id="figure-9.a", measure=arms)))
     pages = reproduce(study).claim_pages
@@ -447,4 +447,4 @@ def test_a_failing_condition_is_named_next_to_the_verdict(reproduce):
 
 
 def with_an_error(evidence):
-    return Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws", numbers={"error": 0.0249})
+    return one_row(0.25, 0.2, 0.3, n=10, numbers={"error": 0.0249})

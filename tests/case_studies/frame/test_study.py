@@ -249,7 +249,7 @@ def test_a_measure_that_raises_does_not_stop_the_others(reproduce, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"measure": lambda evidence: 0.5}, "returned a float, not a Measurement"),
+        ({"measure": lambda evidence: 0.5}, "returned a float; return a frame or Readings"),
         ({"rule": Number("share", Above(0))}, "KeyError: 'share'"),
         ({"measure": lambda evidence: evidence.runs("few")}, r"'few' is not among those that the claim needs \(none\)"),
     ],
@@ -369,11 +369,11 @@ def test_a_changed_rule_needs_no_new_measurement(reproduce):
 def test_measures_and_evidence_can_be_pickled():
     cloudpickle = pytest.importorskip("cloudpickle")  # what joblib packs with
     evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
-    for measure in (toys.accuracy, lambda evidence: Measurement(value=1, low=0, high=1, n=evidence.seed + 1, unit="x")):
+    for measure in (toys.accuracy, lambda evidence: toys.one_row(1.0, 0.0, 1.0, n=evidence.seed + 1)):
         back, seen = pickle.loads(cloudpickle.dumps((measure, evidence)))
         assert seen == evidence
         assert [spec.key for spec in seen.specs("few")] == [spec.key for spec in evidence.specs("few")]
-    assert back(seen).n == 1
+    assert back(seen).frame["n"].tolist() == [1]
 
 
 @pytest.mark.slow
@@ -422,4 +422,4 @@ def test_results_contain_the_measurements(finished):
 
 
 def wide_share(evidence):
-    return Measurement(value=0.2, low=-0.1, high=1.3, n=3, unit="seeds")
+    return toys.one_row(0.2, -0.1, 1.3, n=3)

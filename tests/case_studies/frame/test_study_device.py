@@ -1,14 +1,15 @@
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import toys
 
 import interp
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
-from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
 from case_studies.frame.training import Plan, plan_training, train_models
+from case_studies.recipes.judges import Row
 from case_studies.study import Study
 from interp import TrainSettings
 from interp.sweeps.cost import training_memory, training_operations
@@ -28,7 +29,8 @@ def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, mon
         method="Always",
         rule=Value(AtLeast(0)),
         preregistration=BEFORE_ANY_MODEL,
-        measure=lambda evidence: Measurement(value=0.0, low=0.0, high=0.0, n=1, unit="draws", exact=True),
+        measure=lambda evidence: pd.DataFrame([{"value": 0.0, "n": 1}]),
+        judged=Row("value", unit="draws", exact=True),
         needs=["all"],
     )
     study = Study(name="toy", title="Toy", lead="Nothing.", claims=[claim], groups=lambda size: {"all": [spec]})

@@ -13,26 +13,30 @@ from case_studies.frame.packs import Packs
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import Above
 from case_studies.frame.stored import environments_once, read_results, with_environments
+from case_studies.recipes.judges import Row
 from case_studies.review.compare import _contradiction, check_claim
+
+
+def times(readings, factor):
+    """The same readings with another number."""
+    return replace(readings, frame=readings.frame.assign(value=readings.frame["value"] * factor))
 
 
 def scaled(evidence, by=1.0):
     """What `toys.drawn` measures, times a factor."""
-    found = toys.drawn(evidence)
-    return replace(found, value=found.value * by)
+    return times(toys.drawn(evidence), by)
 
 
 def biased(evidence):
     """The same with a planted error of 1 %."""
-    found = toys.drawn(evidence)
-    return replace(found, value=found.value * 1.01)
+    return scaled(evidence, by=1.01)
 
 
 CLOCK = {"reading": 0.25}
 
 
 def timed(evidence):
-    return Measurement(value=CLOCK["reading"], low=0.2, high=0.3, n=10, unit="rounds")
+    return toys.one_row(CLOCK["reading"], CLOCK["reading"] - 0.05, CLOCK["reading"] + 0.05, n=10)
 
 
 def broken(evidence):
@@ -116,7 +120,7 @@ def test_so_is_one_in_code_that_the_measure_calls(reproduce, check, tmp_path, mo
     reproduce(study)
     study = replace(study, shipped=(tmp_path / "toy/quick").rename(tmp_path / "shipped"))
     drawn = toys.drawn
-    monkeypatch.setattr(toys, "drawn", lambda evidence: replace(drawn(evidence), value=1.01 * drawn(evidence).value))
+    monkeypatch.setattr(toys, "drawn", lambda evidence: times(drawn(evidence), 1.01))
     _, found = check(study)
     assert found["table-3.drawn"].status == "differs"
     assert found["table-3.drawn"].causes == ()  # its source is the same: it was changed in memory
@@ -245,7 +249,7 @@ def test_another_verdict_differs_even_in_the_interval(shipped, check):
 
 
 def test_numbers_without_an_interval_may_differ_by_rounding_only(shipped, check):
-    exact = replace(PASSING, measure=lambda evidence: replace(toys.constant(evidence), low=0.25, high=0.25, exact=True))
+    exact = replace(PASSING, judged=Row("value", unit="draws", exact=True))
     study = with_claim(shipped, exact)
     options = {"name": "figure-1.some", "interval": [0.25, 0.25], "exact": True, "made__threads": 9}
     for stored, status in ((0.25 + 1e-9, "within"), (0.2525, "differs")):

@@ -8,10 +8,9 @@ from tool_studies import own_programs
 from tool_studies.approximations.study import STUDY as APPROXIMATIONS
 from tool_studies.compiled.study import STUDY as COMPILED
 from tool_studies.own_programs import OwnPrograms, cache_folder
-from toys import PASSING, STUDY
+from toys import PASSING, STUDY, one_row
 
 import hooks.extras
-from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.provenance import source_digest
 from interp.known_answers import PROGRAMS, read_compiled, shipped_program
@@ -77,7 +76,7 @@ def test_without_the_compiler_a_study_leaves_out_the_claims_that_need_it(monkeyp
 
 
 def number_of_packs(evidence, *, packs):
-    return Measurement(value=0.9, low=0.8, high=1, n=len(packs.paths), unit="packs")
+    return one_row(0.9, 0.8, 1.0, n=len(packs.paths))
 
 
 def toy_study(packs, shipped=None):
