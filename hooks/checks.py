@@ -15,6 +15,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 LONGEST_SHOWN = 100
 """Characters of a value in an error."""
+MOST_LISTED = 24
+"""Most names that an error lists."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 P = ParamSpec("P")
@@ -320,6 +322,19 @@ def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, inte
     return f"it must be {least} and at most {high}"
 
 
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A sentence that suggests the most similar of some names, with a blank before it; empty if none is similar."""
+    similar = get_close_matches(name, list(names), n=1)
+    return f" Did you mean {similar[0]}?" if similar else ""
+
+
+def listed(names: Collection[str]) -> str:
+    """Names in a row; of many the first ones, and how many there are."""
+    if len(names) <= MOST_LISTED:
+        return ", ".join(names)
+    return f"{', '.join(list(names)[:MOST_LISTED])} and {len(names) - MOST_LISTED} more"
+
+
 def chosen_by_prefix(names: Sequence[str], prefixes: Sequence[str], *, kind: str, owner: str) -> tuple[str, ...]:
     """The names that were chosen, each by itself or by a prefix; all if none was chosen.
 
@@ -342,8 +357,7 @@ def chosen_by_prefix(names: Sequence[str], prefixes: Sequence[str], *, kind: str
     for prefix in prefixes:
         matches = [prefix] if prefix in names else [name for name in names if prefix and name.startswith(prefix)]
         if not matches:
-            near = get_close_matches(prefix, names, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise ValueError(f"{owner} has no {kind} {prefix!r}.{hint} It has {', '.join(names)}.")
+            hint = did_you_mean(prefix, names)
+            raise ValueError(f"{owner} has no {kind} {prefix!r}.{hint} It has {listed(names)}.")
         chosen.update(matches)
     return tuple(name for name in names if name in chosen or not prefixes)

@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from case_studies.frame.measurement import Measurement
+from hooks.checks import did_you_mean
 from interp.core.intervals import Interval
 from interp.view.charts import dots
 
@@ -99,8 +99,7 @@ class Judge(ABC):
         # All columns that it reads exist
         for column in (*self.where, *self.columns):
             if column not in frame:
-                near = get_close_matches(column, map(str, frame.columns), n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(column, map(str, frame.columns))
                 names = ", ".join(map(repr, frame.columns))
                 raise ValueError(f"the judged column {column!r} is not in the frame, which has {names}.{hint}")
         rows = frame

@@ -6,9 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from hooks.checks import shown
+from hooks.checks import did_you_mean, shown
 from hooks.files import read_json
-from interp.cli.output import did_you_mean
 from interp.tasks.registry import loaded, reason_of
 
 ENTRY_POINTS = "interp.studies"

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -183,12 +182,6 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous_handler)
-
-
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """A sentence that suggests the most similar of some names; empty if none is similar."""
-    similar = get_close_matches(name, names, n=1)
-    return f" Did you mean {similar[0]}?" if similar else ""
 
 
 def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Output | None, str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.output import did_you_mean
+from hooks.checks import did_you_mean
 from interp.cli.train import command_of, make_task, options_of
 
 OnTask = Annotated[

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from hooks.checks import did_you_mean
 from hooks.files import readable_file, shortened
-from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output, did_you_mean
+from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output
 from interp.tasks.fields import tuples
 
 TABLES = ("task", "model", "settings", "vary")

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from hooks.checks import did_you_mean
 from interp.cli.options import Options
-from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean, with_user_paths
+from interp.cli.output import Device, Fresh, Json, Output, Seed, with_user_paths
 from interp.cli.tasks import summary
 
 MODEL_OPTIONS = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}

@@ -8,7 +8,6 @@ map of each kind; `docs/guides/add_an_intervention.md` adds one.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import shown
+from hooks.checks import did_you_mean, shown
 from hooks.interventions.ablation_engine import Net, head_output_point
 from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
@@ -232,9 +231,7 @@ def check_method(method: str | HeadIntervention, task: Task, *, of_parts: bool =
         raise ValueError(f"method is {shown(method)}; choose a name, or give an interp.Intervention.")
     names = REMOVALS if of_parts else (*METHODS, *kinds)
     if method not in names:
-        near = get_close_matches(method, names, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"method is {method!r}; choose one of {', '.join(names)}.{hint}")
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(names)}.{did_you_mean(method, names)}")
 
 
 def needs_patterns(method: str | HeadIntervention) -> bool:

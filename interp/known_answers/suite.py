@@ -7,7 +7,7 @@ from typing import get_args
 
 import torch
 
-from hooks.checks import checks_types
+from hooks.checks import checks_types, did_you_mean, listed
 from interp.core.randomness import derived_generator
 from interp.known_answers.answers import KnownAnswer, draw
 from interp.known_answers.craft.transforms import can_rotate, randomise
@@ -90,7 +90,7 @@ def known_answer(name: str, seed: int) -> KnownAnswer:
     [(0, 1), (0, 2)]
     """
     if name not in SUITE:
-        raise ValueError(f"name is {name!r}; the suite has {', '.join(SUITE)}.")
+        raise ValueError(f"name is {name!r}.{did_you_mean(name, SUITE)} The suite has {listed(SUITE)}.")
     generator = derived_generator(seed, "known answer", name)
     answer = SUITE[name](generator)
     randomised = randomise(answer, generator, rotate=can_rotate(answer.model))

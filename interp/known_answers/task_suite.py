@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hooks.checks import checks_types
+from hooks.checks import checks_types, did_you_mean, listed
 from interp.core.randomness import derived_generator
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.craft.transforms import can_rotate, randomise
@@ -63,7 +63,7 @@ def task_answer(name: str, seed: int) -> KnownAnswer:
     ['induction', 'previous']
     """
     if name not in TASK_SUITE:
-        raise ValueError(f"name is {name!r}; the suite has {', '.join(TASK_SUITE)}.")
+        raise ValueError(f"name is {name!r}.{did_you_mean(name, TASK_SUITE)} The suite has {listed(TASK_SUITE)}.")
     generator = derived_generator(seed, "known answer", name)
     answer = TASK_SUITE[name](generator)
     randomised = randomise(answer, generator, rotate=can_rotate(answer.model))

@@ -4,11 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any
 
-from hooks.checks import check_class
+from hooks.checks import check_class, did_you_mean
 from hooks.files import shortened
 from interp.sweeps.spec import ModelSpec
 from interp.training.configs import config_for
@@ -169,8 +168,7 @@ class Sweep:
         for field_name in path.split("."):
             field_names = [field.name for field in fields(owner)] if is_dataclass(owner) else []
             if field_name not in field_names:
-                near = get_close_matches(field_name, field_names, n=1)
-                hint = f" Did you mean {near[0]}?" if near else ""
+                hint = did_you_mean(field_name, field_names)
                 raise ValueError(f"vary has {name!r}, but {type(owner).__name__} has no field {field_name!r}.{hint}")
             owner = getattr(owner, field_name)
 

@@ -1,12 +1,11 @@
 """Model configs for a task."""
 
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from hooks import FullyConnectedConfig, RecurrentConfig, presets
-from hooks.checks import checks_types
+from hooks.checks import checks_types, did_you_mean
 from interp.tasks.base import IS_A_TASK, Task
 from interp.training.token_rows import markers_of
 
@@ -99,6 +98,5 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         unknown = [name for name in sizes if name not in names]
         if not unknown:
             raise
-        similar = get_close_matches(unknown[0], names, n=1)
-        advice = f" Did you mean {similar[0]}?" if similar else f" Its fields are {', '.join(names)}."
+        advice = did_you_mean(unknown[0], names) or f" Its fields are {', '.join(names)}."
         raise ValueError(f"{unknown[0]} is no field of {type(config).__name__}.{advice}") from None

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number, checks_types, did_you_mean, listed
 from hooks.extras import require
 from hooks.state import default_process_state
 from interp.core.randomness import derived_seed
@@ -104,9 +103,8 @@ def named_program(name: str) -> RaspProgram:
         ValueError: there is none of this name; names the nearest.
     """
     if name not in PROGRAMS:
-        near = get_close_matches(name, PROGRAMS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"there is no program {name!r}.{hint} There are {', '.join(PROGRAMS)}.")
+        hint = did_you_mean(name, PROGRAMS)
+        raise ValueError(f"there is no program {name!r}.{hint} There are {listed(PROGRAMS)}.")
     return PROGRAMS[name]
 
 

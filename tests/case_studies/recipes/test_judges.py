@@ -137,7 +137,7 @@ MEAN = judges.Mean("accuracy", unit="seeds", where=A_ARM)
 @pytest.mark.parametrize(
     ("judge", "frame", "words"),
     [
-        (judges.Mean("acuracy", unit="models"), FRAME, "'acuracy' is not in the frame.*Did you mean 'accuracy'"),
+        (judges.Mean("acuracy", unit="models"), FRAME, "'acuracy' is not in the frame.*Did you mean accuracy"),
         (judges.Mean("accuracy", unit="models", where={"group": 1}), FRAME, "'group' is not in the frame"),
         (MEAN, FRAME.iloc[:0], "the frame has no rows; give one"),
         (judges.Mean("accuracy", unit="models", where={"arm": "c"}), FRAME, "no row of the frame has arm 'c'"),

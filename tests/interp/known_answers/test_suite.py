@@ -19,7 +19,7 @@ def test_names_of_the_suite():
 
 
 def test_an_unknown_name_raises():
-    with pytest.raises(ValueError, match="name is 'lego'; the suite has loop Z2 0, "):
+    with pytest.raises(ValueError, match=r"name is 'lego'\. The suite has loop Z2 0, .* and 162 more"):
         known_answer("lego", 0)
 
 

@@ -34,7 +34,7 @@ def test_the_suite_is_in_order_and_apart_from_that_of_the_studies(answers):
             value.shape != others[key].shape or not torch.equal(value, others[key]) for key, value in weights.items()
         )
     with pytest.raises(
-        ValueError, match="name is 'induction'; the suite has in-context lookup, in-context lookup with"
+        ValueError, match=r"name is 'induction'\. The suite has in-context lookup, in-context lookup with"
     ):
         task_answer("induction", 0)
 
