@@ -21,15 +21,39 @@ NEVER_LONG = {
     "tests/case_studies/frame/test_page.py::test_nothing_is_wrong_with_a_study_page": "a study's page in a browser",
     "tests/case_studies/frame/test_study.py::test_a_killed_run_keeps_its_measurements": "a killed study",
     "tests/case_studies/papers/test_papers.py::test_committed_results_are_judged_by_todays_rules": "what is shipped",
+    "tests/hooks/adapters/test_families_of_transformers.py::test_each_verb_works_or_is_refused[BERT float32]": (
+        "every verb on models as others write them"
+    ),
+    "tests/hooks/adapters/test_families_of_transformers.py::test_each_verb_works_or_is_refused[GPT-2 bfloat16]": (
+        "every verb on models as others write them"
+    ),
+    "tests/hooks/adapters/test_families_of_transformers.py::test_each_verb_works_or_is_refused[GPT-NeoX float32]": (
+        "every verb on models as others write them"
+    ),
+    "tests/hooks/adapters/test_families_of_transformers.py::test_each_verb_works_or_is_refused[Gemma-2 float32]": (
+        "every verb on models as others write them"
+    ),
+    "tests/hooks/adapters/test_families_of_transformers.py::test_each_verb_works_or_is_refused[Llama float32]": (
+        "every verb on models as others write them"
+    ),
     "tests/interp/algorithms/test_implements.py::test_where_the_loop_has_its_values": "where variables are",
     "tests/interp/auditing/test_show_heads.py::test_a_click_shows_the_finding[400]": "an audit's page in a browser",
     "tests/interp/cli/test_cli.py::test_audit_heads_and_probes": "commands of the main analyses",
     "tests/interp/cli/test_cli.py::test_report": "the command that writes a report",
+    "tests/interp/cli/test_exit_codes.py::test_output_that_cannot_be_written_is_one_line[reproduce lego --list]": (
+        "a study's list into a pipe that is closed"
+    ),
+    "tests/interp/cli/test_exit_codes.py::test_studies_and_claims_as_json": "the list of claims for programs",
     "tests/interp/cli/test_demo.py::test_the_quick_demo_analyses_the_shipped_model": "the demo",
     "tests/interp/core/test_processes.py::test_no_process_is_left_when_the_caller_is_killed[9]": "a killed caller",
+    "tests/interp/heads/test_ablate_parts.py::test_jobs_give_the_same": "ablation of parts in processes",
+    "tests/interp/heads/test_own_interventions.py::test_circuits_carry_on_with_the_intervention_of_their_edges": (
+        "circuits with a user's own intervention"
+    ),
     "tests/interp/reporting/test_report_in_a_browser.py::test_nothing_is_wrong_with_a_report": "a report in a browser",
     "tests/interp/sweeps/test_cluster.py::test_what_a_killed_process_did_is_done_again": "a killed process of a sweep",
     "tests/interp/training/test_pathways_verbs.py::test_the_remaining_verbs_work[hybrid]": "verbs on hard-coded heads",
+    "tests/test_docs.py::test_every_snippet_runs[add_an_intervention.md]": "an intervention of a user's own",
     "tests/test_docs.py::test_every_snippet_runs[README.md]": "what users see first",
     "tests/test_docs.py::test_every_snippet_runs[add_a_task.md]": "a task of a user's own in every verb",
 }

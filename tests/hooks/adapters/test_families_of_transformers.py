@@ -208,7 +208,7 @@ def test_ablations_equal_those_by_hooks_of_torch(family, dtype, method):
 
 
 @pytest.mark.parametrize(("family", "dtype"), COMBINATIONS)
-def test_each_verb_works_or_is_refused_with_its_reason(family, dtype, as_a_user):
+def test_each_verb_works_or_is_refused(family, dtype, as_a_user):
     _, model = module_and_model(family, dtype)
     listed = interp.supported_verbs(model, TASK).obstacles
     refused = REFUSED[family]
