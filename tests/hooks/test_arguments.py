@@ -164,6 +164,7 @@ CALLS = {
 }
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize("name", CALLS)
 def test_public_functions_name_the_argument(name):
     call, arguments = CALLS[name]
