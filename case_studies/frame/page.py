@@ -27,7 +27,7 @@ VERDICTS = {
     "not reproduced": "the interval, or such a number, is on the other side; or a further condition is not met",
     "inconclusive": "the threshold is inside the interval, or too few models learned the task: undecided",
     BY_CONSTRUCTION: "true of hand-written weights or by arithmetic; it can only fail if the code is wrong",
-    NOT_MEASURED: "there is no number of today's models and code at this size",
+    NOT_MEASURED: "there is no number of today's models at this size",
 }
 """What each verdict means."""
 LONG_SAMPLE = 14
