@@ -65,8 +65,6 @@ def finding_in_words(result: StudyResult, findings: Sequence[Finding]) -> Markup
     true_findings = [finding for finding in findings if finding.is_true_of(results)]
     sentences = [_with_numbers(finding.text, results) for finding in true_findings[:MOST_SENTENCES]]
     counts = _counts(result)
-    if not sentences:
-        return Markup.escape(counts)
     return fragment("found", sentences, counts)
 
 

@@ -7,15 +7,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
-def fragment(name: str, *values: Any, **named: Any) -> Markup:
+def fragment(name: str, *values: Any) -> Markup:
     """HTML of a part of a page.
 
     Args:
         name: Macro of `parts.html.jinja`.
         values: Its arguments, in order; texts are escaped.
-        named: Its arguments by name.
     """
-    return Markup(getattr(_macros(), name)(*values, **named).strip())
+    return Markup(getattr(_macros(), name)(*values).strip())
 
 
 @cache

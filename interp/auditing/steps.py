@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 
 import numpy as np
@@ -39,6 +39,7 @@ LEAST_SEARCHED = 64
 """Least number of sequences of that batch: a loss of half the threshold is then above its noise."""
 
 NO_STRATA: Mapping[Head, tuple[int, str]] = {}
+"""Of an audit in progress: what is needed within a stratum only is asked at its end."""
 
 InJobs = HeadExperiments | ParallelExperiments
 
@@ -72,16 +73,20 @@ class ExperimentSource:
         """Experiments, in processes if there are several."""
         return experiments if self.n_jobs == 1 else ParallelExperiments(experiments, self.n_jobs)
 
-    def searches(self, first: HeadExperiments) -> tuple[InJobs, InJobs | None]:
-        """Experiments to search kinds and sets on, and those that confirm the sets; None if nothing needs that."""
+    def searches(self, on_first: InJobs, n_first: int) -> tuple[InJobs, InJobs | None]:
+        """Experiments to search kinds and sets on, and those that confirm the sets; None if nothing needs that.
+
+        Args:
+            on_first: Experiments on the first sequences; every input, if the audit is about all of them.
+            n_first: Number of these sequences.
+        """
         if self.inputs is None:
-            n_searched = max(LEAST_SEARCHED, len(first.batch) // SEARCHED)
+            n_searched = max(LEAST_SEARCHED, n_first // SEARCHED)
             return self._on_validation(n_searched), self._on_validation(CONFIRMED)
         # Every input has no chance findings to confirm; of many inputs the first ones, in a random order, do
-        on_all = self.in_jobs(first)
         if len(self.inputs) <= MOST_SEARCHED:
-            return on_all, None
-        return self.in_jobs(self.on(self.inputs.select(slice(0, MOST_SEARCHED)))), on_all
+            return on_first, None
+        return self.in_jobs(self.on(self.inputs.select(slice(0, MOST_SEARCHED)))), on_first
 
     def _on_validation(self, n: int) -> InJobs:
         generator = derived_generator(self.seed, "search", n)
@@ -118,12 +123,12 @@ class HeadTests:
         """Kind of each head that looks like one, or may act like it."""
         return {**self.labels, **self.tried}
 
-    @property
+    @cached_property
     def looks_of_heads(self) -> dict[Head, Look]:
         """Where the kind of each head comes from."""
-        looks: dict[Head, Look] = {}
-        for head in self.first.heads:
-            looks[head] = "tried" if head in self.tried else "labelled" if head in self.labels else "none"
+        looks: dict[Head, Look] = dict.fromkeys(self.first.heads, "none")
+        looks |= dict.fromkeys(self.labels, "labelled")
+        looks |= dict.fromkeys(self.tried, "tried")
         return looks
 
 
@@ -146,7 +151,7 @@ def tests_of_heads(
     needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
 
     # Needed heads without a label may act like a kind: the kind is chosen on other sequences, and tested on these
-    search, further = source.searches(first)
+    search, further = source.searches(on_first, len(first.batch))
     without_label = [head for head in needed if head not in labels]
     tried = kinds_to_try(search, patterns, without_label, judged.indices, judged.threshold)
     effects = effects.with_heads_of(on_first.effects(ROWS_OF_LABEL, tried, heads=tried))
@@ -187,6 +192,11 @@ class Question:
     def heads(self) -> list[Head]:
         """The heads that are audited."""
         return self.tests.first.heads
+
+    @cached_property
+    def doubtful(self) -> dict[str, set[Head]]:
+        """Heads whose removal costs accuracy on an outcome that is left out, by kind of removal."""
+        return doubtful_heads(self.tests.effects, self.heads, self.judged.too_few)
 
     def first_evidence(self, looks: Sequence[int]) -> GrowingEvidence:
         """Evidence on the first sequences."""
@@ -231,7 +241,7 @@ class Question:
             heads=self.tests.looks_of_heads,
             sets=self.sets,
             strata=strata,
-            doubtful=doubtful_heads(self.tests.effects, self.heads, self.judged.too_few),
+            doubtful=self.doubtful,
             at_chance=self.judged.at_chance,
             alpha=self.alpha,
         )

@@ -288,10 +288,10 @@ def test_the_accuracy_is_that_of_all_looks(monkeypatch):
         return strata_of(task, all_runs, indices)
 
     monkeypatch.setattr("interp.auditing.audit.strata_of", recorded_strata)
-    found = interp.audit(known.model, known.task, **STRICT)
+    result = interp.audit(known.model, known.task, **STRICT)
     right, total = (torch.cat([getattr(run.score, name) for run in runs]).sum(0) for name in ("right", "total"))
     assert len(runs) == 3
-    assert found.clean == pytest.approx(right / total)
+    assert result.clean == pytest.approx(right / total)
     assert runs[0].score.right.mean() != runs[1].score.right.mean()
 
 
