@@ -9,7 +9,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from case_studies.frame.results import LABELS, StudyResult
 from case_studies.frame.stored import read_results
 from case_studies.frame.to_decide import to_decide
 from case_studies.study import Study
-from hooks.checks import check_choice
+from hooks.checks import check_choice, did_you_mean
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs/papers"
@@ -182,9 +181,7 @@ def _check_claim(claim: str, sources: Mapping[str, str], place: str) -> None:
         raise ValueError(f"{place}: the claim {claim!r} is of no study; write study:id, with {', '.join(STUDIES)}.")
     if claim not in sources:
         of_study = [claim_name for claim_name in sources if claim_name.startswith(f"{study}:")]
-        near = get_close_matches(claim, of_study, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{place}: the study {study} has no claim {name!r}.{hint}")
+        raise ValueError(f"{place}: the study {study} has no claim {name!r}.{did_you_mean(claim, of_study)}")
 
 
 def check_sources(papers: Sequence[Paper], sources: Mapping[str, str]) -> None:
