@@ -266,7 +266,7 @@ def test_minimal_block_has_no_residual_connection(tokens):
     model = minimal()
     hooks = [("blocks.0.attn.hook_z", lambda z, hook: torch.ones_like(z))]
     same = model.run_with_hooks(tokens, fwd_hooks=hooks)
-    assert torch.equal(same, same[:1, :1].expand_as(same))
+    close(same, same[:1, :1].expand_as(same))
     eq6 = minimal(block="dyck").run_with_hooks(tokens, fwd_hooks=hooks)
     assert not torch.allclose(eq6, eq6[:1, :1].expand_as(eq6))
 
