@@ -1,4 +1,4 @@
-"""Exact replacement of heads, MLPs and neurons, in any sets, from one cached pass."""
+"""Exact replacement of the embedding, heads, MLPs and neurons, in any sets, from one cached pass."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, NewOutput
+from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, Head, Net, NewOutput
 from hooks.model.layers import take
 
 
@@ -26,11 +26,18 @@ class Mlp:
         return f"blocks.{self.layer}.{'hook_mlp_out' if self.neurons is None else 'mlp.hook_post'}"
 
 
-Part = Head | Mlp
+@dataclass(frozen=True)
+class Embedding:
+    """The embedding, position embeddings included."""
+
+    hook_point = EMBEDDING_POINT
+
+
+Part = Head | Mlp | Embedding
 
 
 class PartEngine(AblationEngine):
-    """One clean pass on a batch, from which sets of heads, MLPs and neurons are replaced together.
+    """One clean pass on a batch, from which sets of parts are replaced together.
 
     A set takes one pass, which starts at the input of its first layer. Arguments and errors are those of
     `AblationEngine`.
@@ -81,6 +88,8 @@ class PartEngine(AblationEngine):
 
     def _place_of(self, member: Part) -> tuple[int, str, tuple[int, ...] | None]:
         """Layer of a part, its hook point, and its indices there; None for all of it."""
+        if isinstance(member, Embedding):
+            return 0, member.hook_point, None
         if isinstance(member, Mlp):
             return member.layer, member.hook_point, member.neurons
         layer, head = member

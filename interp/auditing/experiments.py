@@ -193,6 +193,26 @@ class HeadExperiments:
             products += (change @ change.T).numpy()
         return products
 
+    def check_relations(self) -> None:
+        """Check that the task has a relation which attention of the model can follow.
+
+        Raises:
+            ValueError: a task without registered kinds, or none whose related keys are visible.
+        """
+        kinds = kinds_of(self.task, self.batch)
+        if not kinds:
+            raise ValueError(
+                "this task has none of the registered kinds; register one with interp.heads.register_kind."
+            )
+        for chunk in chunks(self.batch, sequences_at_once(self.batch)):
+            visible = visible_keys(self.model.cfg, chunk.tokens, chunk.attention_mask)
+            if (related_keys(self.task, chunk, kinds) & visible[:, None]).any():
+                return
+        raise ValueError(
+            f"none of the task's relations ({', '.join(kinds)}) reaches a key that is visible to the model, whose "
+            f"attention is {self.model.cfg.attention}. Register one with interp.heads.register_kind."
+        )
+
     def _interventions(self, names: Sequence[str], labels: Mapping[Head, str]) -> dict[str, HeadIntervention]:
         """Interventions by name; those on patterns and values depend on the labels."""
         kinds = sorted(set(labels.values()))
@@ -384,22 +404,3 @@ class HeadExperiments:
             for kind, relation in zip(kinds, related_keys(self.task, chunk, kinds).unbind(1), strict=True):
                 usual[kind] |= usual_tokens(chunk.tokens, relation, n_tokens)
         return usual
-
-
-def check_relations(model: Net, task: Task, batch: Batch) -> None:
-    """Check that the task has a relation which attention of the model can follow.
-
-    Raises:
-        ValueError: a task without registered kinds, or none whose related keys are visible.
-    """
-    kinds = kinds_of(task, batch)
-    if not kinds:
-        raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
-    for chunk in chunks(batch, sequences_at_once(batch)):
-        visible = visible_keys(model.cfg, chunk.tokens, chunk.attention_mask)
-        if (related_keys(task, chunk, kinds) & visible[:, None]).any():
-            return
-    raise ValueError(
-        f"none of the task's relations ({', '.join(kinds)}) reaches a key that is visible to the model, whose "
-        f"attention is {model.cfg.attention}. Register one with interp.heads.register_kind."
-    )

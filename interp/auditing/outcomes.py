@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.auditing.experiments import HeadExperiments, check_relations
+from interp.auditing.experiments import HeadExperiments
 from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Batch, Score, Task
@@ -68,7 +68,7 @@ def choose_outcomes(
         inputs: Every input of the task, if the audit is about all of them; the only look is at these.
 
     Raises:
-        ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
+        ValueError: no visible relations (`HeadExperiments.check_relations`), or an error of `judged_outcomes`.
     """
     of_constants: Float[np.ndarray, " outcome"] | None = None
     for size in looks:
@@ -77,7 +77,7 @@ def choose_outcomes(
         if batch is None:
             batch = sample_split(task, size, generator=derived_generator(seed, "audit"), split="test")
         experiments = experiments_on(batch)
-        check_relations(experiments.model, task, batch)
+        experiments.check_relations()
         is_last = size == looks[-1]
         if of_constants is None:
             of_constants = _accuracy_of_constants(experiments_on, task, experiments, seed=seed, inputs=inputs)

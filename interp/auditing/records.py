@@ -1,8 +1,8 @@
 """Records of an audit: what an intervention costs, the verdict on a head with its evidence, and sets of heads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -10,13 +10,17 @@ from jaxtyping import Float
 from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, DIFFERENCE, MAY_BE_MISSING, SHARE, SIZE, Axes
 from interp.auditing.interventions import NEEDED_IN, TESTED, TOGETHER
+from interp.auditing.removed_sets import Heads
 from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
-from interp.auditing.verdicts import HeadFacts, Verdict, decide, needed_on_outcomes
+from interp.auditing.verdicts import Decision, HeadFacts, Verdict, decide, needed_on_outcomes
 from interp.core.intervals import Interval
 from interp.core.statistics import drop_interval
 from interp.heads.classify import HeadPatterns
 from interp.heads.interventions import REMOVALS
+
+FactsAbout = Callable[..., Sequence[Sequence[HeadFacts]]]
+"""What p values show about each head on each outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +50,41 @@ class InterventionCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadVerdict:
+class RemovalRecord:
+    """What removing a head or another part costs, and why it has its verdict."""
+
+    reason: str
+    """Why: the reason of the rule that gave the verdict (`interp.auditing.verdicts.RULES`)."""
+    needed: Mapping[str, bool | None]
+    """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided, also
+    if it costs accuracy on an outcome that is left out for too few sequences. The verdict is about the mean: a head
+    whose output never changes can be needed under zero and not under the mean."""
+    costs: Mapping[str, InterventionCost]
+    """By intervention; those that test a label are tried on labelled heads whose removal costs more than a little."""
+    beyond_others: InterventionCost | None = None
+    """Accuracy lost when it is removed too, once the others are removed of the set in which it costs most beyond them;
+    None if it was tested in none."""
+    outcome: str = ""
+    """The outcome on which this is its verdict."""
+    n_to_decide: Annotated[int, COUNT] | None = None
+    """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
+    decided, or if 250 times that number would not decide it."""
+
+    @property
+    def n(self) -> int:
+        """Number of sequences behind the verdict: that of its removal alone, or of more beyond others."""
+        n_beyond = 0 if self.beyond_others is None else self.beyond_others.n
+        return max(self.costs["mean"].n, n_beyond)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadVerdict(RemovalRecord):
     """Verdict on one head, with its evidence."""
 
     layer: Annotated[int, COUNT]
     head: Annotated[int, COUNT]
     verdict: Verdict
     """faithful, hidden, redundant, misleading, marginal, idle or undecided."""
-    reason: str
-    """Why: the reason of the rule that gave the verdict (`interp.auditing.verdicts.RULES`)."""
     partners: Annotated[tuple[Head, ...], COUNT]
     """(layer, head) of heads that do the same work, or that cancel this one."""
     label: str
@@ -72,26 +102,12 @@ class HeadVerdict:
     """The score with each key weighted by the norm of what the head writes from it."""
     moved: Annotated[float, SIZE, MAY_BE_MISSING]
     """Mean over queries of the sum of those norms, weighted by attention."""
-    needed: Mapping[str, bool | None]
-    """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided, also
-    if it costs accuracy on an outcome that is left out for too few sequences. The verdict is about the mean: a head
-    whose output never changes can be needed under zero and not under the mean."""
-    costs: Mapping[str, InterventionCost]
-    """By intervention (`AuditResult.interventions`); those that test a label are tried on labelled heads whose removal
-    costs more than a little."""
     other_heads: Annotated[tuple[Head, ...], COUNT] = ()
-    """The other heads of the set in which it costs most beyond them; empty if it was tested in none."""
-    beyond_others: InterventionCost | None = None
-    """Accuracy lost when it is removed too, once these are removed."""
-    outcome: str = ""
-    """The outcome on which this is its verdict."""
+    """The other heads of the set of `beyond_others`; empty if it was tested in none."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     """The verdict on each outcome, by its name."""
     acts_like: str = ""
     """The kind whose pattern was tried in place of its own, of a needed head without a label."""
-    n_to_decide: Annotated[int, COUNT] | None = None
-    """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
-    decided, or if 250 times that number would not decide it."""
     seeds_agree: Annotated[float, SHARE] | None = None
     """Fraction of the models of other seeds with a head of this label and verdict in this layer."""
     edges_in: tuple[str, ...] | None = None
@@ -120,12 +136,6 @@ class HeadVerdict:
         """Whether it is undecided, and more sequences could decide it."""
         return self.verdict == "undecided" and self.reason not in ("nothing to lose", "left out")
 
-    @property
-    def n(self) -> int:
-        """Number of sequences behind the verdict: that of its removal alone, or of more beyond other heads."""
-        n_beyond = 0 if self.beyond_others is None else self.beyond_others.n
-        return max(self.costs["mean"].n, n_beyond)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SetCost:
@@ -142,7 +152,7 @@ def head_verdicts(
     heads: Sequence[Head],
     patterns: HeadPatterns,
     evidence: GrowingEvidence,
-    facts_about: Callable[..., Sequence[Sequence[HeadFacts]]],
+    facts_about: FactsAbout,
     *,
     sets: HeadSets,
     outcomes: Sequence[str],
@@ -162,25 +172,18 @@ def head_verdicts(
         interventions: Every intervention, by name.
     """
 
-    def is_decided(p: PValues) -> list[bool]:
-        return [decide(facts).verdict != "undecided" for facts in facts_about(p, losses=evidence.losses)]
-
-    # A record gathers what is known of one head: label and scores, costs, and what the rules say
-    n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence, interventions)
     records = []
-    for index, facts in enumerate(facts_about(evidence.p, losses=evidence.losses)):
-        layer, head = heads[index]
-        decision, kind = decide(facts), patterns.best_kind(layer, head)
-        acts_like = tried.get(heads[index], "")
+    judged = judged_by_removal(heads, evidence, facts_about, sets, outcomes, interventions)
+    for (layer, head), decision, other_heads, removal in judged:
+        kind = patterns.best_kind(layer, head)
+        acts_like = tried.get((layer, head), "")
         if decision.reason == "like a kind":
             kind = patterns.kinds.index(acts_like)
         cell = (layer, head, kind)
-        other_heads, beyond_others = _costliest_set(evidence, sets, heads[index], decision.outcome)
         record = HeadVerdict(
             layer=layer,
             head=head,
             verdict=decision.verdict,
-            reason=decision.reason,
             partners=decision.partners,
             label=patterns.label[layer][head],
             kind=patterns.kinds[kind],
@@ -191,16 +194,41 @@ def head_verdicts(
             value_weighted=float(patterns.value_weighted[cell]),
             moved=float(patterns.moved[layer, head]),
             other_heads=other_heads,
-            beyond_others=beyond_others,
-            outcome=outcomes[decision.outcome],
             verdicts=dict(zip(outcomes, decision.verdicts, strict=True)),
             acts_like=acts_like,
-            needed={name: needed_on_outcomes(facts, name) for name in REMOVALS},
-            costs=costs[index],
-            n_to_decide=n_to_decide[index],
+            **removal,
         )
         records.append(record)
     return tuple(records)
+
+
+def judged_by_removal(
+    heads: Sequence[Head],
+    evidence: GrowingEvidence,
+    facts_about: FactsAbout,
+    sets: HeadSets,
+    outcomes: Sequence[str],
+    interventions: Sequence[str],
+) -> Iterator[tuple[Head, Decision, Heads, dict[str, Any]]]:
+    """For each head: its verdict, the others of the set in which it costs most beyond them, and the fields of a
+    `RemovalRecord`; the arguments are those of `head_verdicts`."""
+
+    def is_decided(p: PValues) -> list[bool]:
+        return [decide(facts).verdict != "undecided" for facts in facts_about(p, losses=evidence.losses)]
+
+    n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence, interventions)
+    for index, facts in enumerate(facts_about(evidence.p, losses=evidence.losses)):
+        decision = decide(facts)
+        others, beyond_others = _costliest_set(evidence, sets, heads[index], decision.outcome)
+        fields = {
+            "reason": decision.reason,
+            "needed": {name: needed_on_outcomes(facts, name) for name in REMOVALS},
+            "costs": costs[index],
+            "beyond_others": beyond_others,
+            "outcome": outcomes[decision.outcome],
+            "n_to_decide": n_to_decide[index],
+        }
+        yield heads[index], decision, others, fields
 
 
 def _costs(evidence: GrowingEvidence, interventions: Sequence[str]) -> list[dict[str, InterventionCost]]:

@@ -133,19 +133,19 @@ class HeadTests:
 
 
 def tests_of_heads(
-    source: ExperimentSource, first: HeadExperiments, patterns: HeadPatterns, judged: JudgedOutcomes
+    source: ExperimentSource, first: HeadExperiments, patterns: HeadPatterns | None, judged: JudgedOutcomes
 ) -> HeadTests:
     """Test every head alone; its label only if its removal costs enough to matter for a verdict.
 
     Args:
         source: Gives experiments on other sequences.
         first: Experiments on the first sequences.
-        patterns: What each head looks like.
+        patterns: What each head looks like; None of parts that have no pattern.
         judged: Outcomes that count.
     """
     started = perf_counter()
     on_first, heads = source.in_jobs(first), first.heads
-    labels = _kinds_of_labelled_heads(patterns, heads)
+    labels = {} if patterns is None else _kinds_of_labelled_heads(patterns, heads)
     effects = on_first.effects((*ON_ALL_HEADS, *source.further), labels)
     loss = effects.mean("mean")[:, judged.indices]
     needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
@@ -153,7 +153,9 @@ def tests_of_heads(
     # Needed heads without a label may act like a kind: the kind is chosen on other sequences, and tested on these
     search, further = source.searches(on_first, len(first.batch))
     without_label = [head for head in needed if head not in labels]
-    tried = kinds_to_try(search, patterns, without_label, judged.indices, judged.threshold)
+    tried: dict[Head, str] = {}
+    if patterns is not None:
+        tried = kinds_to_try(search, patterns, without_label, judged.indices, judged.threshold)
     effects = effects.with_heads_of(on_first.effects(ROWS_OF_LABEL, tried, heads=tried))
     tested = labels_to_test(labels, heads, loss, judged.threshold) | tried
     effects |= on_first.effects(LABEL_TESTS, tested, heads=tested)

@@ -1,4 +1,4 @@
-"""Ablation of heads, MLPs and neurons, alone and in sets, with random sets of heads of the same size as a control."""
+"""Ablation of heads and other parts, alone and in sets, with random sets of heads of the same size as a control."""
 
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,7 @@ from jaxtyping import Float
 
 from hooks import TransformerStack
 from hooks.checks import check_number, checks_types, shown
-from hooks.interventions.ablation_engine import Head, Net, every_head, part_points
-from hooks.interventions.part_engine import Mlp, PartEngine
-from hooks.interventions.part_engine import Part as PartOfSet
+from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
 from interp.core.consistency import check_heads_of_shape, check_lost_accuracy
@@ -37,7 +35,7 @@ from interp.heads.interventions import (
     intervention_of_parts,
     needs_patterns,
 )
-from interp.heads.part_names import named_part
+from interp.heads.parts import KINDS_OF_PARTS, engine_part, experiment_on_parts, names_of_parts
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
 
@@ -161,10 +159,10 @@ class AblationResult(_SetLosses):
 
 @dataclass(frozen=True, kw_only=True)
 class PartAblationResult(_SetLosses):
-    """What every set of heads, MLPs and neurons is worth."""
+    """What every set of heads, MLPs, neurons and the embedding is worth."""
 
     parts: Annotated[tuple[tuple[str, ...], ...], Axes("set ...")]
-    """Names of the parts of each set: heads (`0.1`), MLPs (`0 MLP`) and neurons (`0 MLP 5`)."""
+    """Names of the parts of each set: heads (`0.1`), MLPs (`0 MLP`), neurons (`0 MLP 5`) and the `embedding`."""
 
 
 def _lacks_mlps(model: TransformerStack) -> str:
@@ -259,13 +257,13 @@ def ablate(
     seed: int = 0,
     n_jobs: int = 1,
 ) -> PartAblationResult:
-    """Ablate MLPs, neurons and heads, and measure the drop in accuracy and the rise in loss of every target.
+    """Ablate MLPs and other parts, and measure the drop in accuracy and the rise in loss of every target.
 
     Args:
         model: Model to intervene on. It is not changed.
         task: Source of the sequences and their labels.
-        parts: Each of the `mlps` separately, each of the `heads`, `each` part; or named sets of parts: heads (`0.1`),
-            MLPs (`0 MLP`), and neurons after the nonlinearity (`0 MLP 5`).
+        parts: Each of the `mlps` separately, each of the `heads`, `each` of both; or named sets of parts: heads
+            (`0.1`), MLPs (`0 MLP`), neurons after the nonlinearity (`0 MLP 5`), and the `embedding`.
         method: What takes the place of what a part writes: its `mean` over other sequences, position by position;
             `zero`; what it writes on another sequence, `resample`; or an `interp.Intervention` of your own.
         n: Number of held-out sequences; distinct ones are the independent units of every interval. "all": every input
@@ -289,12 +287,10 @@ def ablate(
     intervention = intervention_of_parts(method, task)
     check_jobs(n_jobs, net)
     sets = _sets_of_parts(net, parts)
-    members = [tuple(_engine_part(name, net) for name in names) for names in sets.values()]
+    members = [tuple(engine_part(name, net) for name in names) for names in sets.values()]
     sample = Sample.of(task, n, seed=seed, name="ablate")
     net.eval()
-    points = part_points(net)[1:]
-    points += sorted({mlp.hook_point for of_set in members for mlp in of_set if isinstance(mlp, Mlp)} - {*points})
-    experiment = Experiment(net, sample, engine=PartEngine, points=tuple(points))
+    experiment = experiment_on_parts(net, sample, [part for of_set in members for part in of_set])
     effects = experiment.run([Edit(of_set, intervention) for of_set in members], name="ablating parts", n_jobs=n_jobs)
     return PartAblationResult(
         method=intervention.name,
@@ -306,11 +302,8 @@ def ablate(
 
 def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """The sets of parts to ablate, by name."""
-    heads = [f"{layer}.{head}" for layer, head in every_head(net)]
-    mlps = [f"{layer} MLP" for layer in range(net.cfg.n_layers) if f"blocks.{layer}.hook_mlp_out" in net.hook_dict]
-    names_of_kind = {"mlps": mlps, "heads": heads, "each": [*heads, *mlps]}
-    if isinstance(parts, str) and parts in names_of_kind:
-        return {name: [name] for name in names_of_kind[parts]}
+    if isinstance(parts, str) and parts in KINDS_OF_PARTS:
+        return {name: [name] for name in names_of_parts(net, parts)}
     if not isinstance(parts, Mapping) or not parts:
         raise ValueError(
             f"parts is {reprlib.repr(parts)}; give 'mlps', 'heads', 'each', or named sets: "
@@ -321,27 +314,6 @@ def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[s
             raise ValueError(f"parts[{shown(name)}] is {shown(members)}; give names of one part or more.")
         DISTINCT.check(list(members), f"parts[{shown(name)}]")
     return {name: list(members) for name, members in parts.items()}
-
-
-def _engine_part(name: str, net: Net) -> PartOfSet:
-    """The part with a name, in the terms of the engine.
-
-    Raises:
-        ValueError: no name of a part that is ablated, or one that the model does not have.
-    """
-    mlp_name, _, neuron = name.rpartition(" ")
-    is_neuron = mlp_name.endswith(" MLP") and neuron.isdigit()
-    named = named_part(mlp_name if is_neuron else name, (net.cfg.n_layers, net.cfg.n_heads))
-    if named.kind == "head":
-        return named.layer, named.head  # pyright: ignore[reportReturnType]
-    if named.kind != "MLP":
-        raise ValueError(f"parts has {shown(name)}; parts that are ablated are heads (0.1), MLPs (0 MLP) and neurons.")
-    mlp = Mlp(named.layer or 0, (int(neuron),) if is_neuron else None)
-    if mlp.hook_point not in net.hook_dict:
-        raise ValueError(f"parts has {shown(name)}, but the model has no {mlp.hook_point}.")
-    if is_neuron and int(neuron) >= net.cfg.d_mlp:
-        raise ValueError(f"parts has {shown(name)}; the MLPs of this model have {net.cfg.d_mlp} neurons, from 0 on.")
-    return mlp
 
 
 def losses_of_sets(effects: Effects, sample: Sample, *, n_sets: int, n_random: int, seed: int) -> dict[str, Any]:

@@ -91,6 +91,18 @@ def test_heads_are_those_of_ablate_heads(n):
     assert parts.drop.exact == (n == "all")
 
 
+@pytest.mark.parametrize("method", ["mean", "zero"])
+def test_the_embedding_is_that_of_hooks_by_hand(model, method):
+    model_in_use = model if hasattr(model, "run_with_hooks") else hooks.from_bridge(model)
+    _, cache = model_in_use.run_with_cache(reference_batch(TASK, 0).tokens)
+    result = interp.ablate(model, TASK, parts={"all": ["embedding"]}, method=method, n=N)
+    name = "blocks.0.hook_resid_pre"
+    value = cache[name].mean(0, keepdim=True) if method == "mean" else 0.0
+    np.testing.assert_allclose(
+        result.loss_rise.value[0], loss(model_in_use, [replaced(name, value)]) - loss(model_in_use, []), atol=1e-5
+    )
+
+
 def test_all_neurons_are_the_mlp_without_its_bias():
     model = transformer(TASK)
     for layer in range(2):
@@ -124,8 +136,8 @@ def test_what_is_shown():
         ({"parts": {"twice": ["0.1", "0.1"]}}, r"parts\['twice'\]"),
         ({"parts": {"far": ["2 MLP"]}}, "'2 MLP' is in no model with 2 layers"),
         ({"parts": {"far": ["0 MLP 64"]}}, "'0 MLP 64'; the MLPs of this model have 32 neurons"),
-        ({"parts": {"input": ["1.0 q"]}}, r"parts has '1.0 q'; parts that are ablated are heads \(0.1\)"),
-        ({"parts": {"other": ["embedding"]}}, "parts has 'embedding'; parts that are ablated"),
+        ({"parts": {"input": ["1.0 q"]}}, r"parts has '1.0 q'; parts that are replaced are heads \(0.1\)"),
+        ({"parts": {"other": ["read-out"]}}, "parts has 'read-out'; parts that are replaced"),
         ({"parts": {"other": ["first"]}}, "'first' is no part of a model"),
         ({"method": "uniform"}, "method is 'uniform'; choose one of zero, mean, resample"),
         ({"n": 4}, "n is 4; at least 8 sequences"),
