@@ -24,6 +24,7 @@ from .heads.ablate import ablate_heads as ablate_heads
 from .heads.ablate import ablate as ablate
 from .heads.keep import keep_heads as keep_heads
 from .auditing.audit import audit as audit
+from .auditing.parts import audit_parts as audit_parts
 from .heads.patch import patch as patch
 from .algorithms.implements import implements as implements
 from .probing.logit_lens import logit_lens as logit_lens

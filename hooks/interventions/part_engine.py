@@ -1,7 +1,8 @@
 """Exact replacement of the embedding, heads, MLPs and neurons, in any sets, from one cached pass."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, Head, Net, NewOutput
+from hooks.interventions.set_tree import SetTree
+from hooks.model.checked_hooks import storing_hooks
 from hooks.model.layers import take
 
 
@@ -37,10 +40,10 @@ Part = Head | Mlp | Embedding
 
 
 class PartEngine(AblationEngine):
-    """One clean pass on a batch, from which sets of parts are replaced together.
+    """One clean pass on a batch, from which sets of heads, MLPs, neurons and the embedding are replaced together.
 
-    A set takes one pass, which starts at the input of its first layer. Arguments and errors are those of
-    `AblationEngine`.
+    Sets that agree in their first layers share the passes of these; the last edits of a set take one pass, which starts
+    at the input of their first layer. Arguments and errors are those of `AblationEngine`.
     """
 
     def __init__(self, model: Net, tokens: Int[Tensor, "batch pos"], **options: Any):
@@ -49,20 +52,61 @@ class PartEngine(AblationEngine):
     def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, sets: Sequence[Sequence[Part]], new_output: NewOutput
     ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
-        """Logits with the parts of each set replaced together, with the index of the set.
+        """Logits with the parts of each set replaced together, with the index of the set, in any order.
 
         What is written instead is computed from what the part writes under the edits of earlier parts.
         """
+        numbers = {part: number for number, part in enumerate(dict.fromkeys(chain(*sets)))}
+        root = SetTree()
+        indices_of_set: dict[tuple[Head, ...], list[int]] = {}
         for index, parts in enumerate(sets):
-            yield index, self._logits_without(parts, new_output)
+            places = sorted({(self._place_of(part)[0], numbers[part]) for part in parts})
+            root.add(places)
+            indices_of_set.setdefault(tuple(places), []).append(index)
+        for index in indices_of_set.get((), []):
+            yield index, self.logits
+        streams = {layer: self.cache[f"blocks.{layer}.hook_resid_pre"] for layer in root.all_layers()}
+        for places, logits in self._sets_under(root, (), streams, list(numbers), new_output):
+            for index in indices_of_set[places]:
+                yield index, logits
+
+    def _sets_under(
+        self,
+        branch: SetTree,
+        earlier: tuple[Head, ...],
+        streams: Mapping[int, Float[Tensor, "batch pos d_model"]],
+        parts: Sequence[Part],
+        new_output: NewOutput,
+    ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits of the sets of a branch, from the inputs of layers under the edits of earlier ones."""
+        for layer, edits in branch.layers.items():
+            for numbers, next_branch in edits.items():
+                # A single set takes one pass; what several sets go on from is stored
+                later_edits = next_branch.only()
+                places = [(layer, number) for number in numbers]
+                if later_edits is not None:
+                    places += [(later, number) for later, members in later_edits.items() for number in members]
+                later_layers = () if later_edits is not None else next_branch.all_layers()
+                edited = [parts[number] for _, number in places]
+                logits, later_streams = self._pass(layer, streams[layer], edited, later_layers, new_output)
+                if later_edits is not None or next_branch.is_set:
+                    yield (*earlier, *places), logits
+                if later_layers:
+                    yield from self._sets_under(next_branch, (*earlier, *places), later_streams, parts, new_output)
 
     @torch.no_grad()
-    def _logits_without(self, parts: Sequence[Part], new_output: NewOutput) -> Float[Tensor, "batch read d_vocab_out"]:
-        if not parts:
-            return self.logits
+    def _pass(
+        self,
+        first_layer: int,
+        stream: Float[Tensor, "batch pos d_model"],
+        parts: Sequence[Part],
+        later_layers: Collection[int],
+        new_output: NewOutput,
+    ) -> tuple[Float[Tensor, "batch read d_vocab_out"], dict[int, Float[Tensor, "batch pos d_model"]]]:
+        """Logits from the input of a layer with parts replaced, and the inputs of later layers."""
         # What is replaced at each hook point; None for all of it
         replaced: dict[str, list[int] | None] = {}
-        layers = set()
+        layers = {*later_layers}
         for member in parts:
             layer, point, indices = self._place_of(member)
             layers.add(layer)
@@ -79,12 +123,15 @@ class PartEngine(AblationEngine):
             edited[:, :, indices] = new[:, :, indices]
             return edited
 
-        first = min(layers)
         # An edit of the last layer sees all positions, not only those that are read
         read_at = None if self.model.cfg.n_layers - 1 in layers else self.read_at
-        with self.model.hooks([(point, edit) for point in replaced]):
-            logits = self._resume(self.cache[f"blocks.{first}.hook_resid_pre"], first, None, read_at)
-        return logits if read_at is not None or self.read_at is None else take(logits, self.read_at)
+        stored: dict[str, Tensor] = {}
+        names = {f"blocks.{layer}.hook_resid_pre": layer for layer in later_layers}
+        with self.model.hooks([*((point, edit) for point in replaced), *storing_hooks(list(names), stored)]):
+            logits = self._resume(stream, first_layer, None, read_at)
+        if read_at is None and self.read_at is not None:
+            logits = take(logits, self.read_at)
+        return logits, {names[name]: values for name, values in stored.items()}
 
     def _place_of(self, member: Part) -> tuple[int, str, tuple[int, ...] | None]:
         """Layer of a part, its hook point, and its indices there; None for all of it."""

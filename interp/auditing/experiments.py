@@ -180,17 +180,12 @@ class HeadExperiments:
         return self.experiment.run([Edit(tuple(heads), MEAN) for heads in sets]).lost[:, :, 0]
 
     def effect_products(self) -> Float[np.ndarray, "head head"]:
-        """Inner products of the changes of the logits when single heads are replaced by their means.
-
-        Each change is centred over the possible answers, since a constant added to all logits changes no answer.
-        """
+        """Inner products of the changes of the logits when single heads are replaced by their means."""
         products = np.zeros((len(self.heads), len(self.heads)))
         for rows, _, engine in self.experiment.clean_runs():
             mean = MEAN.replacement(self.experiment.references, rows, 0)
             changes = [logits - engine.logits for _, logits in engine.each_head(mean, self.chosen)]
-            change = torch.stack(changes).double()
-            change = (change - change.mean(-1, keepdim=True)).flatten(1)
-            products += (change @ change.T).numpy()
+            products += inner_products(torch.stack(changes))
         return products
 
     def check_relations(self) -> None:
@@ -404,3 +399,13 @@ class HeadExperiments:
             for kind, relation in zip(kinds, related_keys(self.task, chunk, kinds).unbind(1), strict=True):
                 usual[kind] |= usual_tokens(chunk.tokens, relation, n_tokens)
         return usual
+
+
+def inner_products(changes: Float[Tensor, "head batch read d_vocab_out"]) -> Float[np.ndarray, "head head"]:
+    """Inner products of changes of the logits.
+
+    Each change is centred over the possible answers, since a constant added to all logits changes no answer.
+    """
+    centred = changes.double()
+    centred = (centred - centred.mean(-1, keepdim=True)).flatten(1)
+    return (centred @ centred.T).cpu().numpy()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +19,9 @@ from interp.core.statistics import drop_interval
 from interp.heads.classify import HeadPatterns
 from interp.heads.interventions import REMOVALS
 
+OfPart = Literal["needed", "redundant", "marginal", "idle", "undecided"]
+"""Verdicts on parts that have no pattern to be read."""
+PART_VERDICTS: tuple[OfPart, ...] = get_args(OfPart)
 FactsAbout = Callable[..., Sequence[Sequence[HeadFacts]]]
 """What p values show about each head on each outcome."""
 
@@ -51,8 +54,9 @@ class InterventionCost:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalRecord:
-    """What removing a head or another part costs, and why it has its verdict."""
+    """What removing a head or another part costs, and its verdict."""
 
+    verdict: str
     reason: str
     """Why: the reason of the rule that gave the verdict (`interp.auditing.verdicts.RULES`)."""
     needed: Mapping[str, bool | None]
@@ -71,6 +75,11 @@ class RemovalRecord:
     decided, or if 250 times that number would not decide it."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is undecided, and more sequences could decide it."""
+        return self.verdict == "undecided" and self.reason not in ("nothing to lose", "left out")
+
+    @property
     def n(self) -> int:
         """Number of sequences behind the verdict: that of its removal alone, or of more beyond others."""
         n_beyond = 0 if self.beyond_others is None else self.beyond_others.n
@@ -83,7 +92,7 @@ class HeadVerdict(RemovalRecord):
 
     layer: Annotated[int, COUNT]
     head: Annotated[int, COUNT]
-    verdict: Verdict
+    verdict: Verdict  # pyright: ignore[reportIncompatibleVariableOverride]  # records are frozen
     """faithful, hidden, redundant, misleading, marginal, idle or undecided."""
     partners: Annotated[tuple[Head, ...], COUNT]
     """(layer, head) of heads that do the same work, or that cancel this one."""
@@ -131,10 +140,21 @@ class HeadVerdict(RemovalRecord):
         """Whether the label is a kind."""
         return self.label == self.kind
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it is undecided, and more sequences could decide it."""
-        return self.verdict == "undecided" and self.reason not in ("nothing to lose", "left out")
+
+@dataclass(frozen=True, kw_only=True)
+class PartVerdict(RemovalRecord):
+    """Verdict on a part without a pattern to look at, with its evidence."""
+
+    part: str
+    """Its name: `0 MLP`, `0 MLP 5`, `0.1` or `embedding`."""
+    verdict: OfPart  # pyright: ignore[reportIncompatibleVariableOverride]  # records are frozen
+    """needed, redundant, marginal, idle or undecided."""
+    partners: tuple[str, ...]
+    """Parts that do the same work, or that cancel this one."""
+    other_parts: tuple[str, ...] = ()
+    """The other parts of the set of `beyond_others`; empty if it was tested in none."""
+    verdicts: Mapping[str, OfPart] = field(default_factory=dict)
+    """The verdict on each outcome, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +220,44 @@ def head_verdicts(
         )
         records.append(record)
     return tuple(records)
+
+
+def part_verdicts(
+    names: Mapping[Head, str],
+    evidence: GrowingEvidence,
+    facts_about: FactsAbout,
+    *,
+    sets: HeadSets,
+    outcomes: Sequence[str],
+) -> tuple[PartVerdict, ...]:
+    """A record of each part: its costs and its verdict.
+
+    Args:
+        names: Name of each part, by its place.
+        evidence: Effects and p values.
+        facts_about: What p values show about each part on each outcome.
+        sets: Sets that were tested.
+        outcomes: Names of the outcomes that count.
+    """
+    records = []
+    judged = judged_by_removal(list(names), evidence, facts_about, sets, outcomes, REMOVALS)
+    for place, decision, others, removal in judged:
+        on_outcomes = [_of_part(verdict) for verdict in decision.verdicts]
+        record = PartVerdict(
+            part=names[place],
+            verdict=_of_part(decision.verdict),
+            partners=tuple(names[partner] for partner in decision.partners),
+            other_parts=tuple(names[other] for other in others),
+            verdicts=dict(zip(outcomes, on_outcomes, strict=True)),
+            **removal,
+        )
+        records.append(record)
+    return tuple(records)
+
+
+def _of_part(verdict: Verdict) -> OfPart:
+    """A verdict on a head without a label, in the words for parts: what is needed cannot be hidden by its look."""
+    return "needed" if verdict == "hidden" else cast(OfPart, verdict)
 
 
 def judged_by_removal(

@@ -8,20 +8,20 @@ from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.interventions import ITS_OWN_READING, READINGS
-from interp.auditing.records import HeadVerdict
+from interp.auditing.records import HeadVerdict, PartVerdict, RemovalRecord
 from interp.auditing.significance import LITTLE
 from interp.core.inputs import all_inputs_text
 from interp.core.page_identity import quantity
 
 REASONS = {
     "together": ", {but} shares its work with {partners}: accuracy falls by {mean} if it is removed alone, and by "
-    "{beyond} if {others} are removed before ({mean_bar} counts)",
+    "{beyond} if {others_removed} before ({mean_bar} counts)",
     "partner": ", {but} {partners} shares work with it, and tests of its label do not show that it acts through this "
-    "pattern: accuracy falls by {mean} if it is removed alone, and by {beyond} if {others} are removed before",
+    "pattern: accuracy falls by {mean} if it is removed alone, and by {beyond} if {others_removed} before",
     "together too close": "; without it alone accuracy falls by {mean}; whether it shares its work with {partners} is "
-    "undecided: accuracy falls by {beyond} if {others} are removed before, and {mean_bar} counts",
-    "together about": ", {but} accuracy falls by {mean} if it is removed alone, and by {beyond} if {others} are "
-    "removed before: that is neither shown to be more than counts ({mean_bar}) nor next to nothing",
+    "undecided: accuracy falls by {beyond} if {others_removed} before, and {mean_bar} counts",
+    "together about": ", {but} accuracy falls by {mean} if it is removed alone, and by {beyond} if {others_removed} "
+    "before: that is neither shown to be more than counts ({mean_bar}) nor next to nothing",
     "cancelled": ", but is cancelled by {partners}: without it alone accuracy falls by {mean}, without all of them by "
     "less than the loss that counts",
     "cancelling too close": " and is needed alone: without it accuracy falls by {mean}; whether it is cancelled by "
@@ -149,15 +149,7 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
         outcomes: Names of the outcomes that verdicts are based on.
         threshold: Loss of accuracy that counts on each.
     """
-    # Each cost in words, on the outcome that gave the verdict
-    outcome = outcomes.index(head.outcome) if head.outcome else head.costs["mean"].worst(threshold)
-    costs: dict[str, str] = {}
-    for name, cost in {**head.costs, "beyond": head.beyond_others}.items():
-        if cost is not None:
-            ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
-            costs[name] = cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
-            costs[f"{name}_bar"] = f"{threshold[outcome]:.2f}"
-            costs[f"{name}_little"] = f"{LITTLE * threshold[outcome]:.2f}"
+    outcome, costs = _costs_in_words(head, outcomes, threshold)
     # A faithful head: which of the two patterns of its label is harmless
     harmless_pattern = ""
     if head.reason in ("through its pattern", "like a kind"):
@@ -170,7 +162,7 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
         other_pattern = f" by {costs['resampled_pattern']} with its pattern of another sequence,"
     effect = reason_in_words(head.reason).format(
         partners=list_of_heads(head.partners),
-        others=list_of_heads(head.other_heads),
+        others_removed=_removed_in_words([name_of(other) for other in head.other_heads]),
         other_pattern=other_pattern,
         but="but" if head.readable else "and",
         harmless_pattern=harmless_pattern,
@@ -184,6 +176,38 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     return f"{name_of(head.place)} {appearance}{effect}{addition}.{_edges_in_words(head)}"
 
 
+def _costs_in_words(
+    record: RemovalRecord, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]
+) -> tuple[int, dict[str, str]]:
+    """Index of the outcome that gave a verdict, and each cost on it in words, with the losses that count."""
+    outcome = outcomes.index(record.outcome) if record.outcome else record.costs["mean"].worst(threshold)
+    costs: dict[str, str] = {}
+    for name, cost in {**record.costs, "beyond": record.beyond_others}.items():
+        if cost is not None:
+            ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
+            costs[name] = cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
+            costs[f"{name}_bar"] = f"{threshold[outcome]:.2f}"
+            costs[f"{name}_little"] = f"{LITTLE * threshold[outcome]:.2f}"
+    return outcome, costs
+
+
+def sentence_on_part(part: PartVerdict, *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> str:
+    """What removing a part costs; the arguments are those of `sentence`."""
+    outcome, costs = _costs_in_words(part, outcomes, threshold)
+    effect = reason_in_words(part.reason).format(
+        partners=list_of_names(part.partners),
+        others_removed=_removed_in_words(part.other_parts),
+        but="",
+        **costs,
+    )
+    # Without a look there is nothing that the effect could contradict
+    words = effect.lstrip(", ").removeprefix("but ").removeprefix("and ")
+    effect = f":{words[1:]}" if words.startswith(";") else f" {words}"
+    exact = f" ({all_inputs_text(part.n)})" if part.costs["mean"].exact else ""
+    addition = f"{_on_other_outcomes(part, outcome, outcomes, threshold)}{_other_removals(part, costs)}"
+    return f"{part.part}{effect}{addition}{_sequences_to_decide(part)}{exact}."
+
+
 def _edges_in_words(head: HeadVerdict) -> str:
     """The needed edges out of a head, through which its effect leaves, and into it; empty if none were measured."""
     if head.edges_in is None or head.edges_out is None:
@@ -193,7 +217,7 @@ def _edges_in_words(head: HeadVerdict) -> str:
     text = ""
     if receivers:
         edges = "edge" if len(receivers) == 1 else "edges"
-        text = f" Its effect leaves through the {edges} to {_listed(receivers)}."
+        text = f" Its effect leaves through the {edges} to {list_of_names(receivers)}."
     elif head.verdict in ("faithful", "hidden"):
         text = " No edge out of it is needed alone."
     senders_by_input: dict[str, list[str]] = {}
@@ -201,7 +225,7 @@ def _edges_in_words(head: HeadVerdict) -> str:
         sender, _, receiver = edge.partition(" > ")
         senders_by_input.setdefault(HEAD_INPUTS[receiver[-1]], []).append(sender)
     if senders_by_input:
-        inputs = [f"{_listed(senders)} in its {name}" for name, senders in senders_by_input.items()]
+        inputs = [f"{list_of_names(senders)} in its {name}" for name, senders in senders_by_input.items()]
         text += f" It needs {'; '.join(inputs)}."
     return text
 
@@ -336,7 +360,10 @@ def _heads_in_words(heads: Sequence[HeadVerdict]) -> str:
 
 
 def _on_other_outcomes(
-    head: HeadVerdict, outcome: int, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]
+    head: HeadVerdict | PartVerdict,
+    outcome: int,
+    outcomes: Sequence[str],
+    threshold: Float[np.ndarray, " outcome"],
 ) -> str:
     """The largest cost of removing a head, if it is on another outcome than that of the verdict, and other verdicts on
     outcomes where removing it costs more than counts."""
@@ -353,11 +380,11 @@ def _on_other_outcomes(
         if verdict != head.verdict and removal.drop[index] > threshold[index]:
             names_by_verdict.setdefault(verdict, []).append(name)
     for verdict, names in names_by_verdict.items():
-        text += f"; it is {verdict} on {_listed(names)}"
+        text += f"; it is {verdict} on {list_of_names(names)}"
     return text
 
 
-def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:
+def _other_removals(head: RemovalRecord, costs: dict[str, str]) -> str:
     """The replacements of a head's output under which it is needed although it is not under the mean, or reversed."""
     needed = head.needed.get("mean")
     different = [name for name, is_needed in head.needed.items() if is_needed is not None and is_needed != needed]
@@ -368,7 +395,7 @@ def _other_removals(head: HeadVerdict, costs: dict[str, str]) -> str:
     return f"; it is {opposite} {replacements}"
 
 
-def _sequences_to_decide(head: HeadVerdict) -> str:
+def _sequences_to_decide(head: HeadVerdict | PartVerdict) -> str:
     """How many sequences would decide an undecided head."""
     if not head.is_open:
         return ""
@@ -386,14 +413,19 @@ def name_of(head: Head) -> str:
 
 def list_of_heads(heads: Sequence[Head]) -> str:
     """Heads in a sentence: "0.1, 2.3 and 4.5"."""
-    return _listed([name_of(head) for head in heads])
+    return list_of_names([name_of(head) for head in heads])
 
 
-def _listed(names: Sequence[str]) -> str:
+def list_of_names(names: Sequence[str]) -> str:
     """Names in a sentence."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _removed_in_words(names: Sequence[str]) -> str:
+    """That some heads or parts are removed."""
+    return f"{list_of_names(names)} {'is' if len(names) == 1 else 'are'} removed"
 
 
 def look_in_words(label: str, kind: str, score: float) -> str:

@@ -14,7 +14,7 @@ from interp.auditing.experiments import Effects, HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS, ROWS_OF_LABEL
 from interp.auditing.outcomes import JudgedOutcomes
 from interp.auditing.parallel_experiments import ParallelExperiments
-from interp.auditing.records import HeadVerdict, InterventionCost, cost_of_set, head_verdicts
+from interp.auditing.records import FactsAbout, HeadVerdict, InterventionCost, cost_of_set, head_verdicts
 from interp.auditing.sets import HeadSets, effects_of_sets, find_sets, undecided_sets
 from interp.auditing.significance import LITTLE, GrowingEvidence, PValues, corrections, on_every_outcome
 from interp.auditing.strata import Strata, StratumCost, costs_of_audit, heads_needed_in_strata
@@ -263,6 +263,13 @@ class Question:
         """Losses within strata of the sequences, also those of the largest harmless set."""
         return costs_of_audit(runs, strata, self.judged.indices, evidence, self.sets.largest_harmless, alpha=self.alpha)
 
+    def facts_with_strata(self, in_strata: Sequence[StratumCost]) -> FactsAbout:
+        """`facts`, where a head may be needed within a stratum only."""
+        needed_in_strata = {}
+        for head, cost in heads_needed_in_strata(in_strata, alpha=self.alpha).items():
+            needed_in_strata[head] = self.judged.names.index(cost.outcome), cost.stratum
+        return partial(self.facts, strata=needed_in_strata)
+
     def verdicts(
         self,
         patterns: HeadPatterns,
@@ -272,14 +279,11 @@ class Question:
         interventions: Sequence[str],
     ) -> tuple[HeadVerdict, ...]:
         """The verdict on each head, with everything that was measured of it."""
-        needed_in_strata = {}
-        for head, cost in heads_needed_in_strata(in_strata, alpha=self.alpha).items():
-            needed_in_strata[head] = self.judged.names.index(cost.outcome), cost.stratum
         return head_verdicts(
             self.heads,
             patterns,
             evidence,
-            partial(self.facts, strata=needed_in_strata),
+            self.facts_with_strata(in_strata),
             sets=self.sets,
             outcomes=self.judged.names,
             tried=self.tests.tried,

@@ -311,12 +311,23 @@ def stratum_warnings(
     heads: Sequence[Head],
     *,
     alpha: float,
+    named: Callable[[Head], str] = name_of,
+    noun: str = "head ",
 ) -> tuple[str, ...]:
     """A warning for each head, or set, that is not needed on all sequences and costs accuracy within a stratum; and one
     for strata of the task that are too rare to be judged.
 
     A loss that is shown is named unless the head is shown to be needed anyway; a suspected one only of heads that are
     shown to be harmless on all sequences, since the others are not called harmless.
+
+    Args:
+        costs: What removals cost within strata.
+        strata: The strata.
+        evidence: Evidence on all sequences.
+        heads: All heads, or places of other parts.
+        alpha: Level.
+        named: Name of a head, or of another part.
+        noun: What one of them is called, before its name.
     """
     p = evidence.p
     is_needed = dict(zip(heads, on_some_outcome(p.matters["mean"], alpha), strict=True))
@@ -334,21 +345,19 @@ def stratum_warnings(
         worst = min(costs_of_removal, key=lambda cost: cost.p_matters)
         is_shown = worst.p_matters <= alpha
         if is_shown or (worst.suspected and (is_set or is_harmless[first_head])):
-            warnings.append(_warning(worst, is_shown=is_shown, every_input=evidence.effects.every_input))
+            removed = [named(head) for head in worst.heads]
+            removal = f"{', '.join(removed[:-1])} and {removed[-1]} together" if is_set else f"{noun}{removed[0]}"
+            warnings.append(_warning(worst, removal, is_shown=is_shown, every_input=evidence.effects.every_input))
     if strata.named_by_task and costs and not evidence.effects.every_input:
         warnings += _too_rare(strata, len(heads), alpha)
     return tuple(warnings)
 
 
-def _warning(cost: StratumCost, *, is_shown: bool, every_input: bool) -> str:
-    """A warning of a loss within a stratum."""
-    named = [name_of(head) for head in cost.heads]
-    removal = f"Removing head {named[0]}"
-    if len(named) > 1:
-        removal = f"Removing {', '.join(named[:-1])} and {named[-1]} together"
+def _warning(cost: StratumCost, removed: str, *, is_shown: bool, every_input: bool) -> str:
+    """A warning of a loss within a stratum, without what was removed."""
     loss = f"{cost.drop:.2f}" if every_input else f"{cost.drop:.2f} [{cost.low:.2f}, {cost.high:.2f}]"
     text = (
-        f"{removal} costs {loss} of {cost.outcome} on the stratum {cost.stratum!r} "
+        f"Removing {removed} costs {loss} of {cost.outcome} on the stratum {cost.stratum!r} "
         f"({_percent(cost.share)} of the sequences, n = {cost.n}), of an accuracy of {cost.clean:.2f}"
     )
     if is_shown:

@@ -172,7 +172,7 @@ class Experiment:
         for intervention, indices in edits_of.items():
             n_draws = self.sample.n_draws if intervention.draws else 1
             for draw in range(n_draws):
-                instead = self._instead(intervention, engine, rows, draw)
+                instead = self.instead(intervention, engine, rows, draw)
                 for index, logits in engine.each_edit([edits[index].where for index in indices], instead):
                     after[:, indices[index]] += self._measures(task.score(logits, chunk)) / n_draws
                     if answers is not None:
@@ -186,7 +186,7 @@ class Experiment:
             answers=chunk.present.sum(1).double().cpu().numpy(),
         )
 
-    def _instead(self, intervention: HeadIntervention, engine: Any, rows: slice, draw: int) -> Any:
+    def instead(self, intervention: HeadIntervention, engine: Any, rows: slice, draw: int) -> Any:
         """What the engine puts in the place of what heads write, or of what is written at `points`."""
         if not self.points:
             return intervention.replacement(self.references, rows, draw)

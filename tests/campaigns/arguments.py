@@ -42,6 +42,7 @@ VERB = {"model": NOTHING, "task": NOTHING, "seed": SEED}
 WRONG: dict[str, dict[str, st.SearchStrategy]] = {
     "audit": VERB | {"n": COUNT.filter(lambda n: n != "enough"), "limit": COUNT, "alpha": LEVEL, "outcomes": NAMES,
                      "at_chance": FLAG},
+    "audit_parts": VERB | {"n": COUNT.filter(lambda n: n != "enough"), "limit": COUNT, "alpha": LEVEL, "parts": CHOICE},
     "audit_probe": VERB | {"label": OPTIONAL_CHOICE, "n_train": COUNT, "n_test": COUNT, "alpha": LEVEL},
     "evaluate": VERB | {"n": COUNT, "split": CHOICE},
     "extrapolate": VERB | {"n": COUNT, "split": CHOICE},
@@ -85,6 +86,7 @@ def calls() -> dict[str, Callable[..., Any]]:
     on = partial(dict, model=model, task=TASK)
     return {
         "audit": partial(interp.audit, **on(n=64, at_chance=True)),
+        "audit_parts": partial(interp.audit_parts, **on(n=64, at_chance=True)),
         "audit_probe": partial(interp.audit_probe, **on(n_train=64, n_test=32)),
         "evaluate": partial(interp.evaluate, **on(n=8)),
         "extrapolate": partial(interp.extrapolate, **on(n=8)),

@@ -33,6 +33,7 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
     "edges": lambda model, task: interp.edges(model, task, n=16),
     "logit_lens": lambda model, task: interp.logit_lens(model, task, n=20),
     "classify_heads": lambda model, task: interp.classify_heads(model, task, n=20, untrained=1),
+    "audit_parts": lambda model, task: interp.audit_parts(model, task, n=16, at_chance=True, seconds=2),
     "audit": lambda model, task: interp.audit(model, task, n=16, at_chance=True, seconds=2),
 }
 

@@ -89,6 +89,7 @@ def make():
                                              "accuracy": [0.5, 0.75]}, varies=("n_vars", "seed")),
         VerbTable(verb="evaluate", columns={"seed": [0, 1], "target": ["a", "b"], "accuracy": [0.5, 0.75]}),
         interp.audit(model, lego, n=64, at_chance=True),
+        interp.audit_parts(model, lego, n=64, at_chance=True, parts="each"),
         interp.audit_probe(model, lego, n_train=128, n_test=64),
         indistinguishable(target_of(seed=1), target_of(seed=2), **{**QUICK, "candidates": 12}, shared="blocks.3.W_R"),
         prune_to_linear(np_eye(), candidates=10),

@@ -34,6 +34,7 @@ CALLS = {
         model, TASK, n=16, orders=["ablation"], n_random=0, method="random_rows"
     ),
     "audit": lambda model: interp.audit(model, TASK, n=32, at_chance=True),
+    "audit_parts": lambda model: interp.audit_parts(model, TASK, n=32, at_chance=True),
     "implements": lambda model: interp.implements(model, TASK, chain_loop(TASK), n=32),
     "logit_lens": lambda model: interp.logit_lens(model, TASK, n=16),
     "logit_attribution": lambda model: interp.logit_attribution(model, TASK, n=16),

@@ -1042,7 +1042,7 @@ def test_sentences_about_costs_at_the_threshold():
 def test_a_head_that_shares_its_work_says_what_it_costs_beyond_others_and_alone():
     text = sentence_about("together", verdict="redundant")
     assert "shares its work with 1.2 and 3.0: accuracy falls by 0.40 [0.28, 0.53] on second if it is removed" in text
-    assert "and by 0.75 [0.62, 0.88] on second if 1.2 are removed before (0.08 counts)" in text
+    assert "and by 0.75 [0.62, 0.88] on second if 1.2 is removed before (0.08 counts)" in text
 
 
 def test_a_sentence_says_where_another_ablation_gives_another_answer():

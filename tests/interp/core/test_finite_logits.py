@@ -19,6 +19,7 @@ VERBS = {
     "classify_heads": lambda model: interp.classify_heads(model, TASK, n=20, untrained=19),
     "patch": lambda model: interp.patch(model, TASK, n=20),
     "edges": lambda model: interp.edges(model, TASK, n=20),
+    "audit_parts": lambda model: interp.audit_parts(model, TASK, n=64, at_chance=True),
     "audit": lambda model: interp.audit(model, TASK, n=64, at_chance=True),
     "logit_lens": lambda model: interp.logit_lens(model, TASK, n=20),
     "logit_attribution": lambda model: interp.logit_attribution(model, TASK, n=20),

@@ -18,6 +18,7 @@ VERBS = {
 }
 RUN = {
     "audit": lambda model: interp.audit(model, TASK, n=32, at_chance=True),
+    "audit_parts": lambda model: interp.audit_parts(model, TASK, n=32, at_chance=True),
     "audit_probe": lambda model: interp.audit_probe(model, TASK, n_train=64, n_test=64),
     "show_attention": lambda model: interp.show_attention(model, TASK),
     "diagonals": interp.diagonals,

@@ -140,6 +140,7 @@ def test_an_interrupt_names_where_it_stopped(terminal):
 VERBS = {
     "probe": ("probing value", {"n_train": 200, "n_test": 50, "verify": True}),
     "audit": ("auditing heads", {"n": 200}),
+    "audit_parts": ("auditing parts", {"n": 200}),
     "audit_probe": ("auditing probes", {"n_train": 200, "n_test": 64}),
     "ablate": ("ablating parts", {"n": 32}),
     "ablate_heads": ("ablating heads", {"n": 32}),

@@ -198,6 +198,7 @@ FUNCTIONS = {
     "perplexity": lambda model, folder: interp.perplexity(
         model, interp.tasks.Text(corpus=CORPUS, n_ctx=8, vocab_size=300), n=8
     ),
+    "audit_parts": lambda model, folder: interp.audit_parts(model, TASK, n=32, at_chance=True),
     "ablate": lambda model, folder: interp.ablate(model, TASK, n=16, method="resample"),
     "ablate_heads": lambda model, folder: interp.ablate_heads(model, TASK, n=16, method="resample"),
     "classify_heads": lambda model, folder: interp.classify_heads(model, TASK, n=32, untrained=1),

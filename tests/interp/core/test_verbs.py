@@ -345,6 +345,7 @@ WORKING += (
 WORKING += (
     "keep_heads with another pattern",
     "audit",
+    "audit_parts",
     "patch",
     "patch of attention outputs",
     "patch of MLPs",
