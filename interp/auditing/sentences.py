@@ -162,7 +162,7 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
         other_pattern = f" by {costs['resampled_pattern']} with its pattern of another sequence,"
     effect = reason_in_words(head.reason).format(
         partners=list_of_heads(head.partners),
-        others_removed=_removed_in_words([name_of(other) for other in head.other_heads]),
+        others_removed=_removed_in_words([name_of(removed) for removed in head.other_heads]),
         other_pattern=other_pattern,
         but="but" if head.readable else "and",
         harmless_pattern=harmless_pattern,
@@ -191,21 +191,21 @@ def _costs_in_words(
     return outcome, costs
 
 
-def sentence_on_part(part: PartVerdict, *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> str:
+def sentence_on_part(verdict: PartVerdict, *, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> str:
     """What removing a part costs; the arguments are those of `sentence`."""
-    outcome, costs = _costs_in_words(part, outcomes, threshold)
-    effect = reason_in_words(part.reason).format(
-        partners=list_of_names(part.partners),
-        others_removed=_removed_in_words(part.other_parts),
+    outcome, costs = _costs_in_words(verdict, outcomes, threshold)
+    effect = reason_in_words(verdict.reason).format(
+        partners=list_of_names(verdict.partners),
+        others_removed=_removed_in_words(verdict.other_parts),
         but="",
         **costs,
     )
     # Without a look there is nothing that the effect could contradict
     words = effect.lstrip(", ").removeprefix("but ").removeprefix("and ")
     effect = f":{words[1:]}" if words.startswith(";") else f" {words}"
-    exact = f" ({all_inputs_text(part.n)})" if part.costs["mean"].exact else ""
-    addition = f"{_on_other_outcomes(part, outcome, outcomes, threshold)}{_other_removals(part, costs)}"
-    return f"{part.part}{effect}{addition}{_sequences_to_decide(part)}{exact}."
+    exact = f" ({all_inputs_text(verdict.n)})" if verdict.costs["mean"].exact else ""
+    addition = f"{_on_other_outcomes(verdict, outcome, outcomes, threshold)}{_other_removals(verdict, costs)}"
+    return f"{verdict.part}{effect}{addition}{_sequences_to_decide(verdict)}{exact}."
 
 
 def _edges_in_words(head: HeadVerdict) -> str:

@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -290,7 +290,7 @@ def ablate(
     members = [tuple(engine_part(name, net) for name in names) for names in sets.values()]
     sample = Sample.of(task, n, seed=seed, name="ablate")
     net.eval()
-    experiment = experiment_on_parts(net, sample, [part for of_set in members for part in of_set])
+    experiment = experiment_on_parts(net, sample, list(chain(*members)))
     effects = experiment.run([Edit(of_set, intervention) for of_set in members], name="ablating parts", n_jobs=n_jobs)
     return PartAblationResult(
         method=intervention.name,

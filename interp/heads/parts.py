@@ -51,7 +51,7 @@ def engine_part(name: str, net: Net) -> Part:
 def experiment_on_parts(net: Net, sample: Sample, parts: Sequence[Part], **options: Any) -> Experiment:
     """Edits of these parts on a sample; options are those of `Experiment`."""
     points = part_points(net)
-    if not any(isinstance(part, Embedding) for part in parts):
+    if Embedding() not in parts:
         points = points[1:]
-    points += sorted({part.hook_point for part in parts if isinstance(part, Mlp)} - {*points})
+    points += sorted({mlp.hook_point for mlp in parts if isinstance(mlp, Mlp)} - {*points})
     return Experiment(net, sample, engine=PartEngine, points=tuple(points), **options)
