@@ -36,7 +36,7 @@ EXAMPLE_PACKAGES = {path.parent.name for path in ROOT.glob("examples/*/*/__init_
 ABOUT_THE_TOOL = "examples/unmyopic-studies/tool_studies"
 SHARED_BY_STUDIES = {"study", "frame", "recipes", "review"}
 MOST_PARAMETERS = 8
-MORE_PARAMETERS = {"audit": 12}
+MORE_PARAMETERS = {"audit": 12, "audit_parts": 10}
 """Functions with more: an audit that grows has two bounds, of sequences and of seconds, processes, and chosen heads."""
 MOST_EXAMPLE_LINES = 25
 MUTABLE = {

@@ -39,6 +39,13 @@ class Embedding:
 Part = Head | Mlp | Embedding
 
 
+def layer_of(member: Part) -> int:
+    """The layer of a part; the embedding is read by the first one."""
+    if isinstance(member, Embedding):
+        return 0
+    return member.layer if isinstance(member, Mlp) else member[0]
+
+
 class PartEngine(AblationEngine):
     """One clean pass on a batch, from which sets of heads, MLPs, neurons and the embedding are replaced together.
 
@@ -56,17 +63,18 @@ class PartEngine(AblationEngine):
 
         What is written instead is computed from what the part writes under the edits of earlier parts.
         """
-        numbers = {part: number for number, part in enumerate(dict.fromkeys(chain(*sets)))}
+        members = list(dict.fromkeys(chain(*sets)))
+        numbers = dict(zip(members, range(len(members)), strict=True))
         root = SetTree()
         indices_of_set: dict[tuple[Head, ...], list[int]] = {}
         for index, parts in enumerate(sets):
-            places = sorted({(self._place_of(part)[0], numbers[part]) for part in parts})
+            places = sorted({(layer_of(member), numbers[member]) for member in parts})
             root.add(places)
             indices_of_set.setdefault(tuple(places), []).append(index)
         for index in indices_of_set.get((), []):
             yield index, self.logits
         streams = {layer: self.cache[f"blocks.{layer}.hook_resid_pre"] for layer in root.all_layers()}
-        for places, logits in self._sets_under(root, (), streams, list(numbers), new_output):
+        for places, logits in self._sets_under(root, (), streams, members, new_output):
             for index in indices_of_set[places]:
                 yield index, logits
 
@@ -106,10 +114,9 @@ class PartEngine(AblationEngine):
         """Logits from the input of a layer with parts replaced, and the inputs of later layers."""
         # What is replaced at each hook point; None for all of it
         replaced: dict[str, list[int] | None] = {}
-        layers = {*later_layers}
+        layers = {*later_layers, *map(layer_of, parts)}
         for member in parts:
-            layer, point, indices = self._place_of(member)
-            layers.add(layer)
+            point, indices = self._place_of(member)
             known = replaced.get(point, [])
             replaced[point] = None if indices is None or known is None else [*known, *indices]
 
@@ -133,11 +140,11 @@ class PartEngine(AblationEngine):
             logits = take(logits, self.read_at)
         return logits, {names[name]: values for name, values in stored.items()}
 
-    def _place_of(self, member: Part) -> tuple[int, str, tuple[int, ...] | None]:
-        """Layer of a part, its hook point, and its indices there; None for all of it."""
+    def _place_of(self, member: Part) -> tuple[str, tuple[int, ...] | None]:
+        """The hook point where a part writes, and its indices there; None for all of it."""
         if isinstance(member, Embedding):
-            return 0, member.hook_point, None
+            return member.hook_point, None
         if isinstance(member, Mlp):
-            return member.layer, member.hook_point, member.neurons
+            return member.hook_point, member.neurons
         layer, head = member
-        return layer, f"blocks.{layer}.{self._output_point}", (head,)
+        return f"blocks.{layer}.{self._output_point}", (head,)

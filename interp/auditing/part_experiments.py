@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from hooks.interventions.part_engine import Embedding, Mlp, Part
+from hooks.interventions.part_engine import Part, layer_of
 from interp.auditing.experiments import MEAN, Effects, HeadExperiments, inner_products
 from interp.auditing.steps import ExperimentSource
 from interp.core.sample import Sample
@@ -17,13 +17,6 @@ from interp.heads.experiment import Edit, Experiment
 from interp.heads.interventions import OF_PARTS
 from interp.heads.parts import experiment_on_parts
 from interp.tasks.base import Batch
-
-
-def layer_of(part: Part) -> int:
-    """The layer of a part; that of the embedding is the first one."""
-    if isinstance(part, Embedding):
-        return 0
-    return part.layer if isinstance(part, Mlp) else part[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +32,7 @@ class PartExperiments(HeadExperiments):
     @property
     def heads(self) -> list[Head]:
         """(layer, number) of every part."""
-        return [(layer_of(part), number) for number, part in enumerate(self.parts)]
+        return [(layer_of(member), number) for number, member in enumerate(self.parts)]
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -73,7 +66,7 @@ class PartExperiments(HeadExperiments):
         products = np.zeros((len(self.parts), len(self.parts)))
         for rows, _, engine in self.experiment.clean_runs():
             mean = self.experiment.instead(MEAN, engine, rows, 0)
-            changes = [logits - engine.logits for _, logits in engine.each_edit([(part,) for part in self.parts], mean)]
+            changes = [logits - engine.logits for _, logits in engine.each_edit(list(zip(self.parts)), mean)]
             products += inner_products(torch.stack(changes))
         return products
 

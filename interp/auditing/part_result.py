@@ -62,17 +62,19 @@ class PartAuditResult(Result):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = [part.part for part in self.parts]
+        names = [verdict.name for verdict in self.parts]
         DISTINCT.check(names, "parts")
         costs = []
-        for index, part in enumerate(self.parts):
-            check_that(set(part.costs) == set(REMOVALS), f"parts[{index}] has costs of {shown(list(part.costs))}.")
-            check_known(f"parts[{index}].partners", [*part.partners, *part.other_parts], names, "parts")
-            check_known(f"parts[{index}].outcome", [part.outcome], self.outcomes, "outcomes")
-            is_needed = part.needed.get("mean")
+        for index, verdict in enumerate(self.parts):
+            check_that(
+                set(verdict.costs) == set(REMOVALS), f"parts[{index}] has costs of {shown(list(verdict.costs))}."
+            )
+            check_known(f"parts[{index}].partners", [*verdict.partners, *verdict.other_parts], names, "parts")
+            check_known(f"parts[{index}].outcome", [verdict.outcome], self.outcomes, "outcomes")
+            is_needed = verdict.needed.get("mean")
             text = f"parts[{index}] is needed, but needed is {is_needed} for the mean."
-            check_that(part.verdict != "needed" or is_needed is True, text)
-            costs += [(f"parts[{index}]", cost) for cost in part.costs.values()]
+            check_that(verdict.verdict != "needed" or is_needed is True, text)
+            costs += [(f"parts[{index}]", cost) for cost in verdict.costs.values()]
         for index, members in enumerate([*self.sets, *filter(None, [self.largest_harmless])]):
             check_known(f"sets[{index}].parts", members.parts, names, "parts")
             costs.append((f"sets[{index}]", members.cost))
@@ -92,29 +94,31 @@ class PartAuditResult(Result):
         """
         if verdict not in PART_VERDICTS:
             raise ValueError(f"verdict is {shown(verdict)}; choose one of {', '.join(PART_VERDICTS)}.")
-        return tuple(part.part for part in self.parts if part.verdict == verdict)
+        return tuple(record.name for record in self.parts if record.verdict == verdict)
 
     def sentences(self) -> tuple[str, ...]:
         """One sentence per part: what removing it costs."""
-        return tuple(sentence_on_part(part, outcomes=self.outcomes, threshold=self.threshold) for part in self.parts)
+        return tuple(
+            sentence_on_part(verdict, outcomes=self.outcomes, threshold=self.threshold) for verdict in self.parts
+        )
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per part: verdict, and the cost of every removal on the outcome where it is largest."""
         import pandas as pd
 
         rows = []
-        for part in self.parts:
-            row: dict[str, Any] = {"part": part.part, "verdict": part.verdict, "reason": part.reason}
-            row["partners"] = "; ".join(part.partners)
+        for verdict in self.parts:
+            row: dict[str, Any] = {"part": verdict.name, "verdict": verdict.verdict, "reason": verdict.reason}
+            row["partners"] = "; ".join(verdict.partners)
             for name in REMOVALS:
-                cost = part.costs[name]
+                cost = verdict.costs[name]
                 worst = cost.worst(self.threshold)
                 row |= {name: cost.drop[worst], f"{name}_low": cost.low[worst], f"{name}_high": cost.high[worst]}
                 row |= {f"{name}_p_matters": cost.p_matters, f"{name}_p_harmless": cost.p_harmless}
-                row[f"needed_{name}"] = part.needed[name]
+                row[f"needed_{name}"] = verdict.needed[name]
                 if name == "mean":
                     row["outcome"] = self.outcomes[worst]
-            rows.append(row | {"n_to_decide": part.n_to_decide, "verdict_outcome": part.outcome, "n": part.n})
+            rows.append(row | {"n_to_decide": verdict.n_to_decide, "verdict_outcome": verdict.outcome, "n": verdict.n})
         return pd.DataFrame(rows)
 
     def plot(self) -> "alt.TopLevelMixin":
@@ -136,14 +140,14 @@ class PartAuditResult(Result):
     def _counted(self) -> str:
         if self.every_input:
             return all_inputs_text(self.n)
-        counts = count_range(np.array([part.n for part in self.parts]))
+        counts = count_range(np.array([verdict.n for verdict in self.parts]))
         return counts + repeats_text(self.n, self.n_distinct, counted=False)
 
     def __str__(self) -> str:
         lines = []
-        for part, text in zip(self.parts, self.sentences(), strict=True):
-            lines.append(f"{part.verdict:<10} {text}")
-        counts = Counter(part.verdict for part in self.parts)
+        for verdict, text in zip(self.parts, self.sentences(), strict=True):
+            lines.append(f"{verdict.verdict:<10} {text}")
+        counts = Counter(verdict.verdict for verdict in self.parts)
         verdicts = ", ".join(f"{counts[name]} {name}" for name in PART_VERDICTS if counts[name])
         looks = f", {self.n_looks} looks" if self.n_looks > 1 else ""
         basis = f"{self._counted()} sequences, level {self.alpha:g} (Bonferroni{looks})"

@@ -145,7 +145,7 @@ class HeadVerdict(RemovalRecord):
 class PartVerdict(RemovalRecord):
     """Verdict on a part without a pattern to look at, with its evidence."""
 
-    part: str
+    name: str
     """Its name: `0 MLP`, `0 MLP 5`, `0.1` or `embedding`."""
     verdict: OfPart  # pyright: ignore[reportIncompatibleVariableOverride]  # records are frozen
     """needed, redundant, marginal, idle or undecided."""
@@ -241,13 +241,13 @@ def part_verdicts(
     """
     records = []
     judged = judged_by_removal(list(names), evidence, facts_about, sets, outcomes, REMOVALS)
-    for place, decision, others, removal in judged:
+    for place, decision, other_places, removal in judged:
         on_outcomes = [_of_part(verdict) for verdict in decision.verdicts]
         record = PartVerdict(
-            part=names[place],
+            name=names[place],
             verdict=_of_part(decision.verdict),
-            partners=tuple(names[partner] for partner in decision.partners),
-            other_parts=tuple(names[other] for other in others),
+            partners=tuple(map(names.__getitem__, decision.partners)),
+            other_parts=tuple(map(names.__getitem__, other_places)),
             verdicts=dict(zip(outcomes, on_outcomes, strict=True)),
             **removal,
         )
@@ -277,7 +277,7 @@ def judged_by_removal(
     n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence, interventions)
     for index, facts in enumerate(facts_about(evidence.p, losses=evidence.losses)):
         decision = decide(facts)
-        others, beyond_others = _costliest_set(evidence, sets, heads[index], decision.outcome)
+        other_heads, beyond_others = _costliest_set(evidence, sets, heads[index], decision.outcome)
         fields = {
             "reason": decision.reason,
             "needed": {name: needed_on_outcomes(facts, name) for name in REMOVALS},
@@ -286,7 +286,7 @@ def judged_by_removal(
             "outcome": outcomes[decision.outcome],
             "n_to_decide": n_to_decide[index],
         }
-        yield heads[index], decision, others, fields
+        yield heads[index], decision, other_heads, fields
 
 
 def _costs(evidence: GrowingEvidence, interventions: Sequence[str]) -> list[dict[str, InterventionCost]]:

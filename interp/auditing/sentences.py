@@ -205,7 +205,7 @@ def sentence_on_part(verdict: PartVerdict, *, outcomes: Sequence[str], threshold
     effect = f":{words[1:]}" if words.startswith(";") else f" {words}"
     exact = f" ({all_inputs_text(verdict.n)})" if verdict.costs["mean"].exact else ""
     addition = f"{_on_other_outcomes(verdict, outcome, outcomes, threshold)}{_other_removals(verdict, costs)}"
-    return f"{verdict.part}{effect}{addition}{_sequences_to_decide(verdict)}{exact}."
+    return f"{verdict.name}{effect}{addition}{_sequences_to_decide(verdict)}{exact}."
 
 
 def _edges_in_words(head: HeadVerdict) -> str:

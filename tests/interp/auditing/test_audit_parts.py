@@ -64,16 +64,16 @@ def test_every_verdict_is_that_of_removals_by_hand(model):
     lost = {name: clean - accuracy(model, [name]) for name in PARTS}
     assert (result.threshold <= SHARE_THAT_COUNTS * (1 - np.array(TASK.chances)) + 1e-9).all()
     for part in result.parts:
-        np.testing.assert_allclose(part.costs["mean"].drop, lost[part.part], atol=1e-6)
-        share = (lost[part.part] / result.threshold).max()
+        np.testing.assert_allclose(part.costs["mean"].drop, lost[part.name], atol=1e-6)
+        share = (lost[part.name] / result.threshold).max()
         expected = {"needed"} if share > 1.1 else {"idle", "redundant"} if share < LITTLE else {"marginal", "redundant"}
-        assert part.verdict in expected, part.part
+        assert part.verdict in expected, part.name
         if part.verdict == "redundant":
             beyond = []
             for size in range(1, len(PARTS)):
-                for others in combinations(set(PARTS) - {part.part}, size):
-                    beyond.append(accuracy(model, others) - accuracy(model, [*others, part.part]))
-            assert (np.stack(beyond) > result.threshold).any(), part.part
+                for others in combinations(set(PARTS) - {part.name}, size):
+                    beyond.append(accuracy(model, others) - accuracy(model, [*others, part.name]))
+            assert (np.stack(beyond) > result.threshold).any(), part.name
     assert set(result.of("needed")) >= {"embedding", "0.1", "2 MLP"}
     assert "0.0" in result.of("idle")
     assert result.exact
@@ -125,7 +125,7 @@ def test_tables_charts_and_files(model, tmp_path):
     assert PartAuditResult.load(tmp_path / "parts.json") == result
     with pytest.raises(ValueError, match="choose one of needed, redundant"):
         result.of("faithful")
-    wrong = result.parts[0].__class__(**{**vars(result.parts[0]), "part": "1 MLP"})
+    wrong = result.parts[0].__class__(**{**vars(result.parts[0]), "name": "1 MLP"})
     with pytest.raises(ValueError, match="parts"):
         result.replaced(parts=(wrong, *result.parts[1:]))
 
