@@ -126,7 +126,7 @@ class PartAuditResult(Result):
         from interp.view.charts import dots
 
         table = self.to_dataframe().rename(columns={"mean": "accuracy lost", "mean_low": "low", "mean_high": "high"})
-        lowest = min(0.0, float(table["low"].min()))
+        lowest = min(0.0, *table["low"].tolist())
         return dots(
             table,
             x="part",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from hooks import TransformerStack
 from hooks.checks import check_names, check_number, checks_types, shown
+from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
 from hooks.typed import DISTINCT
 from interp.auditing.audit import pairs_not_tried
@@ -151,7 +152,7 @@ def audit_parts(
     )
 
 
-def _names(net: TransformerStack, parts: str | Sequence[str]) -> list[str]:
+def _names(net: Net, parts: str | Sequence[str]) -> list[str]:
     """Names of the parts to audit."""
     if isinstance(parts, str):
         return names_of_parts(net, parts)

@@ -242,7 +242,7 @@ def part_verdicts(
     records = []
     judged = judged_by_removal(list(names), evidence, facts_about, sets, outcomes, REMOVALS)
     for place, decision, other_places, removal in judged:
-        on_outcomes = [_of_part(verdict) for verdict in decision.verdicts]
+        on_outcomes: list[OfPart] = [_of_part(verdict) for verdict in decision.verdicts]
         record = PartVerdict(
             name=names[place],
             verdict=_of_part(decision.verdict),
