@@ -31,6 +31,13 @@ def audit(
         list[str] | None, typer.Option("--head", help="Audit this head only, as layer.head; repeatable. Default: all.")
     ] = None,
     probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also decide whether the model needs other parts: `mlps`, `each` head and MLP, or the name of one, "
+            "such as `0 MLP` or `0 MLP 5`; repeatable."
+        ),
+    ] = None,
     page: Page = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
     at_chance: Annotated[
@@ -42,8 +49,10 @@ def audit(
 ) -> Output:
     """Check whether each head does what its pattern suggests: a verdict on each, such as faithful or misleading."""
     from interp.auditing.audit import audit as audit_model
+    from interp.auditing.parts import audit_parts
     from interp.auditing.probes import audit_probe
     from interp.core.page_identity import page_identity
+    from interp.heads.parts import KINDS_OF_PARTS
     from interp.reporting.report import report as write_report
 
     limits = {name: value for name, value in {"limit": limit, "seconds": seconds}.items() if value is not None}
@@ -53,8 +62,12 @@ def audit(
     subject = subject_of(run, on, answers=True)
     # the audit of heads, and of probes
     sequences = int(n) if n.isdigit() else n
-    options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance, "heads": chosen, "n_jobs": jobs}
-    results: dict[str, Any] = {"heads": audit_model(subject.model, subject.task, **options, seed=seed)}
+    options: dict[str, Any] = {"n": sequences, **limits, "at_chance": at_chance, "seed": seed}
+    on_heads = {"heads": chosen, "n_jobs": jobs}
+    results: dict[str, Any] = {"heads": audit_model(subject.model, subject.task, **options, **on_heads)}
+    if parts:
+        chosen_parts: Any = parts[0] if parts[0] in KINDS_OF_PARTS and len(parts) == 1 else parts
+        results["parts"] = audit_parts(subject.model, subject.task, parts=chosen_parts, **options)
     if probes:
         results["probes"] = audit_probe(subject.model, subject.task, seed=seed)
     # files

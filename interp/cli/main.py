@@ -18,7 +18,7 @@ from interp.cli.demo import demo
 from interp.cli.edges import edges
 from interp.cli.heads import heads
 from interp.cli.lens import lens
-from interp.cli.output import Commands, Output, run_command, with_user_paths
+from interp.cli.output import Command, Commands, Output, run_command, with_user_paths
 from interp.cli.patch import patch
 from interp.cli.probe import probe
 from interp.cli.pruning import pruning
@@ -74,5 +74,5 @@ _COMMANDS: tuple[Callable[..., Output], ...] = (
     tasks,
 )
 for _command in _COMMANDS:
-    app.command()(with_user_paths(_command))
+    app.command(cls=Command)(with_user_paths(_command))
 app.add_typer(train_app, name="train", no_args_is_help=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from hooks.extras import MissingExtra
 
@@ -84,7 +84,23 @@ class Stopped(Exception):
     """A command was stopped by Ctrl-C or SIGTERM; the message says at which step, and how to resume it."""
 
 
-class Commands(TyperGroup):
+class _ListsFlags:
+    """A command whose flags are listed without a type: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Arguments and options."""
+        options: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for option in options:
+            if getattr(option, "is_bool_flag", False):
+                option.metavar = ""
+        return options
+
+
+class Command(_ListsFlags, TyperCommand):
+    """A command whose flags are listed without a type."""
+
+
+class Commands(_ListsFlags, TyperGroup):
     """Commands that report at which step they were interrupted."""
 
     def invoke(self, ctx: Any) -> Any:

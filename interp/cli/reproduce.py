@@ -15,7 +15,12 @@ Size = Literal["quick", "standard", "paper"]
 
 
 def reproduce(
-    study: Annotated[str | None, typer.Argument(help="The study to run. Default: list all studies.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            help="The study to run. Default: list all studies.", autocompletion=lambda: list(study_entry_points())
+        ),
+    ] = None,
     size: Annotated[
         str | None,
         typer.Option(help="quick (minutes), standard, or paper (a GPU). Default: quick; of stored results, theirs."),

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from hooks.checks import did_you_mean
 from interp.cli.options import Options
-from interp.cli.output import Device, Fresh, Json, Output, Seed, with_user_paths
+from interp.cli.output import Command, Device, Fresh, Json, Output, Seed, with_user_paths
 from interp.cli.tasks import summary
 
 MODEL_OPTIONS = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
@@ -65,7 +65,7 @@ def _train_group() -> None: ...
 def command_of(name: str, function: Any, text: str) -> Any:
     """A command from a function and its help text."""
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command(name, help=text)(function)
+    app.command(name, help=text, cls=Command)(function)
     return typer.main.get_command(app)
 
 

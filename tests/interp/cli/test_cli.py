@@ -109,7 +109,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert refused.returncode == 2
     assert "no intervention can cost accuracy" in refused.stderr
     assert not (tmp_path / "audit.html").exists()
-    settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
+    settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes", "--parts", "mlps")
     process = interp("audit", "run", *settings)
     assert process.returncode == 0, process.stderr
     assert re.search(r"128 \(\d+ distinct\) sequences, level 0.01 \(Bonferroni\)", process.stdout)
@@ -121,6 +121,8 @@ def test_audit_heads_and_probes(interp, tmp_path):
     page = (tmp_path / "audit.html").read_text()
     assert "<h2>Audit of heads</h2>" in page
     assert "<h2>Probe audit</h2>" in page
+    assert "<h2>Part audit</h2>" in page
+    assert re.search(r"^\w+ +1 MLP", process.stdout, re.MULTILINE)
     second_process = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
     assert second_process.returncode == 0
     assert "value: " not in second_process.stdout
@@ -322,3 +324,20 @@ def test_an_unknown_method_fails_before_work_begins(interp, monkeypatch):
     assert process.returncode == 2
     assert process.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, uniform,")
     assert process.stderr.endswith("Did you mean association?\n")
+
+
+def test_flags_are_listed_without_a_type_and_other_options_with_one(interp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    for command in ((), ("audit",), ("reproduce",), ("train", "lego")):
+        text = interp(*command, "--help").stdout
+        assert "--help" in text
+        assert "<bool>" not in text
+    assert "<int>" in text
+
+
+def test_the_completion_of_reproduce_lists_studies(interp, monkeypatch):
+    for name, value in {"_COMPLETE": "complete_bash", "_WORDS": "interp reproduce l", "_CWORD": "2"}.items():
+        monkeypatch.setenv(f"_INTERP{name}" if name == "_COMPLETE" else f"COMP{name}", value)
+    words = interp().stdout.split()
+    assert {"lego", "language"} <= set(words)
+    assert "dyck" not in words
