@@ -82,26 +82,6 @@ def projected_values(
     return outputs + b[:, None] * block.read(resid, sites)[:, :, None]
 
 
-def attention_output(
-    model: TransformerStack, layer: int, outputs: Float[Tensor, "*rows head width"]
-) -> Float[Tensor, "*rows d_model"]:
-    """Attention output of a layer from the outputs of its heads, computed as in a forward pass.
-
-    Args:
-        model: Model with the heads.
-        layer: Index of the layer.
-        outputs: The heads' outputs (`head_output_point`).
-    """
-    sites: Any = model.blocks[layer]
-    output_map = model.block(layer).attention.o
-    if sites.attn.hook_result is None:
-        return output_map(outputs.flatten(-2))
-    # Where each head's output has a hook point, these are summed
-    if not model.cfg.vo_identity:
-        outputs = einsum(outputs, sites.attn.W_O, "... h e, h e d -> ... h d")
-    return outputs.sum(-2) + output_map.bias_or_zero
-
-
 class AblationEngine:
     """One clean pass on a batch, from which any number of head replacements are computed.
 
@@ -302,7 +282,7 @@ class AblationEngine:
             edited[index, :, :, heads] = new_outputs[:, :, heads]
         if isinstance(self.model, BridgeModel):
             return edited
-        attn_outs = attention_output(self.model, layer, edited)
+        attn_outs = self.model.attention_output(layer, edited)
         if positions is None:
             return attn_outs
         all_rows = attn_outs.new_zeros(len(edits), *self.tokens.shape, attn_outs.shape[-1])

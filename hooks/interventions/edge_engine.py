@@ -32,7 +32,6 @@ from hooks.interventions.ablation_engine import (
     AblationEngine,
     Net,
     NewOutput,
-    attention_output,
     part_points,
 )
 from hooks.model.attention import Context, masked_scores
@@ -208,7 +207,7 @@ class EdgeEngine(AblationEngine):
         resid = self._clean(layer, "hook_resid_pre")[None, :1]
         generator = torch.Generator().manual_seed(0)
         change = torch.randn(resid.shape, generator=generator, dtype=torch.float32).to(resid)
-        attn_out = attention_output(self.model, layer, self._clean(layer, self._output_point)[None])[:, :1]
+        attn_out = self.model.attention_output(layer, self._clean(layer, self._output_point)[None])[:, :1]
         streams = torch.cat([resid, resid + change, resid])
         written = torch.cat([attn_out, attn_out, attn_out + change])
         mlp_out = self._clean(layer, "hook_mlp_out")[None, :1].expand_as(streams) if self._has_mlp(layer) else None
@@ -310,7 +309,7 @@ class EdgeEngine(AblationEngine):
                 rows_of_pass = rows[start : start + self._per_pass]
                 edited = clean.repeat(len(rows_of_pass), 1, 1, 1, 1)
                 edited[:, :, :, receiver.head] = of_head[1:][rows_of_pass]
-                attn_outs = attention_output(self.model, layer, edited)
+                attn_outs = self.model.attention_output(layer, edited)
                 logits[rows_of_pass] = self._after_attention(layer, attn_outs)
             yield receiver, [senders[index] for index in indices], logits
 
@@ -331,7 +330,7 @@ class EdgeEngine(AblationEngine):
         rows = clean.repeat(1 + self.model.cfg.n_heads, 1, 1, 1, 1)
         for head in range(self.model.cfg.n_heads):
             rows[1 + head, :, :, head] = new_heads[:, :, head]
-        return torch.cat([attention_output(self.model, layer, outputs) for outputs in rows.split(self._per_call)])
+        return torch.cat([self.model.attention_output(layer, outputs) for outputs in rows.split(self._per_call)])
 
     def _pass_layer(
         self, layer: int, streams: Tensor, attn_outs: Tensor, mlp_outs: Tensor | None = None

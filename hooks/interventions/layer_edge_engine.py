@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import attention_output
 from hooks.interventions.edge_engine import EMBEDDING, EMBEDDING_POINT, EdgeEngine, Receiver, Sender
 
 
@@ -91,5 +90,5 @@ class LayerEdgeEngine(EdgeEngine):
 
     def _written(self, layer: int, outputs: Mapping[str, Tensor]) -> Tensor:
         """What heads and MLP of a layer write, from their outputs."""
-        written = attention_output(self.model, layer, outputs[self._point(layer, self._output_point)])
+        written = self.model.attention_output(layer, outputs[self._point(layer, self._output_point)])
         return written + outputs[self._point(layer, "hook_mlp_out")] if self._has_mlp(layer) else written

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -123,6 +124,24 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
     def _apply_layer(self, layer: int, resid: Tensor, context: Context, attn_out: Tensor | None = None) -> Tensor:
         sites = self.blocks[layer]
         return self.block(layer)(sites.hook_resid_pre(resid), sites, context, attn_out)
+
+    def attention_output(
+        self, layer: int, outputs: Float[Tensor, "*rows head width"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """Attention output of a layer from the outputs of its heads, computed as in a forward pass.
+
+        Args:
+            layer: Index of the layer.
+            outputs: The heads' outputs: `attn.hook_z`, with b I on `attn.hook_result`.
+        """
+        sites: Any = self.blocks[layer]
+        output_map = self.block(layer).attention.o
+        if sites.attn.hook_result is None:
+            return output_map(outputs.flatten(-2))
+        # Where each head's output has a hook point, these are summed
+        if not self.cfg.vo_identity:
+            outputs = einsum(outputs, sites.attn.W_O, "... h e, h e d -> ... h d")
+        return outputs.sum(-2) + output_map.bias_or_zero
 
     def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits from the last residual stream."""

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import BridgeModel, TransformerStack
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, attention_output, head_output_point
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
 from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.sites import LayerSites
 from interp.core.activations import chunks, residual_names
@@ -182,7 +182,7 @@ class Recording:
         if site.kind == "z":
             outputs = self.activations(replace(site, head=None), positions, rows)
             outputs[:, :, site.head] = values
-            attn_out = attention_output(net, site.layer, outputs)
+            attn_out = net.attention_output(site.layer, outputs)
         elif site.kind == "attn_out":
             attn_out = values
         else:
