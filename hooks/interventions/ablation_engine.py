@@ -1,11 +1,10 @@
 """Exact replacement of attention heads from one cached pass.
 
 Replacing head h of layer l changes nothing before that layer's attention output. So one clean pass caches the input and
-z of each layer; every intervention starts there: it computes the attention output from the z of all heads, as the model
-does, then the rest of that layer and the layers after it. A wrapped model computes the attention output itself, from z:
-what it adds may be normed or scaled after W_O. To add (z'_h - z_h) W_O,h to the clean attention output would
-be cheaper, but leaves a rounding error where the terms cancel, which points at the clean answer where the logits
-without the head are equal.
+z of each layer; every intervention starts there: the model computes the attention output from the z of all heads, then
+the rest of that layer and the layers after it. To add (z'_h - z_h) W_O,h to the clean attention output would be
+cheaper, but leaves a rounding error where the terms cancel, which points at the clean answer where the logits without
+the head are equal; and a wrapped model may norm or scale z W_O before it is added.
 
 With b I on (`vo_identity`) a head's output is z_h W_O,h + b_h A_h x, of which z is only a part. In that case the whole
 output takes the place of z, and v W_O + b x, a head's output for each key alone, takes the place of v.
@@ -110,7 +109,7 @@ class AblationEngine:
         patterns: bool = True,
         **inputs: Any,
     ):
-        if isinstance(model, TransformerStack):
+        if model.resumes_inside_layers:
             _check_hooks(model)
         self.model = model
         self.tokens = tokens
@@ -121,8 +120,8 @@ class AblationEngine:
         self._input_points = [*self.further_points]
         if patterns:
             self._input_points += ["attn.hook_v", "attn.hook_pattern"]
-        if isinstance(model, BridgeModel):  # where they cannot be read, replacements may use z only
-            self._input_points = [point for point in self._input_points if _has_point(model, point)]
+        # Where they cannot be read, replacements may use z only
+        self._input_points = [point for point in self._input_points if _has_point(model, point)]
         if model.cfg.vo_identity and patterns:
             self._input_points.append("hook_resid_pre")
         # One clean pass, whose activations all interventions start from
@@ -162,11 +161,11 @@ class AblationEngine:
             if not heads:
                 continue
             # The heads of a layer are replaced in copies of the batch, several per pass
-            attn_outs = self._attn_outs_under(layer, replace, self.cache.cache_dict)
+            outputs_under = self._outputs_under(layer, replace, self.cache.cache_dict)
             for start in range(0, len(heads), per_pass):
                 heads_of_pass = heads[start : start + per_pass]
                 edits = [(head,) for head in heads_of_pass]
-                logits_by_head, _ = self._run_copies(layer, attn_outs(edits), self.cache.cache_dict, ())
+                logits_by_head, _ = self._run_copies(layer, outputs_under(edits), self.cache.cache_dict, ())
                 for head, logits in zip(heads_of_pass, logits_by_head, strict=True):
                     yield (layer, head), logits
 
@@ -223,7 +222,7 @@ class AblationEngine:
         one_pass = self.model.pattern_before_z
         per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
         for layer, edits in branch.layers.items():
-            attn_outs = self._attn_outs_under(layer, replace, activations)
+            outputs_under = self._outputs_under(layer, replace, activations)
             # Edits from which a single set continues, and those that several sets share or that are sets themselves
             single: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
             shared: list[tuple[int, ...]] = []
@@ -235,14 +234,14 @@ class AblationEngine:
                     single[heads] = later_edits
             # A single set takes one pass
             for heads, later_edits in single.items():
-                logits = self._edit_in_one_pass(layer, attn_outs([heads])[0], activations, later_edits, replace)
+                logits = self._edit_in_one_pass(layer, outputs_under([heads])[0], activations, later_edits, replace)
                 later = [head for index, members in later_edits.items() for head in _with_layer(index, members)]
                 yield (*earlier, *_with_layer(layer, heads), *later), logits
             # The others are edited in copies of the batch, and their later layers are stored for the sets after them
             for start in range(0, len(shared), per_pass):
                 edits_of_pass = shared[start : start + per_pass]
                 later_layers = {index for heads in edits_of_pass for index in edits[heads].all_layers()}
-                logits, stored = self._run_copies(layer, attn_outs(edits_of_pass), activations, later_layers)
+                logits, stored = self._run_copies(layer, outputs_under(edits_of_pass), activations, later_layers)
                 for index, heads in enumerate(edits_of_pass):
                     edited = (*earlier, *_with_layer(layer, heads))
                     if edits[heads].is_set:
@@ -252,54 +251,30 @@ class AblationEngine:
                         yield from self._sets_of_branch(edits[heads], edited, edited_activations, replace)
 
     @torch.no_grad()
-    def _attn_outs_under(
+    def _outputs_under(
         self, layer: int, replace: Replacement, activations: Mapping[str, Tensor]
-    ) -> Callable[[Sequence[tuple[int, ...]]], Float[Tensor, "edit batch pos *width"]]:
-        """A function from edits, the heads of each, to the attention outputs of a layer under them; of a wrapped model
-        to z."""
+    ) -> Callable[[Sequence[tuple[int, ...]]], Float[Tensor, "edit batch query head width"]]:
+        """A function from edits, the heads of each, to the outputs of all heads of a layer under them."""
         clean = self._head_inputs(layer, activations)
         outputs, new_outputs = clean.z, replace(layer, clean)
         # Of the last layer, only the positions that are read are computed
-        is_last = layer == self.model.cfg.n_layers - 1 and not isinstance(self.model, BridgeModel)
-        read_at = self.read_at if is_last else None
-        if read_at is not None:
-            outputs, new_outputs = _take_rows(outputs, read_at), _take_rows(new_outputs, read_at)
-        return partial(self._attn_outs, layer, outputs, new_outputs, read_at)
-
-    @torch.no_grad()
-    def _attn_outs(
-        self,
-        layer: int,
-        outputs: Float[Tensor, "batch row head width"],
-        new_outputs: Float[Tensor, "batch row head width"],
-        positions: Int[Tensor, "batch row"] | None,
-        edits: Sequence[tuple[int, ...]],
-    ) -> Float[Tensor, "edit batch pos *width"]:
-        """Attention outputs of a layer, or z of a wrapped model, with the outputs of the heads of each edit replaced,
-        zero at other positions."""
-        edited = outputs.repeat(len(edits), 1, 1, 1, 1)
-        for index, heads in enumerate(edits):
-            edited[index, :, :, heads] = new_outputs[:, :, heads]
-        if isinstance(self.model, BridgeModel):
-            return edited
-        attn_outs = self.model.attention_output(layer, edited)
-        if positions is None:
-            return attn_outs
-        all_rows = attn_outs.new_zeros(len(edits), *self.tokens.shape, attn_outs.shape[-1])
-        return all_rows.scatter_(2, positions[None, ..., None].expand_as(attn_outs), attn_outs)
+        is_last = layer == self.model.cfg.n_layers - 1
+        if is_last and self.read_at is not None and self.model.takes_read_at:
+            outputs, new_outputs = _take_rows(outputs, self.read_at), _take_rows(new_outputs, self.read_at)
+        return partial(_edited, outputs, new_outputs)
 
     @torch.no_grad()
     def _run_copies(
         self,
         layer: int,
-        attn_outs: Float[Tensor, "edit batch pos *width"],
+        outputs: Float[Tensor, "edit batch query head width"],
         activations: Mapping[str, Tensor],
         later_layers: Collection[int],
     ) -> tuple[Float[Tensor, "edit batch read d_vocab_out"], dict[str, Tensor]]:
-        """Logits for several attention outputs of a layer, computed in copies of the batch; and the activations of
+        """Logits for several outputs of the heads of a layer, computed in copies of the batch; and the activations of
         later layers."""
         # Copies of the layer's input, one for each edit
-        n_edits = len(attn_outs)
+        n_edits = len(outputs)
         resid = repeat(activations[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=n_edits)
         # What the sets after these start from is stored
         prefixes = tuple(f"blocks.{later}." for later in later_layers)
@@ -308,7 +283,7 @@ class AblationEngine:
         # A replacement needs all positions, of which the last layer has only those that are read
         read_at = None if self.model.cfg.n_layers - 1 in later_layers else self.read_at
         with self.model.hooks(storing_hooks(names, stored)) if names else nullcontext():
-            logits = self._resume(resid, layer, attn_outs.flatten(0, 1), read_at).unflatten(0, (n_edits, -1))
+            logits = self._resume(resid, layer, outputs.flatten(0, 1), read_at).unflatten(0, (n_edits, -1))
         if read_at is None and self.read_at is not None:
             logits = torch.stack([take(logits_of_edit, self.read_at) for logits_of_edit in logits])
         return logits, {name: values.unflatten(0, (n_edits, -1)) for name, values in stored.items()}
@@ -317,36 +292,33 @@ class AblationEngine:
     def _edit_in_one_pass(
         self,
         layer: int,
-        attn_out: Float[Tensor, "batch pos *width"],
+        outputs: Float[Tensor, "batch query head width"],
         activations: Mapping[str, Tensor],
         heads_by_layer: Mapping[int, tuple[int, ...]],
         replace: Replacement,
     ) -> Float[Tensor, "batch read d_vocab_out"]:
-        """Logits of one set, in a single pass: the attention output of a layer, and edits of later layers by hooks."""
+        """Logits of one set, in a single pass: the outputs of a layer's heads, and edits of later layers by hooks."""
         resid = activations[f"blocks.{layer}.hook_resid_pre"]
         with self.model.hooks(list(self._edit_hooks(heads_by_layer, replace))):
             if self.read_at is None or self.model.cfg.n_layers - 1 not in heads_by_layer:
-                return self._resume(resid, layer, attn_out, self.read_at)
+                return self._resume(resid, layer, outputs, self.read_at)
             # A replacement in the last layer needs all positions
-            return take(self._resume(resid, layer, attn_out, None), self.read_at)
+            return take(self._resume(resid, layer, outputs, None), self.read_at)
 
     def _resume(
         self,
         resid: Float[Tensor, "copies pos d_model"],
         layer: int,
-        attn_out: Float[Tensor, "copies pos *width"] | None,
+        outputs: Float[Tensor, "copies query head width"] | None,
         read_at: Int[Tensor, "batch read"] | None,
     ) -> Float[Tensor, "copies read d_vocab_out"]:
-        """Logits from the input of a layer and its attention output, or z of a wrapped model, for one or several copies
-        of the batch."""
+        """Logits from the input of a layer and the outputs of its heads, for one or several copies of the batch."""
         n_copies = len(resid) // len(self.tokens)
         inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
         if self.model.positions_in_layers and self.position_ids is not None:
             inputs["position_ids"] = self.position_ids.expand_as(self.tokens)
         copies = {name: tensor.repeat(n_copies, 1) for name, tensor in inputs.items() if tensor is not None}
-        if isinstance(self.model, BridgeModel):
-            return self.model.resume(resid, layer, z=attn_out, **copies)
-        return self.model.resume(resid, layer, attn_out=attn_out, **copies)
+        return self.model.resume(resid, layer, z=outputs, **copies)
 
     def _edit_hooks(
         self, heads_by_layer: Mapping[int, tuple[int, ...]], replace: Replacement
@@ -368,9 +340,21 @@ class AblationEngine:
             yield f"blocks.{layer}.{self._output_point}", edit
 
 
-def _has_point(model: BridgeModel, point: str) -> bool:
+def _has_point(model: Net, point: str) -> bool:
     """Whether every layer has a hook point."""
     return all(f"blocks.{layer}.{point}" in model.hook_dict for layer in range(model.cfg.n_layers))
+
+
+def _edited(
+    outputs: Float[Tensor, "batch query head width"],
+    new_outputs: Float[Tensor, "batch query head width"],
+    edits: Sequence[tuple[int, ...]],
+) -> Float[Tensor, "edit batch query head width"]:
+    """Outputs of all heads, with those of the heads of each edit replaced."""
+    edited = outputs.repeat(len(edits), 1, 1, 1, 1)
+    for index, heads in enumerate(edits):
+        edited[index, :, :, heads] = new_outputs[:, :, heads]
+    return edited
 
 
 def _take_rows(
@@ -384,7 +368,7 @@ def _with_layer(layer: int, heads: tuple[int, ...]) -> tuple[Head, ...]:
     return tuple((layer, head) for head in heads)
 
 
-def _check_hooks(model: TransformerStack) -> None:
+def _check_hooks(model: Any) -> None:
     """Refuse hooks where passes resume: the input of a layer would be edited twice, the output of attention not."""
     for layer in range(model.cfg.n_layers):
         attention = model.block(layer).attention

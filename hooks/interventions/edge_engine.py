@@ -309,8 +309,7 @@ class EdgeEngine(AblationEngine):
                 rows_of_pass = rows[start : start + self._per_pass]
                 edited = clean.repeat(len(rows_of_pass), 1, 1, 1, 1)
                 edited[:, :, :, receiver.head] = of_head[1:][rows_of_pass]
-                attn_outs = self.model.attention_output(layer, edited)
-                logits[rows_of_pass] = self._after_attention(layer, attn_outs)
+                logits[rows_of_pass] = self._after_heads(layer, edited)
             yield receiver, [senders[index] for index in indices], logits
 
     def _after_mlp(self, layer: int, resid: Tensor, attn_out: Tensor, mlp_outs: Tensor) -> Tensor:
@@ -368,16 +367,17 @@ class EdgeEngine(AblationEngine):
         mid, mlp_out, post = (torch.cat(parts) for parts in zip(*batches, strict=True))
         return mid, mlp_out if self._has_mlp(layer) else None, post
 
-    def _after_attention(self, layer: int, attn_outs: Float[Tensor, "row batch pos d_model"]) -> Tensor:
-        """Logits from outputs of attention next to the clean input of a layer; at the last layer at positions read."""
+    def _after_heads(self, layer: int, outputs: Float[Tensor, "row batch query head width"]) -> Tensor:
+        """Logits from outputs of the heads next to the clean input of a layer; at the last layer at positions read."""
         resid = self._clean(layer, "hook_resid_pre")
         if layer == self._layers[-1]:
+            attn_outs = self.model.attention_output(layer, outputs)
             resid = self._rows_read(layer, resid[None]).expand_as(attn_outs)
             block, sites = self.model.block(layer), self.model.blocks[layer]
             posts = block.write(resid.flatten(0, 1), attn_outs.flatten(0, 1), sites)
             return self._read_out(posts.unflatten(0, attn_outs.shape[:2]))
-        rows = resid.expand_as(attn_outs).flatten(0, 1)
-        return self._resume(rows, layer, attn_outs.flatten(0, 1), self.read_at).unflatten(0, attn_outs.shape[:2])
+        rows = resid.expand(len(outputs), *resid.shape).flatten(0, 1)
+        return self._resume(rows, layer, outputs.flatten(0, 1), self.read_at).unflatten(0, outputs.shape[:2])
 
     def _from_layer(self, layer: int, streams: Float[Tensor, "row batch pos d_model"]) -> Tensor:
         """Logits from inputs of a layer; of the read-out at positions read."""

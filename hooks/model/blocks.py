@@ -83,12 +83,12 @@ class Block(Layer):
         resid: Float[Tensor, "batch pos d_model"],
         sites: LayerSites,
         context: Context,
-        attn_out: Float[Tensor, "batch pos d_model"] | None = None,
+        attn_out: Float[Tensor, "batch query d_model"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """One applied layer, at the query positions; the output of attention is computed if it is None."""
         # An ablation starts here, with the output of attention
         if attn_out is not None:
-            return self.write(context.query_rows(resid), context.query_rows(attn_out), sites)
+            return self.write(context.query_rows(resid), attn_out, sites)
         attention_input = self.read(resid, sites)
         if sites.attn.hook_q_input is None:
             computed = self.attention(attention_input, context, sites.attn)

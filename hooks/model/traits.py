@@ -20,6 +20,8 @@ class ModelTraits:
     """Whether it can be pickled and sent to another process."""
     positions_in_layers = False
     """Whether attention itself uses positions (rotary), so that `resume` needs them."""
+    resumes_inside_layers = True
+    """Whether its passes start inside a layer, from the output of attention, and at some positions only."""
     pattern_before_z = True
     """Whether the pattern of every layer is computed before its z."""
 

@@ -155,6 +155,7 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
         resid: Float[Tensor, "batch pos d_model"],
         layer: int,
         *,
+        z: Float[Tensor, "batch query head width"] | None = None,
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
         tokens: Int[Tensor, "batch pos"] | None = None,
         attention_mask: Mask | None = None,
@@ -165,7 +166,9 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
         Args:
             resid: The input of `layer` (`hook_resid_pre`); with `layer == n_layers`, the input of the read-out.
             layer: First layer to apply.
-            attn_out: Output of attention in `layer`; if None, it is computed from `resid`.
+            z: Outputs of the heads of `layer`, as for `attention_output`; if None, they are computed. In the last layer
+                only those at `read_at`.
+            attn_out: Output of attention in `layer`; if None, it is computed.
             tokens: Token ids; only models with hard-coded heads need them.
             attention_mask: As in `forward`.
             read_at: Positions to read out; default: all. They are the only query positions of the last layer, and the
@@ -175,8 +178,12 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
             ValueError: a layer outside 0 to n_layers, or hard-coded heads without tokens.
         """
         n_layers = self.cfg.n_layers
-        check_resumed_layer(layer, n_layers, with_attention=attn_out is not None)
+        check_resumed_layer(layer, n_layers, with_attention=z is not None or attn_out is not None)
         context = make_context(self.cfg, tokens, attention_mask, resid.shape[1], resid.device)
+        if attn_out is not None and layer == n_layers - 1 and read_at is not None:
+            attn_out = take(attn_out, read_at)
+        elif attn_out is None and z is not None:
+            attn_out = self.attention_output(layer, z)
         return self.read_out(self._apply_layers(range(layer, n_layers), resid, context, read_at, attn_out))
 
     def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:

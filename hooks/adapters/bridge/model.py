@@ -86,6 +86,7 @@ class BridgeModel(ModelTraits, ReadsText, CheckedHooks):
 
     takes_depth = False
     takes_read_at = False
+    resumes_inside_layers = False
     made_from_cfg = False
     can_be_sent = False
 

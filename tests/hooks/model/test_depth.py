@@ -95,6 +95,23 @@ def test_attn_out_given_is_what_attention_writes(make, tokens):
     assert torch.equal(model.resume(cache["resid_pre", 1], 1, attn_out=other), edited)
 
 
+@pytest.mark.parametrize(("settings", "point"), [({}, "z"), ({"vo_identity": True}, "result")], ids=str)
+def test_z_given_is_what_the_heads_write(make, tokens, settings, point):
+    model = make(**settings)
+    _, cache = model.run_with_cache(tokens)
+    read_at = torch.tensor([[1, 3], [0, 7], [5, 5], [2, 6]])
+    rows = torch.arange(4)[:, None], read_at
+    for layer in range(3):
+        resid, outputs = cache["resid_pre", layer], cache[point, layer].roll(1, 0)
+        edit = (f"blocks.{layer}.attn.hook_{point}", lambda _, hook, outputs=outputs: outputs)
+        edited = model.run_with_hooks(tokens, fwd_hooks=[edit])
+        assert torch.equal(model.resume(resid, layer, z=outputs), edited)
+        # Of the last layer, only the positions that are read
+        z = outputs[rows] if layer == 2 else outputs
+        resumed = model.resume(resid, layer, z=z, read_at=read_at)
+        torch.testing.assert_close(resumed, edited[rows], atol=1e-12, rtol=0)
+
+
 def test_resuming_uses_the_mask_and_hard_coded_heads(make, tokens):
     mask = torch.arange(8) < torch.tensor([8, 5, 1, 3])[:, None]
     model = make(head_patterns=FIXED)
@@ -114,3 +131,5 @@ def test_resuming_outside_the_model_is_refused(make, tokens):
             model.resume(resid, layer)
     with pytest.raises(ValueError, match="layer is 3; this model can resume at 0 to 2"):
         model.resume(resid, 3, attn_out=resid)
+    with pytest.raises(ValueError, match="layer is 3; this model can resume at 0 to 2"):
+        model.resume(resid, 3, z=resid[:, :, None])
