@@ -314,9 +314,9 @@ class AblationEngine:
     ) -> Float[Tensor, "copies read d_vocab_out"]:
         """Logits from the input of a layer and the outputs of its heads, for one or several copies of the batch."""
         n_copies = len(resid) // len(self.tokens)
-        inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
-        if self.model.positions_in_layers and self.position_ids is not None:
-            inputs["position_ids"] = self.position_ids.expand_as(self.tokens)
+        positions = None if self.position_ids is None else self.position_ids.expand_as(self.tokens)
+        inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "position_ids": positions}
+        inputs["read_at"] = read_at
         copies = {name: tensor.repeat(n_copies, 1) for name, tensor in inputs.items() if tensor is not None}
         return self.model.resume(resid, layer, z=outputs, **copies)
 

@@ -18,8 +18,6 @@ class ModelTraits:
     """Whether `make_model(cfg)` makes its untrained copies, in little time."""
     can_be_sent = True
     """Whether it can be pickled and sent to another process."""
-    positions_in_layers = False
-    """Whether attention itself uses positions (rotary), so that `resume` needs them."""
     resumes_inside_layers = True
     """Whether its passes start inside a layer, from the output of attention, and at some positions only."""
     pattern_before_z = True

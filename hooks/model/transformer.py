@@ -159,6 +159,7 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
         tokens: Int[Tensor, "batch pos"] | None = None,
         attention_mask: Mask | None = None,
+        position_ids: Int[Tensor, "#batch pos"] | None = None,
         read_at: Int[Tensor, "batch read"] | None = None,
     ) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits, computed from a residual stream instead of from tokens.
@@ -171,6 +172,7 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
             attn_out: Output of attention in `layer`; if None, it is computed.
             tokens: Token ids; only models with hard-coded heads need them.
             attention_mask: As in `forward`.
+            position_ids: Without effect, as layers do not use them; a wrapped model may need them.
             read_at: Positions to read out; default: all. They are the only query positions of the last layer, and the
                 only ones that its hook points see.
 

@@ -9,17 +9,15 @@ Source: interchange interventions, Geiger et al. 2021 (arXiv:2106.02997).
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
 from hooks.model.layers import has_activation_hooks, has_hooks, take
-from hooks.model.sites import LayerSites
 from interp.core.activations import chunks, residual_names
 from interp.core.devices import device_of
 from interp.tasks.base import Batch
@@ -160,10 +158,11 @@ class Recording:
         return take(logits, batch.target_positions)
 
     def _is_unhooked(self, layer: int) -> bool:
-        """Whether a layer of a `hooks.Transformer` has no hook, which would see some positions only."""
-        if isinstance(self.net, BridgeModel):
+        """Whether a pass can start inside a layer, which has no hook that would see some positions only."""
+        net: Any = self.net
+        if not net.resumes_inside_layers:
             return False
-        modules = [*self.net.blocks[layer].modules(), *self.net.block(layer).modules()]
+        modules = [*net.blocks[layer].modules(), *net.block(layer).modules()]
         return not any(map(has_activation_hooks, modules))
 
     def _stream_after(
@@ -174,8 +173,7 @@ class Recording:
         rows: Any,
     ) -> Float[Tensor, "row position d_model"]:
         """The residual stream after the layer of a site, at the positions where its activations are set to `values`."""
-        net = self.net
-        assert isinstance(net, TransformerStack)
+        net: Any = self.net
         resid = self.activations(Site("resid", site.layer), positions, rows)
         values = values.to(resid)
         # The output of attention, with the edit or as it was.
@@ -190,12 +188,10 @@ class Recording:
         # The rest of the layer.
         edits = [(site.hook_point(net), lambda _, hook: values)] if site.kind == "mlp_out" else []
         with net.hooks(edits) if edits else nullcontext():
-            return net.block(site.layer).write(resid, attn_out, cast(LayerSites, net.blocks[site.layer]))
+            return net.block(site.layer).write(resid, attn_out, net.blocks[site.layer])
 
     def _resume(self, batch: Batch, resid: Tensor, layer: int, read_at: Tensor | None) -> Tensor:
-        inputs: dict[str, Any] = {"tokens": batch.tokens, "attention_mask": batch.attention_mask}
-        if self.net.positions_in_layers:
-            inputs["position_ids"] = batch.position_ids
+        inputs: dict[str, Any] = {"tokens": batch.tokens, **batch.model_inputs()}
         # A hook in the last layer sees all positions, not only those that are read out.
         if read_at is not None and layer < self.net.cfg.n_layers and not self._is_unhooked(self.net.cfg.n_layers - 1):
             return take(self.net.resume(resid, layer, **inputs), read_at)
@@ -208,13 +204,13 @@ def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> 
     Raises:
         ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
     """
-    if isinstance(net, TransformerStack) and has_hooks(net.hook_point("blocks.0.hook_resid_pre")):
+    if net.resumes_inside_layers and has_hooks(net.hook_point("blocks.0.hook_resid_pre")):
         raise ValueError(
             "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
             "Remove it, or attach it to hook_embed."
         )
     recorded = list(kinds)
-    if "mlp_out" in kinds and isinstance(net, TransformerStack):
+    if "mlp_out" in kinds and net.resumes_inside_layers:
         recorded.append("attn_out")  # passes with another output of the MLP resume from it
     names = residual_names(net) + [site.hook_point(net) for site in sites_of(net, recorded)]
     names = list(dict.fromkeys(names))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from hooks import BridgeModel
 from hooks.checks import check_choice, check_names, checks_types, shown
 from hooks.interventions.ablation_engine import Head, Net, part_points
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
@@ -216,7 +215,7 @@ class EdgesResult(Result):
         """
         if self.model is None:
             raise ValueError("this result was loaded and has no model; call interp.edges(model, task) again.")
-        if isinstance(self.model, BridgeModel):
+        if not self.model.resumes_inside_layers:
             raise ValueError(
                 f"the model is a {self.model.label}; a circuit replaces many edges in one pass, for which it needs a "
                 f"hooks.Transformer, such as hooks.from_huggingface loads."
@@ -366,7 +365,7 @@ def edges(
     check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
     if between == "layers":
-        if isinstance(net, BridgeModel):
+        if not net.resumes_inside_layers:
             raise ValueError(
                 "between is 'layers', which needs a hooks.Transformer; of a wrapped model only edges between parts are "
                 "measured. Choose some of them with within."
@@ -392,7 +391,7 @@ def _engine_and_edges(
     """The engine of edges between parts or layers, and the edges within some, None for all; warns of many."""
     if between == "layers":
         return LayerEdgeEngine, None
-    engine_class: Any = BridgeEdgeEngine if isinstance(model, BridgeModel) else EdgeEngine
+    engine_class: Any = EdgeEngine if model.resumes_inside_layers else BridgeEdgeEngine
     first = batch.select(slice(0, 1))
     start = perf_counter()
     all_edges = engine_class(model, first.tokens, **first.model_inputs()).edges

@@ -95,7 +95,6 @@ class BridgeModel(ModelTraits, ReadsText, CheckedHooks):
         super().__init__()
         cfg: Any = bridge.cfg
         self.capabilities = capabilities
-        self.positions_in_layers = capabilities.positions_in_layers
         self.pattern_before_z = capabilities.pattern_before_z
         self.cfg = BridgeConfig(
             architecture=str(getattr(cfg, "architecture", None) or type(bridge).__name__),
