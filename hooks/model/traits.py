@@ -8,6 +8,8 @@ class ModelTraits:
 
     cfg: Any
     hook_dict: Any
+    capabilities: Any = None
+    """What can be read and edited, if that had to be tested; None: everything."""
     has_attention = True
     """Whether it has heads and a residual stream."""
     takes_depth = True
@@ -19,7 +21,7 @@ class ModelTraits:
     can_be_sent = True
     """Whether it can be pickled and sent to another process."""
     resumes_inside_layers = True
-    """Whether its passes start inside a layer, from the output of attention, and at some positions only."""
+    """Whether a pass can start inside a layer, from the output of attention, and at some positions only."""
     pattern_before_z = True
     """Whether the pattern of every layer is computed before its z."""
 

@@ -3,16 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from transformer_lens.HookedRootModule import HookedRootModule
 
 import interp
-from hooks import BridgeModel, TransformerStack, from_bridge, make_model
+from hooks import TransformerStack, from_bridge, make_model
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Capabilities, Use
 from hooks.interventions.ablation_engine import Net
 from hooks.lazy_names import modules_of_names
+from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from hooks.model.layers import check_weights_usable
 from hooks.state import restores_state
@@ -82,9 +83,7 @@ def prepare_model(model: Any, needs: Needs, task: Any = NO_TASK) -> Net:
         ValueError: a network without attention, any other object that is no model, or one that lacks what the verb
             needs; a task that is no `Task`, or that the model does not fit.
     """
-    net = prepare_scorable(model, needs, task)
-    assert not isinstance(net, Baseline)  # refused by verbs that need attention
-    return net
+    return cast(Net, prepare_scorable(model, needs, task))  # others are refused by verbs that need attention
 
 
 def prepare_scorable(model: Any, needs: Needs, task: Any = NO_TASK) -> Net | Baseline:
@@ -97,13 +96,13 @@ def prepare_scorable(model: Any, needs: Needs, task: Any = NO_TASK) -> Net | Bas
 
 def _accepted(model: Any, needs: Needs) -> Net | Baseline:
     """The model, wrapped if it is not ours, if the verb accepts it."""
-    if isinstance(model, Baseline | TransformerStack):
+    if isinstance(model, Model):
         check_weights_usable("model", model)
-        if obstacle := _obstacle_of_ours(model, needs):
+        if obstacle := _obstacle(model, needs):
             raise ValueError(obstacle)
         return model
     if isinstance(model, AnyModel) and needs.only_transformer:
-        wrapped = model.bridge if isinstance(model, BridgeModel) else model
+        wrapped = getattr(model, "bridge", model)
         kind = "HookedRootModule" if isinstance(wrapped, HookedRootModule) else "TransformerLens bridge"
         raise ValueError(f"{needs.verb} does not accept a {kind}: {needs.only_transformer}.")
     # Any other object is refused by `from_bridge`; of a wrapped model, hook points may be missing
@@ -123,13 +122,15 @@ def _lacking_points(capabilities: Capabilities, needs: Needs) -> str:
     return obstacle
 
 
-def _obstacle_of_ours(model: Baseline | TransformerStack, needs: Needs) -> str:
-    """Why a verb does not accept a model of this package, in a sentence; empty if it does."""
-    if isinstance(model, Baseline):
+def _obstacle(model: Net | Baseline, needs: Needs) -> str:
+    """Why a verb does not accept a model, in words, of a model of this package in a sentence; empty if it does."""
+    if model.capabilities is not None:
+        return _obstacle_of_wrapped(model.capabilities, needs)
+    if not model.has_attention:
         if needs.without_attention:
             return ""
         return (
-            f"this model is a {model.cfg.kind}: it has no attention heads and no residual stream to read. Train "
+            f"this model is a {model.kind}: it has no attention heads and no residual stream to read. Train "
             "a transformer on the task, or use evaluate."
         )
     if needs.answers and getattr(model.cfg, "head", "") == "none":
@@ -137,7 +138,7 @@ def _obstacle_of_ours(model: Baseline | TransformerStack, needs: Needs) -> str:
             "this model has no read-out: its outputs are the activations of the last layer, not logits of answers. "
             "Load the model with its head (BertForMaskedLM, AlbertForMaskedLM), or use probe."
         )
-    return needs.lacks(model)
+    return needs.lacks(cast(TransformerStack, model))
 
 
 def check_sizes(model: Net | Baseline, task: Task, *, answers: bool, spare_outputs: bool = True) -> None:
@@ -205,8 +206,8 @@ def supported_verbs(model: AnyModel | Baseline, task: Task | None = None) -> Sup
         probe                              works
         ...
     """
-    net = model if isinstance(model, Baseline | TransformerStack) else from_bridge(model)
-    obstacles = {verb: _obstacle(net, needs, task) for verb, needs in needs_of_verbs().items()}
+    net = model if isinstance(model, Model) else from_bridge(model)
+    obstacles = {verb: _obstacle_with(net, needs, task) for verb, needs in needs_of_verbs().items()}
     return SupportedVerbs(obstacles)
 
 
@@ -233,12 +234,9 @@ def _obstacle_of_wrapped(capabilities: Capabilities, needs: Needs) -> str:
     return obstacle
 
 
-def _obstacle(net: Net | Baseline, needs: Needs, task: Task | None) -> str:
-    """Why a verb does not accept a model, in words; empty if it does."""
-    if isinstance(net, BridgeModel):
-        obstacle = _obstacle_of_wrapped(net.capabilities, needs)
-    else:
-        obstacle = _obstacle_of_ours(net, needs)
+def _obstacle_with(net: Net | Baseline, needs: Needs, task: Task | None) -> str:
+    """Why a verb does not accept a model and, unless it is None, a task; empty if it does."""
+    obstacle = _obstacle(net, needs)
     if obstacle or task is None:
         return obstacle
     try:
@@ -259,7 +257,7 @@ def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
     Raises:
         ValueError: a wrapped model that cannot be built from its config alone.
     """
-    if isinstance(model, BridgeModel):
-        return model.untrained(seed)
+    if not model.made_from_cfg:
+        return cast(Any, model).untrained(seed)
     cfg = replace(model.cfg, head_patterns=()) if learned else model.cfg
     return make_model(cfg, seed=seed).eval()

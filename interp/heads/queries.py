@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks import BridgeModel, TransformerStack
+from hooks import TransformerStack
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
 from interp.tasks.base import Batch
@@ -67,7 +67,7 @@ def _size_of_output(model: Net, layer: int) -> Float[Tensor, " head"]:
     """Norm of W_V W_O + b I for each head of a layer, of a wrapped model that of W_O."""
     attention: Any = model.blocks[layer].attn
     w_o = attention.W_O.detach().double().cpu()
-    if isinstance(model, BridgeModel):
+    if model.capabilities is not None:  # W_V may be missing
         return w_o.flatten(1).norm(dim=1)
     w_v = attention.W_V.detach().double().cpu()
     square = ((w_v.mT @ w_v) * (w_o @ w_o.mT)).sum((1, 2))

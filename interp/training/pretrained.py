@@ -12,8 +12,8 @@ from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import config_of_folder, find_tokenizer
 from hooks.checks import checks_types
 from hooks.files import user_path
-from hooks.model.architectures import Config, config_from_dict
-from hooks.model.baseline import Baseline, BaselineConfig
+from hooks.model.architectures import Config, Model, config_from_dict
+from hooks.model.baseline import BaselineConfig
 from hooks.model.layers import Linear
 from interp.core.heads import check_heads
 from interp.tasks import task_from
@@ -189,7 +189,7 @@ def source_config(source: str | Path) -> Config:
 
 def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Any, Any]:
     """The model of a source, and its tokenizer if wanted. A baseline is returned too: its config is refused."""
-    if isinstance(source, TransformerStack | Baseline):
+    if isinstance(source, Model):
         return source, source.tokenizer
     if isinstance(source, torch.nn.Module):
         return from_huggingface(source), None

@@ -135,9 +135,7 @@ NEEDS_OF_TARGET = Needs(
 
 def check_target(target: Transformer) -> None:
     """Raise ValueError unless a target is a transformer with layers of Eq. 6, with settings that Theorem 3 covers."""
-    if not isinstance(target, TransformerStack):
-        if isinstance(target, AnyModel | Baseline):
-            prepare_model(target, NEEDS_OF_TARGET)
+    if not isinstance(target, AnyModel | Baseline):
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
     prepare_model(target, NEEDS_OF_TARGET)
 
