@@ -109,8 +109,7 @@ class AblationEngine:
         patterns: bool = True,
         **inputs: Any,
     ):
-        if model.resumes_inside_layers:
-            _check_hooks(model)
+        _check_hooks(model)
         self.model = model
         self.tokens = tokens
         self.read_at = read_at
@@ -371,21 +370,27 @@ def _with_layer(layer: int, heads: tuple[int, ...]) -> tuple[Head, ...]:
 def _check_hooks(model: Any) -> None:
     """Refuse hooks where passes resume: the input of a layer would be edited twice, the output of attention not."""
     for layer in range(model.cfg.n_layers):
-        attention = model.block(layer).attention
-        if has_activation_hooks(attention) or has_activation_hooks(attention.o):
-            raise ValueError(
-                f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
-                f"it, or attach it to blocks.{layer}.attn.hook_z."
-            )
         # The points from which passes resume, and where to attach the same hook instead
         previous = f"blocks.{layer - 1}.hook_resid_post" if layer else "hook_embed"
         prefix = f"blocks.{layer}."
-        substitutes = {prefix + "hook_resid_pre": previous, prefix + "hook_attn_out": prefix + "attn.hook_z"}
-        if not model.cfg.vo_identity:  # with b I it is where heads are replaced
-            substitutes[prefix + "attn.hook_result"] = prefix + "attn.hook_z"
+        substitutes = {prefix + "hook_resid_pre": previous}
+        if model.resumes_inside_layers:
+            _check_hooks_of_attention(layer, model.block(layer).attention)
+            substitutes[prefix + "hook_attn_out"] = prefix + "attn.hook_z"
+            if not model.cfg.vo_identity:  # with b I it is where heads are replaced
+                substitutes[prefix + "attn.hook_result"] = prefix + "attn.hook_z"
         for name, substitute in substitutes.items():
-            if name in model.hook_dict and has_hooks(model.hook_point(name)):
+            if name in model.hook_dict and has_hooks(model.hook_dict[name]):
                 raise ValueError(
                     f"a hook is attached to {name}, from which ablation resumes. Remove it, or attach it to "
                     f"{substitute}."
                 )
+
+
+def _check_hooks_of_attention(layer: int, attention: Any) -> None:
+    """Refuse torch hooks on the attention of a layer, whose output is computed without it."""
+    if has_activation_hooks(attention) or has_activation_hooks(attention.o):
+        raise ValueError(
+            f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
+            f"it, or attach it to blocks.{layer}.attn.hook_z."
+        )

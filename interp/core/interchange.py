@@ -204,7 +204,7 @@ def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> 
     Raises:
         ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
     """
-    if net.resumes_inside_layers and has_hooks(net.hook_point("blocks.0.hook_resid_pre")):
+    if has_hooks(net.hook_dict["blocks.0.hook_resid_pre"]):
         raise ValueError(
             "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
             "Remove it, or attach it to hook_embed."

@@ -152,3 +152,12 @@ def test_a_model_without_mlps():
     model = hooks.Transformer(interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16, d_mlp=0))
     with pytest.raises(ValueError, match="MLPs"):
         interp.ablate(model, TASK, n=N)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_hook_where_passes_resume_would_act_twice(model, layer):
+    model_in_use = model if hasattr(model, "run_with_hooks") else hooks.from_bridge(model)
+    model_in_use.hook_dict[f"blocks.{layer}.hook_resid_pre"].add_hook(lambda activation, hook: 2 * activation)
+    for verb in (interp.ablate, interp.ablate_heads, *([interp.patch] if layer == 0 else [])):
+        with pytest.raises(ValueError, match=rf"a hook is attached to blocks\.{layer}\.hook_resid_pre, from which"):
+            verb(model_in_use, TASK, n=N)
