@@ -21,7 +21,7 @@ from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
-from interp.core.results import Result, count_range
+from interp.core.results import Result, count_range, table_lines
 from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
@@ -142,11 +142,9 @@ class ProbeAudit(Result):
         )
 
     def __str__(self) -> str:
-        verdicts = {verdict for row in self.verdict for verdict in row}
-        width = max(12, *(len(name) for name in (*self.targets, *verdicts)))
-        lines = ["layer  " + "  ".join(f"{name:>{width}}" for name in self.targets)]
-        for layer, row in enumerate(self.verdict):
-            lines.append(f"{layer:>5}  " + "  ".join(f"{verdict:>{width}}" for verdict in row))
+        rows = [["layer", *self.targets]]
+        rows += [[str(layer), *verdicts] for layer, verdicts in enumerate(self.verdict)]
+        lines = table_lines(rows, n_left=0)
         counts = Counter(verdict for row in self.verdict for verdict in row)
         summary = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
         if self.accuracy.exact:

@@ -198,6 +198,26 @@ class Result:
         return result
 
 
+def table_lines(rows: Sequence[Sequence[str]], *, n_left: int = 1) -> list[str]:
+    """Rows of cells as lines of text, with columns as wide as their widest cell.
+
+    >>> print(*table_lines([["head", "accuracy"], ["0.1", "0.5"]]), sep="\\n")
+    head  accuracy
+    0.1        0.5
+
+    Args:
+        rows: Cells of each row, the first of which names the columns.
+        n_left: Number of columns, from the first on, whose cells begin at the left; those of others end at the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)]
+        cells[:n_left] = [f"{cell:<{width}}" for cell, width in zip(row[:n_left], widths, strict=False)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
 def count_range(counts: Int[np.ndarray, "*cells"]) -> str:
     """The sample size of several cells as text: one number, or the least and the most."""
     least, most = int(counts.min()), int(counts.max())

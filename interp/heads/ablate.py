@@ -22,7 +22,7 @@ from interp.core.heads import check_heads
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
@@ -95,26 +95,21 @@ class _SetLosses(Result):
         return dots(self.to_dataframe(), x="target", y="drop", series="set", title=self._title, rule=0.0)
 
     def __str__(self) -> str:
-        title = f"ablated {self._parts}"
-        width = max(20, len(title), *(len(name) for name in self.names))
-        lines = [f"{title:<{width}}" + "".join(f"{name:>21}" for name in self.targets)]
-        lines.append(f"{'none':<{width}}" + "".join(f"{value:>21.3f}" for value in self.clean))
+        rows = [[f"ablated {self._parts}", *self.targets], ["none", *(f"{value:.3f}" for value in self.clean)]]
         # One line per set, of many those with the largest drops.
         sets = range(len(self.names))
         if len(sets) > MOST_LINES:
             sets = sorted(np.argsort(-self.drop.value.mean(1), kind="stable")[:MOST_LINES])
         for index in sets:
             accuracies = self.drop[index].subtracted_from(self.clean)
-            cells = [f"{accuracy.text():>21}" for accuracy in accuracies]
-            lines.append(f"{self.names[index]:<{width}}" + "".join(cells))
+            rows.append([self.names[index], *(accuracy.text() for accuracy in accuracies)])
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)
-                lines.append(f"{'  random, same size':<{width}}" + "".join(f"{value:>21.3f}" for value in random))
+                rows.append(["  random, same size", *(f"{value:.3f}" for value in random)])
         sequences = f"{self.n} sequences{repeats_text(self.n, self.drop.n)}, 95 % intervals"
         if self.drop.exact:
             sequences = all_inputs_text(self.n)
-        lines.append(f"accuracy with {self._parts} set to {self.method}; {sequences}")
-        return "\n".join(lines)
+        return "\n".join([*table_lines(rows), f"accuracy with {self._parts} set to {self.method}; {sequences}"])
 
     @property
     def _parts(self) -> str:

@@ -19,7 +19,7 @@ from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, POSITIVE_CO
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.results import Result
+from interp.core.results import Result, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, pooled_interval
 from interp.heads.circuit_json import circuit_json
@@ -283,11 +283,10 @@ class CircuitResult(Result):
         return [f"The circuit has {len(self.names)} of {len(self.senders)} edges. {verdicts}", search]
 
     def __str__(self) -> str:
-        width = max(len(name) for name in (*self.sets, "edges that are kept"))
-        lines = [f"{'edges that are kept':<{width}}" + "".join(f"{name:>24}" for name in self.outcomes)]
+        rows = [["edges that are kept", *self.outcomes]]
         for index, name in enumerate(self.sets):
-            cells = "".join(f"{self.performs[index, outcome].text():>24}" for outcome in range(len(self.outcomes)))
-            lines.append(f"{name:<{width}}{cells}")
+            rows.append([name, *(performs.text() for performs in self.performs[index])])
+        lines = table_lines(rows)
         half = self.n // 2
         sequences = f"found on {half} sequences, measured on {half}{repeats_text(half, int(np.max(self.performs.n)))}"
         if self.performs.exact:

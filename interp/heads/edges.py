@@ -30,7 +30,7 @@ from hooks.typed import (
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.results import NOT_SAVED, Result
+from interp.core.results import NOT_SAVED, Result, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, Needs, prepare_model
@@ -274,17 +274,15 @@ class EdgesResult(Result):
 
     def __str__(self) -> str:
         verdicts, order = self.verdicts, self.order[:MOST_LINES]
-        width = max(len("edge"), *(len(self.names[index]) for index in order))
-        lines = [f"{'edge':<{width}}  {'verdict':<10}" + "".join(f"{name:>24}" for name in self.outcomes)]
+        rows = [["edge", "verdict", *self.outcomes]]
         # Accuracy lost, one line per edge
         for index in order:
-            cells = "".join(f"{self.drop[index, outcome].text():>24}" for outcome in range(len(self.outcomes)))
-            lines.append(f"{self.names[index]:<{width}}  {verdicts[index]:<10}{cells}")
+            rows.append([self.names[index], verdicts[index], *(drop.text() for drop in self.drop[index])])
+        rows.append(["accuracy of the model", "", *(f"{value:.3f}" for value in self.clean)])
+        rows.append(["loss that counts", "", *(f"{value:.3f}" for value in self.threshold)])
+        lines = table_lines(rows, n_left=2)
         if len(self.names) > len(order):
-            lines.append(f"{len(self.names) - len(order)} edges that cost no more")
-        clean = "".join(f"{value:>24.3f}" for value in self.clean)
-        lines.append(f"{'accuracy of the model':<{width + 12}}{clean}")
-        lines.append(f"{'loss that counts':<{width + 12}}" + "".join(f"{value:>24.3f}" for value in self.threshold))
+            lines.insert(1 + len(order), f"{len(self.names) - len(order)} edges that cost no more")
         sequences = f"{self.n} sequences{repeats_text(self.n, int(np.max(self.drop.n)))}, 95 % intervals"
         if self.drop.exact:
             sequences = all_inputs_text(self.n)

@@ -19,7 +19,7 @@ from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
 from interp.core.read_out import chunk_size, contrasts_of, mean_contrasts, read_directions, rows_at_targets
-from interp.core.results import Result, count_range
+from interp.core.results import Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import mean_interval
 from interp.core.verbs import AnyModel, Needs, prepare_model
@@ -122,19 +122,18 @@ class LogitAttributionResult(Result):
         )
 
     def __str__(self) -> str:
-        width = max(len(name) for name in (*self.parts, "logit difference"))
-        lines = [f"{'':<{width}}" + "".join(f"{target:>22}" for target in self.targets)]
+        rows = [["", *self.targets]]
         # One line per part, of many those that add most
         sizes = np.nan_to_num(np.abs(self.contribution.value)).max(1)
         shown_parts = sorted(np.argsort(-sizes, kind="stable")[:MOST_LINES])
         for row in shown_parts:
-            cells = "".join(f"{self.contribution[row, index].text(2):>22}" for index in range(len(self.targets)))
-            lines.append(f"{self.parts[row]:<{width}}{cells}")
+            rows.append([self.parts[row], *(added.text(2) for added in self.contribution[row])])
+        rows.append(["logit difference", *(total.text(2) for total in self.logit_difference)])
+        *lines, total = table_lines(rows)
         n_omitted = len(self.parts) - len(shown_parts)
         if n_omitted:
             lines.append(f"{n_omitted} parts that add less")
-        total = "".join(f"{self.logit_difference[index].text(2):>22}" for index in range(len(self.targets)))
-        lines.append(f"{'logit difference':<{width}}{total}")
+        lines.append(total)
         sequences = f"{self.n} sequences{repeats_text(self.n, int(np.max(self.contribution.n)))}, 95 % intervals"
         if self.contribution.exact:
             sequences = all_inputs_text(self.n)

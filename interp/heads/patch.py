@@ -21,7 +21,7 @@ from interp.core.interchange import Interchange, Place, Rows, Site, SiteKind, si
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, count_range
+from interp.core.results import Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import effective_trials, mean_interval, share_interval
 from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
@@ -127,18 +127,18 @@ class PatchResult(Result):
 
     def __str__(self) -> str:
         names = [[f"{site} at {place}" for place in self.places] for site in self.sites]
-        width = max(len(self.kind), len("everything"), *(len(name) for row in names for name in row))
-        lines = [f"{self.kind:<{width}}" + "".join(f"{target:>22}" for target in self.targets)]
+        rows = [[self.kind, *self.targets]]
         # One line per site and place, of many those with the largest effects
         sizes = np.nan_to_num(np.abs(self.effect.value)).max(-1)
         largest = np.argsort(-sizes.ravel(), kind="stable")[:MOST_LINES]
         shown = np.sort(largest[sizes.ravel()[largest] >= 0.005])  # smaller ones would be printed as 0.00
         for site, place in zip(*np.unravel_index(shown, sizes.shape), strict=True):
-            cells = "".join(f"{interval.text(2):>22}" for interval in self.effect[site, place])
-            lines.append(f"{names[site][place]:<{width}}{cells}")
+            rows.append([names[site][place], *(interval.text(2) for interval in self.effect[site, place])])
+        rows.append(["everything", *(gap.text(2) for gap in self.gap)])
+        *lines, everything = table_lines(rows)
         if sizes.size > len(shown):
             lines.append(f"{sizes.size - len(shown)} sites and places with smaller effects or none")
-        lines.append(f"{'everything':<{width}}" + "".join(f"{gap.text(2):>22}" for gap in self.gap))
+        lines.append(everything)
         n = count_range(np.asarray(self.gap.n))
         lines.append(
             f"rise of the logit of the source's answer minus that of the base's; {self.n} pairs, {n} of them with "

@@ -16,7 +16,7 @@ from interp.core.activations import CHUNK, chunks, residual_names
 from interp.core.inputs import all_inputs_text
 from interp.core.intervals import Interval
 from interp.core.read_out import check_read_out, chunk_size, contrasts_of, read_out, rows_at_targets
-from interp.core.results import Result, count_range
+from interp.core.results import Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import mean_interval, share_interval
 from interp.core.verbs import EMBEDDED_STREAM, AnyModel, Needs, prepare_model
@@ -77,10 +77,10 @@ class LogitLensResult(Result):
         return curves(pd.concat([table, control]), x="layer", y="accuracy", series="target", title=title)
 
     def __str__(self) -> str:
-        width = max(9, *(len(target) for target in self.targets)) + 2
-        lines = ["layer  " + "".join(f"{target:>{width}}" for target in self.targets)]
+        rows = [["layer", *self.targets]]
         for layer, values in enumerate(self.accuracy.value):
-            lines.append(f"{layer:>5}  " + "".join(f"{value:>{width}.3f}" for value in values))
+            rows.append([str(layer), *(f"{value:.3f}" for value in values)])
+        lines = table_lines(rows, n_left=0)
         n = count_range(np.asarray(self.accuracy.n))
         examples = f"{n} distinct examples per cell (95 % within {self.accuracy.half_width:.3f})"
         if self.accuracy.exact:

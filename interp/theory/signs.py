@@ -15,7 +15,7 @@ from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
 from interp.core.consistency import check_known, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, table_lines
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_scorable
 from interp.evaluation.evaluate import NEEDS, ScorableModel, chunks_on_device
@@ -104,11 +104,10 @@ class SignCountingResult(Result):
         return alt.hconcat(*charts, title=title).resolve_scale(color="independent", xOffset="independent")
 
     def __str__(self) -> str:
-        width = max(4, *(len(name) for name in self.targets))
-        lines = [" " * width + "  " + "  ".join(f"{name:>9}" for name in self.measures)]
-        for name, row in zip(self.targets, self.share.value.T, strict=True):
-            cells = ["-" if np.isnan(value) else f"{value:.3f}" for value in row]
-            lines.append(f"{name:>{width}}  " + "  ".join(f"{cell:>9}" for cell in cells))
+        rows = [["", *self.measures]]
+        for name, shares in zip(self.targets, self.share.value.T, strict=True):
+            rows.append([name, *("-" if np.isnan(share) else f"{share:.3f}" for share in shares)])
+        lines = table_lines(rows)
         half_width = f"95 % within {self.share.half_width:.3f}"
         lines.append(f"{self.n} held-out sentences ({half_width}), chance {self.chance:.2f}")
         lines += [f"{name}: {MEASURES[name]}" for name in self.measures]

@@ -16,7 +16,7 @@ from hooks.typed import COUNT, SHARE, SIZE, Axes
 from interp.core.consistency import check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.results import Result
+from interp.core.results import Result, table_lines
 from interp.core.statistics import bootstrap_mean, proportion_interval
 from interp.tasks.base import Split
 from interp.tasks.splits import sample_split
@@ -91,17 +91,12 @@ class KernelResult(Result):
         )
 
     def __str__(self) -> str:
-        width = max(len(name) for name in self.kernels) + 2
-        lines = [f"{'kernel':<{width}}{'lambda':>8}{'validation':>12}{'mse':>8}  {'95 %':<16}{'accuracy':>9}  95 %"]
+        rows = [["kernel", "lambda", "validation", "mse [95 %]", "accuracy [95 %]", ""]]
         for index, name in enumerate(self.kernels):
-            mse, accuracy = self.mse[index], self.accuracy[index]
-            mse_ends = f"[{mse.low:.3f}, {mse.high:.3f}]"
-            accuracy_ends = f"[{accuracy.low:.3f}, {accuracy.high:.3f}]"
-            mark = "  chosen" if index == self.chosen else ""
-            lines.append(
-                f"{name:<{width}}{self.regularisation[index]:>8g}{self.validation_mse[index]:>12.3f}"
-                f"{mse:>8.3f}  {mse_ends:<16}{accuracy:>9.3f}  {accuracy_ends}{mark}"
-            )
+            numbers = [f"{self.regularisation[index]:g}", f"{self.validation_mse[index]:.3f}"]
+            numbers += [self.mse[index].text(), self.accuracy[index].text()]
+            rows.append([name, *numbers, "chosen" if index == self.chosen else ""])
+        lines = table_lines(rows)
         constant = f"constant: mse {self.constant_mse:.3f}, accuracy {self.constant_accuracy:.3f}"
         lines.append(f"{constant}; {self.n_train} training strings, {self.n} test strings over unseen symbols")
         return "\n".join(lines)

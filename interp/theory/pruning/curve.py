@@ -22,7 +22,7 @@ from interp.core.consistency import check_that
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, table_lines
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import Needs, prepare_model
 from interp.evaluation.evaluate import score_batch
@@ -140,15 +140,12 @@ class PruningCurve(Result):
         return alt.concat(*charts, columns=2, title=title).resolve_scale(color="independent")
 
     def __str__(self) -> str:
-        width = max(8, *(len(name) for name in self.by)) + 2
-        percentages = "".join(f"{f'{fraction:.0%}':>8}" for fraction in PRINTED_FRACTIONS)
-        lines = [
-            f"accuracy after pruning, no retraining: whole model {self.clean:.3f}, chance {self.chance:.2f}",
-            f"{'kept by':<{width}}{'of':>12}{'0.01 lost at':>14}{percentages}",
-        ]
+        rows = [["kept by", "of", "0.01 lost at", *(f"{fraction:.0%}" for fraction in PRINTED_FRACTIONS)]]
         for row, name in enumerate(self.by):
-            cells = "".join(f"{self._accuracy_near(row, fraction):>8}" for fraction in PRINTED_FRACTIONS)
-            lines.append(f"{name:<{width}}{self.size[row]:>12,}{self.least_kept(name):>14.3f}{cells}")
+            cells = [self._accuracy_near(row, fraction) for fraction in PRINTED_FRACTIONS]
+            rows.append([name, f"{self.size[row]:,}", f"{self.least_kept(name):.3f}", *cells])
+        title = f"accuracy after pruning, no retraining: whole model {self.clean:.3f}, chance {self.chance:.2f}"
+        lines = [title, *table_lines(rows)]
         lines.append(f"{self.n} test examples; '0.01 lost at': least fraction kept with a loss of 0.01 at most")
         return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from hooks.model.layers import Linear
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, SIZE, Axes
 from interp.core.consistency import check_that
-from interp.core.results import NOT_SAVED, Result
+from interp.core.results import NOT_SAVED, Result, table_lines
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network
 from interp.theory.pruning.target import NEEDS_OF_TARGET, check_target, in_float64, norms_of, scale_for
@@ -135,14 +135,11 @@ class IndistinguishableResult(Result):
         )
 
     def __str__(self) -> str:
-        width = max(6, *(len(name) for name in self.shared))
-        lines = [f"{'shared':<{width}}{'differs by':>12}{'error a':>10}{'error b':>10}{'a from b':>10}{'disagree':>10}"]
+        rows = [["shared", "differs by", "error a", "error b", "a from b", "disagree"]]
         for index, name in enumerate(self.shared):
-            a, b = self.error[index]
-            lines.append(
-                f"{name:<{width}}{self.difference[index]:>12.2g}{a:>10.2g}{b:>10.2g}{self.distance[index]:>10.3g}"
-                f"{self.disagree[index]:>10.1%}"
-            )
+            numbers = [f"{value:.2g}" for value in (self.difference[index], *self.error[index])]
+            rows.append([name, *numbers, f"{self.distance[index]:.3g}", f"{self.disagree[index]:.1%}"])
+        lines = table_lines(rows)
         fewest = min(len(names) for names in self.same_matrices)
         lines.append(
             f"logits, largest of {self.n} sequences; {fewest} or more of {self.n_matrices} matrices the same in both"
