@@ -1,17 +1,14 @@
 """Checks of arguments: types from annotations by one decorator, values and ranges by the `check_*` functions."""
 
-import inspect
 import math
 import os
-import re
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 LONGEST_SHOWN = 100
 """Characters of a value in an error."""
@@ -19,8 +16,6 @@ MOST_LISTED = 24
 """Most names that an error lists."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
-P = ParamSpec("P")
-R = TypeVar("R")
 Limit = int | float
 
 SCALARS: dict[Any, tuple[Any, str]] = {
@@ -32,7 +27,7 @@ SCALARS: dict[Any, tuple[Any, str]] = {
     NoneType: (NoneType, "None"),
 }
 """For an annotation, the class of its values and its description."""
-_COLLECTIONS: dict[Any, tuple[Any, str]] = {
+COLLECTIONS: dict[Any, tuple[Any, str]] = {
     tuple: (Sequence, "a tuple"),
     list: (Sequence, "a list"),
     Sequence: (Sequence, "a list"),
@@ -46,54 +41,6 @@ _COLLECTIONS: dict[Any, tuple[Any, str]] = {
 # Types
 
 
-def checks_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of a public function: an argument of a type that its annotation excludes raises ValueError.
-
-    Checked are numbers, strings, booleans, paths, choices (`Literal`), collections of these, and unions. Other
-    annotations are left to the function, but an array is refused unless they have one.
-    """
-    parameters = inspect.signature(function).parameters
-    # The annotations are read once, when the function is defined
-    types_by_name = {name: _checked_types(parameter.annotation) for name, parameter in parameters.items()}
-
-    @wraps(function)
-    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        for name, value in arguments.items():
-            types = types_by_name.get(name)
-            if types:
-                _check_type(name, value, types)
-            elif is_array(value) and name in parameters:
-                _check_may_be_array(name, value, parameters[name].annotation)
-            check_text(name, value)
-        # JSON takes Python's numbers only, where arguments are stored
-        positional: Any = map(plain_scalar, args)
-        named: Any = {name: plain_scalar(value) for name, value in kwargs.items()}
-        return function(*positional, **named)  # pyright: ignore[reportCallIssue]
-
-    return checked_function
-
-
-def _checked_types(annotation: Any) -> list[Any]:
-    """The types of which a value must have one; empty if the annotation has types that are not checked."""
-    if annotation is None:
-        return [NoneType]
-    origin = get_origin(annotation)
-    if origin is Literal:
-        return [annotation]
-    # A union is checked if every member is, a collection if its elements could be
-    members = [_checked_types(member) for member in get_args(annotation) if member is not Ellipsis]
-    if not all(members):
-        return []
-    if origin in (Union, UnionType):
-        return [kind for kinds in members for kind in kinds]
-    kind = origin or annotation
-    try:
-        return [kind] if kind in _COLLECTIONS or kind in SCALARS else []
-    except TypeError:  # an annotation that is not hashable
-        return []
-
-
 def is_array(value: Any) -> bool:
     """Whether a value is an array of numpy, a tensor, or a table or column of pandas."""
     return hasattr(type(value), "__array__")
@@ -105,46 +52,12 @@ def plain_scalar(value: Any) -> Any:
     return value.item() if is_scalar_of_numpy else value  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _check_may_be_array(name: str, value: Any, annotation: Any) -> None:
-    """Check that an array is of an annotation whose types are not checked."""
-    if _may_be_array(value, annotation):
-        return
-    # The type without its modules: `Task | None`
-    description = re.sub(r"[\w.]+\.(?=\w)", "", inspect.formatannotation(annotation))
-    raise ValueError(f"{name} is {shown(value)}; it must be {_article(description)} {description}.")
-
-
-def _may_be_array(value: Any, annotation: Any) -> bool:
-    origin = get_origin(annotation)
-    # The arguments and the result of a function may be arrays, the function not
-    if origin is Callable:
-        return False
-    members = [member for member in get_args(annotation) if member is not Ellipsis]
-    if members:
-        return any(_may_be_array(value, member) for member in members)
-    if is_scalar(annotation, value):
-        return True
-    is_open = annotation in (Any, object, inspect.Parameter.empty) or not isinstance(annotation, type)
-    return is_open or hasattr(annotation, "__array__") or hasattr(annotation, "dim_str")
-
-
-def _check_type(name: str, value: Any, types: list[Any]) -> None:
-    if any(_has_type(value, kind) for kind in types):
-        return
-    # If only certain strings are valid, the error lists them like `check_choice`
-    choices = [choice for kind in types for choice in get_args(kind)]
-    only_choices = all(get_origin(kind) is Literal or kind is NoneType for kind in types)
-    if isinstance(value, str) and choices and only_choices:
-        raise ValueError(_unknown_choice(name, value, choices))
-    descriptions = dict.fromkeys(description for kind in types for description in _descriptions(kind))
-    raise ValueError(f"{name} is {shown(value)}; it must be {' or '.join(descriptions)}.")
-
-
-def _has_type(value: Any, kind: Any) -> bool:
+def has_type(value: Any, kind: Any) -> bool:
+    """Whether a value has a checked type."""
     if get_origin(kind) is Literal:
         return is_choice(value, get_args(kind))
-    if kind in _COLLECTIONS:
-        return isinstance(value, _COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
+    if kind in COLLECTIONS:
+        return isinstance(value, COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
     # Python's bool is an int; here it is not a number
     return isinstance(value, SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
 
@@ -157,10 +70,11 @@ def is_choice(value: Any, choices: Iterable[Any]) -> bool:
     )
 
 
-def _descriptions(kind: Any) -> list[str]:
+def words_of(kind: Any) -> list[str]:
+    """What a value of a checked type is, in words."""
     if get_origin(kind) is Literal:
         return [repr(choice) for choice in get_args(kind)]
-    return [(_COLLECTIONS | SCALARS)[kind][1]]
+    return [(COLLECTIONS | SCALARS)[kind][1]]
 
 
 def is_scalar(kind: Any, *values: Any) -> bool:
@@ -169,7 +83,7 @@ def is_scalar(kind: Any, *values: Any) -> bool:
         known = kind in SCALARS
     except TypeError:  # an annotation that is not hashable
         return False
-    return known and all(_has_type(value, kind) for value in values)
+    return known and all(has_type(value, kind) for value in values)
 
 
 # Texts
@@ -219,10 +133,11 @@ def check_choice(name: str, value: object, options: Any) -> None:
     """
     choices = get_args(options)
     if not is_choice(value, choices):
-        raise ValueError(_unknown_choice(name, value, choices))
+        raise ValueError(unknown_choice(name, value, choices))
 
 
-def _unknown_choice(name: str, value: object, choices: Sequence[Any]) -> str:
+def unknown_choice(name: str, value: object, choices: Sequence[Any]) -> str:
+    """That a value is no choice, with all choices."""
     return f"{name} is {shown(value)}; choose one of {', '.join(map(str, choices))}."
 
 
@@ -250,7 +165,7 @@ def check_number(
     """
     _, description = SCALARS[int if integer else float]
     # An integer may be larger than every float
-    if not _has_type(value, int if integer else float) or not (integer or _is_finite(value)):
+    if not has_type(value, int if integer else float) or not (integer or _is_finite(value)):
         raise ValueError(f"{name} is {shown(value)}; it must be {description}.")
     too_low = (above is not None and value <= above) or (low is not None and value < low)
     too_high = high is not None and value > high
@@ -288,11 +203,12 @@ def check_class(name: str, value: Any, cls: type) -> None:
     if not isinstance(value, cls):
         class_name, required_name = type(value).__name__, cls.__name__
         raise ValueError(
-            f"{name} is {_article(class_name)} {class_name}; it must be {_article(required_name)} {required_name}."
+            f"{name} is {article(class_name)} {class_name}; it must be {article(required_name)} {required_name}."
         )
 
 
-def _article(name: str) -> str:
+def article(name: str) -> str:
+    """The indefinite article of a name."""
     return "an" if name[0] in "AEIOU" else "a"
 
 

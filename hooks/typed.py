@@ -8,19 +8,36 @@ An annotation says the type; what else must be true of a value is said next to i
 Axes with the same name have the same length in all fields of a dataclass.
 """
 
+import inspect
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache
+from functools import cache, wraps
 from numbers import Integral
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from hooks.checks import SCALARS, check_text, is_choice, is_scalar, plain_scalar, shown
+from hooks.checks import (
+    COLLECTIONS,
+    SCALARS,
+    article,
+    check_text,
+    has_type,
+    is_array,
+    is_choice,
+    is_scalar,
+    plain_scalar,
+    shown,
+    unknown_choice,
+    words_of,
+)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 ROUNDING = 1e-5
 """By how much a number may leave its range: some hundred rounding errors of float32, in which some are computed."""
@@ -457,3 +474,89 @@ def _descriptions(kind: Any) -> list[str]:
         return [SCALARS[kind][1]]
     name = getattr(kind, "__name__", str(kind))
     return [f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"]
+
+
+# Arguments
+
+
+def checks_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of a public function: an argument of a type that its annotation excludes raises ValueError.
+
+    Checked are numbers, strings, booleans, paths, choices (`Literal`), collections of these, and unions. Other
+    annotations are left to the function, but an array is refused unless they have one.
+    """
+    parameters = inspect.signature(function).parameters
+    # The annotations are read once, when the function is defined
+    types_by_name = {name: _checked_types(parameter.annotation) for name, parameter in parameters.items()}
+
+    @wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
+        arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        for name, value in arguments.items():
+            types = types_by_name.get(name)
+            if types:
+                _check_type(name, value, types)
+            elif is_array(value) and name in parameters:
+                _check_may_be_array(name, value, parameters[name].annotation)
+            check_text(name, value)
+        # JSON takes Python's numbers only, where arguments are stored
+        positional: Any = map(plain_scalar, args)
+        named: Any = {name: plain_scalar(value) for name, value in kwargs.items()}
+        return function(*positional, **named)  # pyright: ignore[reportCallIssue]
+
+    return checked_function
+
+
+def _checked_types(annotation: Any) -> list[Any]:
+    """The types of which a value must have one; empty if the annotation has types that are not checked."""
+    if annotation is None:
+        return [NoneType]
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return [annotation]
+    # A union is checked if every member is, a collection if its elements could be
+    members = [_checked_types(member) for member in get_args(annotation) if member is not Ellipsis]
+    if not all(members):
+        return []
+    if origin in (Union, UnionType):
+        return [kind for kinds in members for kind in kinds]
+    kind = origin or annotation
+    try:
+        return [kind] if kind in COLLECTIONS or kind in SCALARS else []
+    except TypeError:  # an annotation that is not hashable
+        return []
+
+
+def _check_may_be_array(name: str, value: Any, annotation: Any) -> None:
+    """Check that an array is of an annotation whose types are not checked."""
+    if _may_be_array(value, annotation):
+        return
+    # The type without its modules: `Task | None`
+    description = re.sub(r"[\w.]+\.(?=\w)", "", inspect.formatannotation(annotation))
+    raise ValueError(f"{name} is {shown(value)}; it must be {article(description)} {description}.")
+
+
+def _may_be_array(value: Any, annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    # The arguments and the result of a function may be arrays, the function not
+    if origin is Callable:
+        return False
+    members = [member for member in get_args(annotation) if member is not Ellipsis]
+    if members:
+        return any(_may_be_array(value, member) for member in members)
+    if is_scalar(annotation, value):
+        return True
+    is_open = annotation in (Any, object, inspect.Parameter.empty) or not isinstance(annotation, type)
+    return is_open or hasattr(annotation, "__array__") or hasattr(annotation, "dim_str")
+
+
+def _check_type(name: str, value: Any, types: list[Any]) -> None:
+    if any(has_type(value, kind) for kind in types):
+        return
+    # If only certain strings are valid, the error lists them like `check_choice`
+    choices = [choice for kind in types for choice in get_args(kind)]
+    only_choices = all(get_origin(kind) is Literal or kind is NoneType for kind in types)
+    if isinstance(value, str) and choices and only_choices:
+        raise ValueError(unknown_choice(name, value, choices))
+    descriptions = dict.fromkeys(description for kind in types for description in words_of(kind))
+    raise ValueError(f"{name} is {shown(value)}; it must be {' or '.join(descriptions)}.")

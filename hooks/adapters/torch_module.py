@@ -19,10 +19,11 @@ from hooks.adapters.bridge.capabilities import REFUSALS
 from hooks.adapters.torch_attention import AttentionCalls, HookedAttention, LinearAttention, MultiheadAttention
 from hooks.adapters.torch_names import attention_part, layers_of
 from hooks.adapters.torch_parts import RecordedPass, added_parts
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.model.layers import HookPoint, check_mask, check_not_compiled, check_weights_usable, has_hooks
 from hooks.randomness import usable_seed
 from hooks.state import restores_state
+from hooks.typed import checks_types
 
 
 @checks_types

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from hooks.adapters.bridge.weights import attention_scale
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.files import shortened
 from hooks.model.config import Activation, TransformerConfig
 from hooks.model.transformer import Transformer
+from hooks.typed import checks_types
 
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh"}
 NORMS = {"LN": "pre_ln", "LNPre": "pre_ln", None: "no_norm"}

@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
 from hooks.model.hook_names import HEAD_AXIS
+from hooks.typed import checks_types
 
 Hook = Callable[..., Tensor]
 

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
 from hooks.model.layers import HookPoint, check_not_compiled, hook_tables
 from hooks.model.transformer import TransformerStack
 from hooks.randomness import seeded_generator
 from hooks.state import restores_state
+from hooks.typed import checks_types
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
 from hooks.model.fully_connected import FullyConnected, FullyConnectedConfig
 from hooks.model.recurrent import Recurrent, RecurrentConfig
 from hooks.model.transformer import Transformer, TransformerStack
+from hooks.typed import checks_types
 
 Config = TransformerConfig | FullyConnectedConfig | RecurrentConfig
 Model = TransformerStack | Baseline

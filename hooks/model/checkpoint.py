@@ -11,11 +11,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from hooks.checks import checks_types
 from hooks.files import Unreadable, parse_json, readable_file, reading, shortened, write_bytes
 from hooks.model.architectures import Config, Model, config_from_dict, make_model
 from hooks.model.fully_connected import FullyConnectedConfig
 from hooks.model.recurrent import RecurrentConfig
+from hooks.typed import checks_types
 
 FORMAT = "unmyopic"
 VERSION = 1

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from hooks.checks import checks_types
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketStates, Encoding
 from hooks.model.encoder import EncoderConfig
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways
+from hooks.typed import checks_types
 
 DYCK_POSITIONS = 6000
 """Context length of the Dyck models; the paper divides linear positions by it."""

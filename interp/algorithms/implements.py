@@ -6,9 +6,10 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import check_choice, check_class, check_number, checks_types
+from hooks.checks import check_choice, check_class, check_number
 from hooks.interventions.ablation_engine import Net
 from hooks.state import check_differentiable, restores_state
+from hooks.typed import checks_types
 from interp.algorithms.algorithm import Algorithm
 from interp.algorithms.experiment import Experiment, Interchanged, Search, Setup
 from interp.algorithms.findings import accuracy_of_best, answers_as, contradiction_of, finding_of

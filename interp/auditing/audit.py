@@ -5,9 +5,10 @@ from math import inf
 from time import perf_counter
 from typing import Literal
 
-from hooks.checks import check_names, check_number, checks_types
+from hooks.checks import check_names, check_number
 from hooks.interventions.ablation_engine import Head, every_head
 from hooks.state import restores_state
+from hooks.typed import checks_types
 from interp.auditing.interventions import INTERVENTIONS
 from interp.auditing.outcomes import choose_outcomes
 from interp.auditing.records import HeadVerdict, set_costs

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types, shown
+from hooks.checks import shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from hooks.checks import check_class, checks_types
+from hooks.checks import check_class
 from hooks.interventions.ablation_engine import every_head
+from hooks.typed import checks_types
 from interp.auditing.interventions import INTERVENTIONS
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hooks.checks import check_class, check_number, checks_types
+from hooks.checks import check_class, check_number
 from hooks.state import restores_state
+from hooks.typed import checks_types
 from interp.core.consistency import check_known
 from interp.core.results import count_range
 from interp.sweeps.tables import Verb, VerbInput, VerbTable, compares_models, tabulate, verb_name

@@ -8,7 +8,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from hooks.checks import check_class, checks_types
+from hooks.checks import check_class
+from hooks.typed import checks_types
 from interp.comparison.over_training import OverTraining
 from interp.comparison.training_charts import lines, step_axis
 from interp.core.page_identity import page_identity

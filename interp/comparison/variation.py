@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_class, checks_types
+from hooks.checks import check_class
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes, checks_types
 from interp.comparison.baselines import FLAT, ONE_HOT, RANDOM_BASELINES, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on

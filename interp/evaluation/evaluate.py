@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import torch
 
 from hooks import BridgeModel
-from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import check_number, checks_types, shown
+from hooks.checks import check_number, shown
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.core.activations import activations_at_targets
 from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text

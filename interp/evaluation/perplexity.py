@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_INFINITE, POSITIVE_COUNT, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_INFINITE, POSITIVE_COUNT, SIZE, Axes, checks_types
 from interp.core.consistency import check_same_numbers
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator

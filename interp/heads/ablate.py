@@ -12,10 +12,20 @@ import torch
 from jaxtyping import Float
 
 from hooks import TransformerStack
-from hooks.checks import check_number, checks_types, shown
+from hooks.checks import check_number, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_INFINITE, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from hooks.typed import (
+    COUNT,
+    DIFFERENCE,
+    DISTINCT,
+    MAY_BE_INFINITE,
+    MAY_BE_MISSING,
+    POSITIVE_COUNT,
+    SHARE,
+    Axes,
+    checks_types,
+)
 from interp.core.consistency import check_heads_of_shape, check_lost_accuracy
 from interp.core.devices import check_jobs
 from interp.core.heads import check_heads

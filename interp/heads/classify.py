@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy import special
 
-from hooks.checks import check_names, checks_types, shown
+from hooks.checks import check_names, shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, ROUNDING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, ROUNDING, SHARE, SIZE, Axes, checks_types
 from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, inputs_or_sample
 from interp.core.intervals import Interval

@@ -11,10 +11,9 @@ from torch import Tensor
 from hooks import BridgeModel
 from hooks.adapters.bridge.adapter import TransformerBridge
 from hooks.adapters.bridge.weights import attention_scale
-from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, ROUNDING, SHARE, SIZE
+from hooks.typed import COUNT, MAY_BE_INFINITE, MAY_BE_MISSING, ROUNDING, SHARE, SIZE, checks_types
 from interp.core.consistency import check_that
 from interp.core.randomness import derived_seed
 from interp.core.results import Result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from hooks.checks import check_choice, check_names, checks_types, shown
+from hooks.checks import check_choice, check_names, shown
 from hooks.interventions.ablation_engine import Head, Net, part_points
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
@@ -26,6 +26,7 @@ from hooks.typed import (
     ROUNDING,
     SHARE,
     Axes,
+    checks_types,
 )
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.inputs import all_inputs_text, repeats_text

@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import check_number, checks_types, shown
+from hooks.checks import check_number, shown
 from hooks.interventions.ablation_engine import AblationEngine, Head, head_output_point
 from hooks.interventions.replacements import Pattern
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
-from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes, checks_types
 from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.heads import check_heads

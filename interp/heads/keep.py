@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import check_choice, check_number, checks_types, shown
+from hooks.checks import check_choice, check_number, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.core.consistency import check_heads_of_shape, check_same_numbers, check_that, grid
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.typed import checks_types
 from interp.core.activations import chunks
 from interp.heads.queries import real_positions
 from interp.tasks.base import Batch, Task

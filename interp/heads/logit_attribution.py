@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import checks_types, shown
+from hooks.checks import shown
 from hooks.interventions.ablation_engine import Net, head_output_point
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SIZE, Axes, checks_types
 from interp.core.activations import CHUNK, chunks
 from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, repeats_text

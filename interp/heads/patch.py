@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import checks_types, shown
+from hooks.checks import shown
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes, checks_types
 from interp.core.consistency import check_known, check_that, grid
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.interchange import Interchange, Place, Rows, Site, SiteKind, sites_of

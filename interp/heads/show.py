@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import check_number, checks_types, shown
+from hooks.checks import check_number, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import evaluation_mode, restores_state
+from hooks.typed import checks_types
 from interp.core.activations import patterns_on
 from interp.core.heads import check_heads
 from interp.core.page_identity import page_identity

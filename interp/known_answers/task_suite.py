@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hooks.checks import checks_types, did_you_mean, listed
+from hooks.checks import did_you_mean, listed
+from hooks.typed import checks_types
 from interp.core.randomness import derived_generator
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.craft.transforms import can_rotate, randomise

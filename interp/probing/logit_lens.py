@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.core.activations import CHUNK, chunks, residual_names
 from interp.core.inputs import all_inputs_text
 from interp.core.intervals import Interval

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types, shown
+from hooks.checks import shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.core.activations import EXAMPLES_PER_BLOCK, residual_blocks
 from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, distinct_inputs, inputs_or_sample, number_of_pairings, repeats_text

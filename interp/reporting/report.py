@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
+from hooks.typed import checks_types
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import verdict_summary
 from interp.comparison.variation import VariationResult

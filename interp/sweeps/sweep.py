@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.files import user_path
 from hooks.state import restores_state
+from hooks.typed import checks_types
 from interp.core.devices import check_device, is_accelerator
 from interp.core.progress import Count
 from interp.core.results import plots_offline

@@ -9,8 +9,9 @@ from typing import get_args
 
 import torch
 
-from hooks.checks import check_choice, check_text, checks_types
+from hooks.checks import check_choice, check_text
 from hooks.state import restores_state
+from hooks.typed import checks_types
 from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.outputs import (
     check_range,

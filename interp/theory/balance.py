@@ -13,10 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer, TransformerStack
-from hooks.checks import checks_types
 from hooks.model.layers import Linear
 from hooks.state import restores_state
-from hooks.typed import MAY_BE_INFINITE, SHARE, SIZE
+from hooks.typed import MAY_BE_INFINITE, SHARE, SIZE, checks_types
 from interp.core.results import Result
 from interp.core.verbs import Needs, prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener

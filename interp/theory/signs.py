@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.model.baseline import Baseline
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.core.consistency import check_known, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator

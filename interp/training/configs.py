@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from hooks import FullyConnectedConfig, RecurrentConfig, presets
-from hooks.checks import checks_types, did_you_mean
+from hooks.checks import did_you_mean
+from hooks.typed import checks_types
 from interp.tasks.base import IS_A_TASK, Task
 from interp.training.token_rows import markers_of
 

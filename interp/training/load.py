@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from hooks import from_huggingface
-from hooks.checks import checks_types
 from hooks.files import user_path
 from hooks.model.architectures import Model
+from hooks.typed import checks_types
 from interp.training.folder import RunFolder
 from interp.training.packaged import PACKAGED, packaged_folder
 from interp.training.run import TrainingRun

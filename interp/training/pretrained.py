@@ -10,11 +10,11 @@ from torch import Tensor
 
 from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import config_of_folder, find_tokenizer
-from hooks.checks import checks_types
 from hooks.files import user_path
 from hooks.model.architectures import Config, Model, config_from_dict
 from hooks.model.baseline import BaselineConfig
 from hooks.model.layers import Linear
+from hooks.typed import checks_types
 from interp.core.heads import check_heads
 from interp.tasks import task_from
 from interp.tasks.base import Task

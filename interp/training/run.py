@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hooks.checks import checks_types
+from hooks.typed import checks_types
 from interp.core.results import plots_offline
 from interp.core.statistics import proportion_interval
 from interp.tasks import task_from

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.layers import is_hooked
 from hooks.state import check_differentiable, restores_state_unless_trained
+from hooks.typed import checks_types
 from interp.core.devices import check_device, device_of, on_device, warn_of_slow_bfloat16
 from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator

@@ -15,8 +15,8 @@ from jaxtyping import Float
 import hooks
 import interp
 from hooks import Transformer, TransformerConfig, verify
-from hooks.checks import check_choice, checks_types
-from hooks.typed import check_field_types
+from hooks.checks import check_choice
+from hooks.typed import check_field_types, checks_types
 from interp import TrainSettings
 from interp.known_answers import lego_loop
 from interp.tasks import Dyck, Lego, Task, Template, cyclic, symmetric

@@ -24,11 +24,11 @@ from hooks.adapters.huggingface.folder import (
 )
 from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import Row, from_hf_weights, rows
-from hooks.checks import checks_types
 from hooks.files import reading, shortened, user_path
 from hooks.model.architectures import make_model
 from hooks.model.config import TransformerConfig
 from hooks.model.transformer import TransformerStack
+from hooks.typed import checks_types
 
 HARMLESS = re.compile(
     r"(^|\.)pooler\.|seq_relationship\.|sop_classifier\.|\.attn\.(masked_)?bias$|position_ids$|predictions\.bias$"

@@ -13,10 +13,10 @@ from hooks.adapters.huggingface.configs import architecture_of, settings_for
 from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, measure_parity
 from hooks.adapters.huggingface.weights import rows, to_hf_weights
-from hooks.checks import checks_types
 from hooks.files import make_folder, user_path
 from hooks.model.encoder import EncoderConfig
 from hooks.model.transformer import TransformerStack
+from hooks.typed import checks_types
 
 
 @checks_types

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.checks import checks_types
 from hooks.files import user_path
 from hooks.interventions.ablation_engine import Head, every_head
+from hooks.typed import checks_types
 from interp.known_answers.answers import HeadTruth, KnownAnswer
 from interp.known_answers.compiled.network import network
 from interp.known_answers.compiled.program import Program, read_program

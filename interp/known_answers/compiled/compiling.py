@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types, did_you_mean, listed
+from hooks.checks import check_number, did_you_mean, listed
 from hooks.extras import require
 from hooks.state import default_process_state
+from hooks.typed import checks_types
 from interp.core.randomness import derived_seed
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.compiled.answers import known_answer_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hooks.checks import checks_types
 from hooks.files import user_path, write_bytes, write_json
+from hooks.typed import checks_types
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.compiled.answers import read_compiled
 from interp.known_answers.compiled.compiling import compiled

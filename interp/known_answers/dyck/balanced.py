@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
-from hooks.checks import check_choice, checks_types
+from hooks.checks import check_choice
 from hooks.model.blocks import Block
 from hooks.randomness import seeded_generator
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import head_rows
 from interp.known_answers.dyck.one_hot import (
     bracket_states,

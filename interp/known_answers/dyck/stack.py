@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
-from hooks.checks import checks_types
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.dyck.one_hot import (
     bracket_states,

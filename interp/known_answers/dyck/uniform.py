@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
-from hooks.checks import checks_types
 from hooks.model.blocks import MLP, Block
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import empty_model, mlp_of
 from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
 from interp.tasks import Dyck

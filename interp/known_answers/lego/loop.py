@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
-from hooks.checks import checks_types
 from hooks.model.blocks import Block
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,

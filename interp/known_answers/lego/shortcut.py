@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.checks import checks_types
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import Registers, balance, bias_of, head_rows, mlp_of
 from interp.known_answers.lego.loop import CONFIDENCE, attend_to_same_token, embed_tokens, empty_chain
 from interp.tasks import Lego

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer, presets
-from hooks.checks import checks_types
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import SHARP, Registers, balance, empty_model, head_rows, position_table
 from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, symbol_vectors
 from interp.tasks import Template

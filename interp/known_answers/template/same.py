@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer, presets
-from hooks.checks import check_choice, checks_types
+from hooks.checks import check_choice
 from hooks.randomness import seeded_generator
+from hooks.typed import checks_types
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import presets
-from hooks.checks import check_choice, check_fields, check_number, checks_types
-from hooks.typed import check_field_types
+from hooks.checks import check_choice, check_fields, check_number
+from hooks.typed import check_field_types, checks_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.batch import check_logits, check_target_logits, likeliest
 from interp.tasks.dyck import brackets

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_number, checks_types
-from hooks.typed import check_field_types
+from hooks.checks import check_choice, check_number
+from hooks.typed import check_field_types, checks_types
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Split, Task
 from interp.tasks.contents import contents_of_split, draw_distinct, split_of
 from interp.tasks.relations import earlier, same_token

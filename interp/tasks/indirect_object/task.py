@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_number, checks_types
-from hooks.typed import check_field_types
+from hooks.checks import check_choice, check_number
+from hooks.typed import check_field_types, checks_types
 from interp.tasks.base import AttentionKind, Batch, Split, Task
 from interp.tasks.relations import keys_at
 from interp.tasks.splits import check_few_inputs, rows_of_split

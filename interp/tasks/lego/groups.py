@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hooks.checks import checks_types
+from hooks.typed import checks_types
 from interp.tasks.fields import tuples
 
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_class, check_number, checks_types
-from hooks.typed import check_field_types
+from hooks.checks import check_choice, check_class, check_number
+from hooks.typed import check_field_types, checks_types
 from interp.tasks.base import SPLITS, Batch, Split, Task
 from interp.tasks.contents import contents_of_split, draw_distinct, split_of
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_class, check_number, checks_types
-from hooks.typed import check_field_types
+from hooks.checks import check_choice, check_class, check_number
+from hooks.typed import check_field_types, checks_types
 from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.batch import check_target_logits, likeliest
 from interp.tasks.fields import json_value

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.state import restores_state
-from hooks.typed import COUNT, SHARE, SIZE, Axes
+from hooks.typed import COUNT, SHARE, SIZE, Axes, checks_types
 from interp.core.consistency import check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from scipy import special
 from torch import Tensor
 
-from hooks.checks import check_class, check_number, checks_types
+from hooks.checks import check_class, check_number
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, SIZE, Axes, checks_types
 from interp.core.consistency import check_known, check_same_numbers, check_that
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed

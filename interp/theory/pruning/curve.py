@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch.nn.utils import prune
 
 from hooks import TransformerStack
-from hooks.checks import check_choice, check_number, checks_types, shown
+from hooks.checks import check_choice, check_number, shown
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, SIZE, Axes, checks_types
 from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.consistency import check_that
 from interp.core.inputs import distinct_inputs, sum_by_input

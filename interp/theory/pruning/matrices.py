@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
-from hooks.checks import check_number, checks_types
+from hooks.checks import check_number
 from hooks.model.layers import Linear
+from hooks.typed import checks_types
 from interp.core.randomness import derived_generator
 from interp.theory.arrays import finite_tensor
 from interp.theory.pruning.network import masks_of

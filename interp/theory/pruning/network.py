@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from hooks import Transformer, TransformerConfig
-from hooks.checks import check_class, check_number, checks_types
+from hooks.checks import check_class, check_number
 from hooks.model.blocks import ExtendedBlock
 from hooks.model.layers import Linear
+from hooks.typed import checks_types
 from interp.theory.pruning.subset_sum import rows_needed
 
 LAYERS_PER_LAYER = 4

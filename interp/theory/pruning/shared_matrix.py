@@ -11,10 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.checks import checks_types, shown
+from hooks.checks import shown
 from hooks.model.layers import Linear
 from hooks.state import restores_state
-from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, SIZE, Axes
+from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, SIZE, Axes, checks_types
 from interp.core.consistency import check_that
 from interp.core.results import NOT_SAVED, Result, table_lines
 from interp.tasks.base import Task
