@@ -1,14 +1,14 @@
-"""Checks of arguments: types from annotations by one decorator, values and ranges by the `check_*` functions."""
+"""Checks of values: plain types, choices, ranges, names and texts. Annotations are checked in `hooks.typed`."""
 
 import math
 import os
 import reprlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args
 
 LONGEST_SHOWN = 100
 """Characters of a value in an error."""
@@ -23,19 +23,10 @@ SCALARS: dict[Any, tuple[Any, str]] = {
     int: (Integral, "an integer"),
     float: (Real, "a finite number"),
     str: (str, "a string"),
-    Path: (os.PathLike, "a path"),
+    Path: (os.PathLike | str, "a path"),
     NoneType: (NoneType, "None"),
 }
 """For an annotation, the class of its values and its description."""
-COLLECTIONS: dict[Any, tuple[Any, str]] = {
-    tuple: (Sequence, "a tuple"),
-    list: (Sequence, "a list"),
-    Sequence: (Sequence, "a list"),
-    Collection: (Collection, "a collection"),
-    Iterable: (Iterable, "a collection"),
-    Mapping: (Mapping, "a mapping"),
-    dict: (Mapping, "a mapping"),
-}
 
 
 # Types
@@ -52,38 +43,19 @@ def plain_scalar(value: Any) -> Any:
     return value.item() if is_scalar_of_numpy else value  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def has_type(value: Any, kind: Any) -> bool:
-    """Whether a value has a checked type."""
-    if get_origin(kind) is Literal:
-        return is_choice(value, get_args(kind))
-    if kind in COLLECTIONS:
-        return isinstance(value, COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
-    # Python's bool is an int; here it is not a number
-    return isinstance(value, SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
-
-
 def is_choice(value: Any, choices: Iterable[Any]) -> bool:
     """Whether a value is one of those of a `Literal`: equal, and of that type, so that no array is compared."""
+    value = plain_scalar(value)
     return any(
         isinstance(value, type(choice)) and isinstance(value, bool) == isinstance(choice, bool) and value == choice
         for choice in choices
     )
 
 
-def words_of(kind: Any) -> list[str]:
-    """What a value of a checked type is, in words."""
-    if get_origin(kind) is Literal:
-        return [repr(choice) for choice in get_args(kind)]
-    return [(COLLECTIONS | SCALARS)[kind][1]]
-
-
-def is_scalar(kind: Any, *values: Any) -> bool:
-    """Whether an annotation is one of a single number, string, path or the like, and values are of it."""
-    try:
-        known = kind in SCALARS
-    except TypeError:  # an annotation that is not hashable
-        return False
-    return known and all(has_type(value, kind) for value in values)
+def is_scalar(cls: Any, value: Any) -> bool:
+    """Whether a value is a number, string, boolean or path, or None, as an annotation of that class means it."""
+    # Python's bool is an int; here it is not a number
+    return isinstance(value, SCALARS[cls][0]) and (cls is bool or not isinstance(value, bool))
 
 
 # Texts
@@ -133,12 +105,12 @@ def check_choice(name: str, value: object, options: Any) -> None:
     """
     choices = get_args(options)
     if not is_choice(value, choices):
-        raise ValueError(unknown_choice(name, value, choices))
+        raise ValueError(f"{name} {unknown_choice(value, choices)}")
 
 
-def unknown_choice(name: str, value: object, choices: Sequence[Any]) -> str:
+def unknown_choice(value: object, choices: Sequence[Any]) -> str:
     """That a value is no choice, with all choices."""
-    return f"{name} is {shown(value)}; choose one of {', '.join(map(str, choices))}."
+    return f"is {shown(value)}; choose one of {', '.join(map(str, choices))}."
 
 
 def check_number(
@@ -165,7 +137,7 @@ def check_number(
     """
     _, description = SCALARS[int if integer else float]
     # An integer may be larger than every float
-    if not has_type(value, int if integer else float) or not (integer or _is_finite(value)):
+    if not is_scalar(int if integer else float, value) or not (integer or _is_finite(value)):
         raise ValueError(f"{name} is {shown(value)}; it must be {description}.")
     too_low = (above is not None and value <= above) or (low is not None and value < low)
     too_high = high is not None and value > high

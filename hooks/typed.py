@@ -1,4 +1,4 @@
-"""Values in the types of their annotations: settings made in Python, and everything restored from JSON or TOML.
+"""Values in the types of their annotations: arguments, settings made in Python, what is restored from JSON or TOML.
 
 An annotation says the type; what else must be true of a value is said next to it, with `Annotated`:
 
@@ -10,30 +10,30 @@ Axes with the same name have the same length in all fields of a dataclass.
 
 import inspect
 import math
-import re
+import operator
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache, wraps
 from numbers import Integral
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from torch import nn
 
 from hooks.checks import (
-    COLLECTIONS,
     SCALARS,
     article,
     check_text,
-    has_type,
     is_array,
     is_choice,
     is_scalar,
     plain_scalar,
     shown,
     unknown_choice,
-    words_of,
 )
 
 P = ParamSpec("P")
@@ -91,7 +91,7 @@ class Distinct:
         """
         duplicates = [element for element, n in Counter(names).items() if n > 1]
         if duplicates:
-            raise Misfit(name, f"has {shown(duplicates[0])} twice; its names must differ.", has_type=True)
+            raise Misfit(name, f"has {shown(duplicates[0])} twice; its names must differ.")
 
 
 DISTINCT = Distinct()
@@ -104,11 +104,37 @@ MAY_BE_MISSING, MAY_BE_INFINITE = Special(missing=True), Special(missing=True, i
 class Misfit(ValueError):
     """A value that its annotation excludes."""
 
-    def __init__(self, name: str, text: str, *, has_type: bool = False):
+    def __init__(self, name: str, text: str):
         super().__init__(f"{name} {text}" if name else text)
         self.name = name
-        self.has_type = has_type
-        """Whether the value has the type, so that the error says more than that it does not."""
+
+
+# Where values come from
+
+
+def checks_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of a public function: an argument that its annotation excludes raises ValueError with its name.
+
+    Numbers of numpy become those of Python, since JSON takes no others where arguments are stored. Of a model or task
+    that the annotation excludes, the function says itself why it needs another one.
+    """
+    parameters = inspect.signature(function).parameters
+    positional = [name for name, parameter in parameters.items() if parameter.kind in POSITIONAL]
+
+    @cache
+    def kinds_by_name() -> dict[str, Kind]:
+        return {name: kind_of(parameter.annotation) for name, parameter in parameters.items()}
+
+    @wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
+        kinds = kinds_by_name()
+        walk = _Walk("argument")
+        values: Any = [kinds[name].fit(value, name, walk) for name, value in zip(positional, args, strict=False)]
+        further = args[len(values) :]
+        options: Any = {name: kinds.get(name, ANYTHING).fit(value, name, walk) for name, value in kwargs.items()}
+        return function(*values, *further, **options)
+
+    return checked_function
 
 
 def check_field_types(settings: Any, *, prefix: str = "") -> None:
@@ -121,7 +147,7 @@ def check_field_types(settings: Any, *, prefix: str = "") -> None:
     Raises:
         ValueError: the first field that its annotation excludes.
     """
-    for name, value in _fields(type(settings), vars(settings), _Fitter(saved=False), prefix).items():
+    for name, value in _fields(type(settings), vars(settings), _Walk("field"), prefix).items():
         if value is not getattr(settings, name):
             object.__setattr__(settings, name, value)
 
@@ -132,10 +158,10 @@ def check_record(record: Any) -> None:
     Raises:
         ValueError: the first field that its annotation excludes.
     """
-    _fields(type(record), vars(record), _Fitter(saved=False), "")
+    _fields(type(record), vars(record), _Walk("field"), "")
 
 
-def restored(kind: Any, value: Any, name: str = "") -> Any:
+def restored(annotation: Any, value: Any, name: str = "") -> Any:
     """A value from JSON or TOML, in the type of an annotation.
 
     Mappings become dataclasses, lists tuples, and None a missing number where there may be one.
@@ -148,199 +174,26 @@ def restored(kind: Any, value: Any, name: str = "") -> Any:
     hooks.typed.Misfit: cost.seconds is '1'; it must be a finite number.
 
     Args:
-        kind: The annotation, or a dataclass.
+        annotation: The annotation, or a dataclass.
         value: Plain values; arrays and dataclasses in them are checked as they are.
         name: What it is called in error texts, followed by a path: `claims[3].cost.seconds`.
 
     Raises:
         ValueError: another type, a field that is missing or unknown, a number out of range, or axes that differ.
     """
-    return _Fitter(saved=True).fit(kind, value, name)
+    return kind_of(annotation).fit(value, name, _Walk("file"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fitter:
-    """Walks along an annotation and a value."""
+@dataclass
+class _Walk:
+    """Values that are checked together."""
 
-    saved: bool
-    """Whether values were saved: then mappings are dataclasses, and None is a missing number."""
+    source: Literal["argument", "field", "file"]
+    """In files, mappings are dataclasses, and None is a missing number. Sequences in arguments stay as they are."""
     lengths: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Length of each axis, and the field that has it."""
-    rules: tuple[Any, ...] = ()
-    """Ranges and the like, which count for every number of the value."""
 
-    def fit(self, kind: Any, value: Any, name: str) -> Any:
-        """The value in the type of an annotation."""
-        origin = get_origin(kind)
-        if origin is Annotated:
-            inner, *rules = get_args(kind)
-            fitter = _Fitter(saved=self.saved, lengths=self.lengths, rules=(*self.rules, *rules))
-            value = fitter.fit(inner, value, name)
-            for rule in rules:
-                if isinstance(rule, Axes) and value is not None:
-                    self._check_axes(rule.names, _shape(value, rule.names, name), name)
-                elif isinstance(rule, Distinct) and value is not None:
-                    rule.check(value, name)
-            return value
-        if origin in (Union, UnionType):
-            return self._fit_union(get_args(kind), value, name)
-        if origin is Literal:
-            return self._fit_choice(get_args(kind), value, name)
-        if kind in (None, NoneType):
-            if value is not None:
-                raise Misfit(name, f"is {shown(value)}; it must be None.")
-            return None
-        if is_scalar(kind):
-            return self._fit_scalar(kind, value, name)
-        kind_of_collection = origin or kind
-        if kind_of_collection in (tuple, list, Sequence):
-            return self._fit_sequence(kind_of_collection, get_args(kind), value, name)
-        if kind_of_collection in (dict, Mapping):
-            return self._fit_mapping(get_args(kind), value, name)
-        if hasattr(kind, "dim_str"):
-            return self._fit_array(kind, value, name)
-        if is_dataclass(kind):
-            return self._fit_dataclass(kind, value, name)
-        return self._fit_other(kind, value, name)
-
-    def _fit_union(self, kinds: Sequence[Any], value: Any, name: str) -> Any:
-        # None is a missing number only where nothing else is None
-        if value is None and NoneType in kinds:
-            return None
-        errors: list[Misfit] = []
-        for kind in kinds:
-            try:
-                return self.fit(kind, value, name)
-            except Misfit as error:
-                errors.append(error)
-        # The error within a member says more than that no member fits
-        if isinstance(value, str) and all(get_origin(kind) is Literal or kind is NoneType for kind in kinds):
-            raise errors[0]
-        deepest = max(errors, key=lambda error: (len(error.name), error.has_type))
-        if len(deepest.name) > len(name) or deepest.has_type or len(errors) == 1:
-            raise deepest
-        descriptions = dict.fromkeys(text for kind in kinds for text in _descriptions(kind))
-        raise Misfit(name, f"is {shown(value)}; it must be {' or '.join(descriptions)}.")
-
-    def _fit_choice(self, choices: Sequence[Any], value: Any, name: str) -> Any:
-        if is_choice(value, choices):
-            return plain_scalar(value)
-        if isinstance(value, str):
-            raise Misfit(name, f"is {shown(value)}; choose one of {', '.join(map(str, choices))}.")
-        raise Misfit(name, f"is {shown(value)}; it must be {' or '.join(map(repr, choices))}.")
-
-    def _fit_scalar(self, kind: Any, value: Any, name: str) -> Any:
-        if kind is float and self.saved:
-            value = _saved_number(value, missing=self._special("missing"), infinite=self._special("infinite"))
-        _, description = SCALARS[kind]
-        if not is_scalar(kind, value):
-            raise Misfit(name, f"is {shown(value)}; it must be {description}.")
-        # torch multiplies by no larger integers
-        if kind is float and isinstance(value, Integral) and abs(int(value)) >= 2**63:
-            raise Misfit(name, f"is {shown(value)}; write an integer of this size as a float: 1e30.")
-        if kind is str:
-            check_text(name, value)
-        elif kind in (int, float):
-            self.check_numbers(np.asarray(value, dtype=float if kind is float else object), name)
-        return plain_scalar(value)
-
-    def _fit_sequence(self, kind: Any, kinds: Sequence[Any], value: Any, name: str) -> Any:
-        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-            raise Misfit(name, f"is {shown(value)}; it must be {_descriptions(kind)[0]}.")
-        # A tuple with a type for each element, or a sequence of one type
-        is_fixed = kind is tuple and kinds and kinds[-1] is not Ellipsis
-        if is_fixed and len(value) != len(kinds):
-            text = f"is {shown(value)}; it must have {len(kinds)} elements, not {len(value)}."
-            raise Misfit(name, text, has_type=True)
-        kinds_of_elements = kinds if is_fixed else [kinds[0] if kinds else Any] * len(value)
-        elements = [
-            self.fit(kind_of_element, element, f"{name}[{index}]")
-            for index, (kind_of_element, element) in enumerate(zip(kinds_of_elements, value, strict=True))
-        ]
-        # A value that has its type already is kept as it is
-        same_elements = all(old is new for old, new in zip(value, elements, strict=True))
-        collection = list if kind is list else tuple
-        return value if same_elements and isinstance(value, collection) else collection(elements)
-
-    def _fit_mapping(self, kinds: Sequence[Any], value: Any, name: str) -> Any:
-        if not isinstance(value, Mapping):
-            raise Misfit(name, f"is {shown(value)}; it must be a mapping.")
-        kind_of_key, kind_of_value = kinds or (Any, Any)
-        # Arrays of a mapping may have other lengths than those of another entry
-        fitter = _Fitter(saved=self.saved, rules=self.rules, lengths={})
-        entries = {}
-        for key, entry in value.items():
-            key = fitter.fit(kind_of_key, key, f"{name} (key)")
-            entries[key] = fitter._alone().fit(kind_of_value, entry, f"{name}.{_in_path(key)}")
-        changed = any(entries[key] is not entry for key, entry in value.items())
-        return entries if changed else value
-
-    def _alone(self) -> "_Fitter":
-        return _Fitter(saved=self.saved, rules=self.rules)
-
-    def _fit_array(self, kind: Any, value: Any, name: str) -> Any:
-        if not issubclass(kind.array_type, np.ndarray):
-            return value
-        if not isinstance(value, np.ndarray):
-            raise Misfit(name, f"is {shown(value)}; it must be an array.")
-        if not isinstance(value, kind.dtype[np.ndarray, "..."]):
-            raise Misfit(name, f"has the dtype {value.dtype}; it must be {kind.dtype.__name__.lower()}.")
-        self._check_axes(kind.dim_str, value.shape, name)
-        self.check_numbers(value, name)
-        return value
-
-    def _fit_dataclass(self, kind: Any, value: Any, name: str) -> Any:
-        if not isinstance(value, kind):
-            if not (self.saved and isinstance(value, Mapping)):
-                raise Misfit(name, f"is {shown(value)}; it must be {_descriptions(kind)[0]}.")
-            value = _record(kind, value, name)
-        elif self.saved or self.rules:
-            _fields(kind, vars(value), _Fitter(saved=False), f"{name}." if name else "")
-        # What the rules say of a record is its own matter: of the estimates of an interval, for example
-        check_range = getattr(value, "check_numbers", None)
-        if check_range is not None:
-            check_range(self.check_numbers, name)
-        return value
-
-    def _fit_other(self, kind: Any, value: Any, name: str) -> Any:
-        if self.saved:
-            check_text(name, value)
-        if isinstance(kind, type) and kind not in (Any, object) and not getattr(kind, "_is_protocol", False):
-            if not isinstance(value, kind):
-                raise Misfit(name, f"is {shown(value)}; it must be {_descriptions(kind)[0]}.")
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                self.check_numbers(value, name)
-        return value
-
-    def check_numbers(self, numbers: np.ndarray, name: str) -> None:
-        """Check that numbers are finite, unless the rules say otherwise, and in range.
-
-        Raises:
-            ValueError: the first number that is not.
-        """
-        if numbers.dtype.kind == "f":
-            if not self._special("missing") and np.isnan(numbers).any():
-                raise Misfit(
-                    name,
-                    f"{_first(numbers, np.asarray(np.isnan(numbers)))}; it must be a finite number.",
-                    has_type=True,
-                )
-            if not self._special("infinite") and np.isinf(numbers).any():
-                raise Misfit(
-                    name,
-                    f"{_first(numbers, np.asarray(np.isinf(numbers)))}; it must be a finite number.",
-                    has_type=True,
-                )
-        for limits in self.rules:
-            if isinstance(limits, Range) and numbers.size:
-                outside = (numbers < limits.low - ROUNDING) | (numbers > limits.high + ROUNDING)
-                if np.any(outside):
-                    raise Misfit(name, f"{_first(numbers, np.asarray(outside))}; it must be {limits}.", has_type=True)
-
-    def _special(self, name: str) -> bool:
-        return any(isinstance(rule, Special) and getattr(rule, name) for rule in self.rules)
-
-    def _check_axes(self, names: str, shape: Sequence[int], name: str) -> None:
+    def check_axes(self, names: str, shape: Sequence[int], name: str) -> None:
         """Compare the lengths of axes with those of the fields before."""
         axes = names.split()
         is_open = bool(axes) and axes[-1].startswith(("...", "*"))
@@ -357,23 +210,378 @@ class _Fitter:
                 raise Misfit(name, f"has {length} along the axis {axis!r}; it must have {expected}{where}.")
 
 
-def _fields(cls: Any, values: Mapping[str, Any], fitter: _Fitter, prefix: str) -> dict[str, Any]:
+# Kinds of annotations
+
+
+class Kind:
+    """What an annotation says of a value: a first look at its type, and what must be true of what is in it."""
+
+    words: tuple[str, ...] = ()
+    """What a value is, for errors."""
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        """Whether a value has the type, whatever is in it."""
+        return True
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        """The value, converted if it has to be, after a check of what is in it."""
+        return value
+
+    def refusal(self, value: Any) -> str:
+        """What is wrong with a value of another type."""
+        return f"is {shown(value)}; it must be {' or '.join(dict.fromkeys(self.words))}."
+
+    def fit(self, value: Any, name: str, walk: _Walk) -> Any:
+        """The value in the type of the annotation.
+
+        Raises:
+            Misfit: a value that it excludes.
+        """
+        if not self.admits(value, walk):
+            raise Misfit(name, self.refusal(value))
+        return self.contents(value, name, walk)
+
+
+def kind_of(annotation: Any, rules: tuple[Any, ...] = ()) -> Kind:
+    """The kind of an annotation; rules are the ranges and the like that count for every number of its values."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        rules = (*rules, *members[1:])
+        return Marked(kind_of(members[0], rules), members[1:])
+    if origin is Literal:
+        return Choice(members)
+    if origin in (Union, UnionType):
+        return AnyOf([kind_of(member, rules) for member in members])
+    cls = NoneType if annotation is None else origin or annotation
+    if cls is Callable:
+        return Function()
+    # A type with a shape, of jaxtyping
+    if hasattr(cls, "dim_str"):
+        return Array(cls, rules)
+    if not isinstance(cls, type) or cls in OPEN or getattr(cls, "_is_protocol", False):
+        return ANYTHING
+    if cls in SCALARS:
+        return Scalar(cls, rules)
+    if cls in COLLECTIONS:
+        return Elements(cls, members, rules)
+    if cls in (dict, Mapping):
+        return Entries([kind_of(member, rules) for member in members or (Any, Any)])
+    return Record(cls, rules) if is_dataclass(cls) else Instance(cls, rules)
+
+
+class Anything(Kind):
+    """Values of all types; texts in them must be ones that files can hold."""
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        check_text(name, value)
+        return plain_scalar(value)
+
+
+ANYTHING = Anything()
+OPEN = (Any, object, type, inspect.Parameter.empty)
+"""Annotations that exclude nothing, or only what the function that has them knows."""
+COLLECTIONS: dict[Any, tuple[str, Any]] = {
+    tuple: ("a tuple", Sequence),
+    list: ("a list", Sequence),
+    Sequence: ("a list", Sequence),
+    Collection: ("a collection", (Sequence, Set)),
+}
+"""For an annotation, what its values are in words, and their classes."""
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Marked(Kind):
+    """A kind with the names of axes, or with different elements."""
+
+    def __init__(self, kind: Kind, marks: Sequence[Any]):
+        self.kind = kind
+        self.words = kind.words
+        self.axes = [mark.names for mark in marks if isinstance(mark, Axes)]
+        self.rules_of_names = [mark for mark in marks if isinstance(mark, Distinct)]
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return self.kind.admits(value, walk)
+
+    def refusal(self, value: Any) -> str:
+        return self.kind.refusal(value)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        value = self.kind.contents(value, name, walk)
+        if value is None:
+            return None
+        for names in self.axes:
+            walk.check_axes(names, _shape(value, names, name), name)
+        for rule in self.rules_of_names:
+            rule.check(value, name)
+        return value
+
+
+class AnyOf(Kind):
+    """A union."""
+
+    def __init__(self, kinds: Sequence[Kind]):
+        self.kinds = kinds
+        self.words = tuple(words for kind in kinds for words in kind.words)
+        nones = [kind for kind in kinds if isinstance(kind, Scalar) and kind.cls is NoneType]
+        self.none_is_valid = bool(nones)
+        choices = [choice for kind in kinds if isinstance(kind, Choice) for choice in kind.choices]
+        has_only_choices = all(isinstance(kind, Choice) or kind in nones for kind in kinds)
+        self.choice = Choice(choices) if has_only_choices else None
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return any(kind.admits(value, walk) for kind in self.kinds)
+
+    def refusal(self, value: Any) -> str:
+        # If only certain strings are valid, the error lists them
+        return self.choice.refusal(value) if self.choice and isinstance(value, str) else super().refusal(value)
+
+    def fit(self, value: Any, name: str, walk: _Walk) -> Any:
+        # None is a missing number only where nothing else is None
+        if value is None and self.none_is_valid:
+            return None
+        errors: list[Misfit] = []
+        for kind in self.kinds:
+            if kind.admits(value, walk):
+                try:
+                    return kind.contents(value, name, walk)
+                except Misfit as error:
+                    errors.append(error)
+        if not errors:
+            raise Misfit(name, self.refusal(value))
+        # The error deep within a member says most
+        raise max(errors, key=lambda error: len(error.name))
+
+    contents = fit  # a union of a union looks at types once
+
+
+class Choice(Kind):
+    """A `Literal`."""
+
+    def __init__(self, choices: Sequence[Any]):
+        self.choices = choices
+        self.words = tuple(map(repr, choices))
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return is_choice(value, self.choices)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        return plain_scalar(value)
+
+    def refusal(self, value: Any) -> str:
+        return unknown_choice(value, self.choices) if isinstance(value, str) else super().refusal(value)
+
+
+class Scalar(Kind):
+    """A number, string, boolean or path, or None."""
+
+    def __init__(self, cls: type, rules: Sequence[Any]):
+        self.cls = cls
+        self.numbers = Numbers(rules)
+        self.words = (SCALARS[cls][1],)
+        self.has_contents = cls in (str, Path, float) or bool(self.numbers.ranges)
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        if self.cls is float and walk.source == "file":
+            value = self.numbers.saved(value)
+        return type(value) is self.cls or is_scalar(self.cls, value)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        if type(value) is self.cls and not self.has_contents:
+            return value
+        if self.cls is str:
+            check_text(name, value)
+        elif self.cls is Path:
+            return value if isinstance(value, os.PathLike) else Path(value)
+        elif self.cls is int and self.numbers.ranges:
+            self.numbers.check(np.asarray(value, dtype=object), name)
+        elif self.cls is float:
+            value = self.numbers.saved(value) if walk.source == "file" else value
+            # torch multiplies by no larger integers
+            if isinstance(value, Integral) and abs(int(value)) >= 2**63:
+                raise Misfit(name, f"is {shown(value)}; write an integer of this size as a float: 1e30.")
+            if self.numbers.ranges or not math.isfinite(value):
+                self.numbers.check(np.asarray(value, dtype=float), name)
+        return plain_scalar(value)
+
+
+class Elements(Kind):
+    """A sequence of one type, or a tuple with a type for each element."""
+
+    def __init__(self, cls: Any, members: Sequence[Any], rules: tuple[Any, ...]):
+        self.cls = cls
+        self.is_fixed = cls is tuple and bool(members) and members[-1] is not Ellipsis
+        self.kinds = [kind_of(member, rules) for member in members or (Any,) if member is not Ellipsis]
+        words, self.classes = COLLECTIONS[cls]
+        self.words = (words,)
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return isinstance(value, self.classes) and not isinstance(value, str | bytes)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        if self.is_fixed and len(value) != len(self.kinds):
+            raise Misfit(name, f"is {shown(value)}; it must have {len(self.kinds)} elements, not {len(value)}.")
+        kinds = self.kinds if self.is_fixed else self.kinds * len(value)
+        elements = [
+            kind.fit(element, f"{name}[{index}]", walk)
+            for index, (kind, element) in enumerate(zip(kinds, value, strict=True))
+        ]
+        # A value that has its type already is kept as it is
+        collection = list if self.cls is list else tuple
+        has_type = isinstance(value, collection) or (self.cls in (Sequence, Collection) and walk.source == "argument")
+        return value if has_type and all(map(operator.is_, value, elements)) else collection(elements)
+
+
+class Entries(Kind):
+    """A mapping."""
+
+    words = ("a mapping",)
+
+    def __init__(self, kinds: Sequence[Kind]):
+        self.kind_of_key, self.kind_of_value = kinds
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return isinstance(value, Mapping)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        entries = {}
+        for key, entry in value.items():
+            key = self.kind_of_key.fit(key, f"{name} (key)", walk)
+            # Arrays of a mapping may have other lengths than those of another entry
+            entries[key] = self.kind_of_value.fit(entry, f"{name}{_in_path(key)}", _Walk(walk.source))
+        changed = any(entries[key] is not entry for key, entry in value.items())
+        return entries if changed else value
+
+
+class Function(Kind):
+    """Something to call."""
+
+    words = ("a function",)
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return callable(value)
+
+
+class Array(Kind):
+    """An array of numpy with the dtype, the axes and the range that its annotation has; or a tensor, of which the
+    function checks these."""
+
+    def __init__(self, cls: Any, rules: Sequence[Any]):
+        self.cls = cls
+        self.numbers = Numbers(rules)
+        self.is_numpy = issubclass(cls.array_type, np.ndarray)
+        self.words = ("an array" if self.is_numpy else "a tensor or an array",)
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        if self.is_numpy:
+            return isinstance(value, np.ndarray)
+        return is_array(value) and not isinstance(value, np.generic)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        if self.is_numpy:
+            dtype = self.cls.dtype
+            if not isinstance(value, dtype[np.ndarray, "..."]):
+                raise Misfit(name, f"has the dtype {value.dtype}; it must be {dtype.__name__.lower()}.")
+            walk.check_axes(self.cls.dim_str, value.shape, name)
+            self.numbers.check(value, name)
+        return value
+
+
+class Instance(Kind):
+    """An object of a class, or of its family."""
+
+    def __init__(self, cls: Any, rules: Sequence[Any]):
+        self.cls = cls
+        self.family = _family(cls)
+        self.numbers = Numbers(rules)
+        self.words = (f"{article(cls.__name__)} {cls.__name__}",)
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return isinstance(value, self.family)
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            self.numbers.check(value, name)
+        return value
+
+
+def _family(cls: type) -> type:
+    """The class of which an object must be: of a class that users derive from, such as that of models or tasks, the
+    function says itself why it needs a certain one."""
+    if issubclass(cls, nn.Module):
+        return nn.Module
+    return next((base for base in reversed(cls.__mro__) if "require" in vars(base) or inspect.isabstract(base)), cls)
+
+
+class Record(Instance):
+    """A dataclass; in files, a mapping with its fields."""
+
+    def admits(self, value: Any, walk: _Walk) -> bool:
+        return super().admits(value, walk) or (walk.source == "file" and isinstance(value, Mapping))
+
+    def contents(self, value: Any, name: str, walk: _Walk) -> Any:
+        if walk.source == "argument":
+            return value
+        if not isinstance(value, self.family):
+            value = _record(self.cls, value, name)
+        elif walk.source == "file" or self.numbers.rules:
+            _fields(type(value), vars(value), _Walk("field"), f"{name}." if name else "")
+        # What the rules say of a record is its own matter: of the estimates of an interval, for example
+        check_range = getattr(value, "check_numbers", None)
+        if check_range is not None:
+            check_range(self.numbers.check, name)
+        return value
+
+
+class Numbers:
+    """Which numbers are valid: finite ones, unless the rules say otherwise, and in range."""
+
+    def __init__(self, rules: Sequence[Any]):
+        self.rules = rules
+        self.ranges = [rule for rule in rules if isinstance(rule, Range)]
+        self.missing = any(isinstance(rule, Special) and rule.missing for rule in rules)
+        self.infinite = any(isinstance(rule, Special) and rule.infinite for rule in rules)
+
+    def saved(self, value: Any) -> Any:
+        """A number as JSON has it: None if it is missing, text if it is infinite."""
+        if value is None and self.missing:
+            return math.nan
+        is_infinite = self.infinite and isinstance(value, str) and value in ("inf", "-inf")
+        return float(value) if is_infinite else value
+
+    def check(self, numbers: np.ndarray, name: str) -> None:
+        """Check numbers.
+
+        Raises:
+            ValueError: the first number that is not valid.
+        """
+        if numbers.dtype.kind == "f":
+            for is_valid, is_special in ((self.missing, np.isnan), (self.infinite, np.isinf)):
+                if not is_valid and is_special(numbers).any():
+                    place = _first(numbers, np.asarray(is_special(numbers)))
+                    raise Misfit(name, f"{place}; it must be a finite number.")
+        for limits in self.ranges:
+            outside = (numbers < limits.low - ROUNDING) | (numbers > limits.high + ROUNDING)
+            if np.any(outside):
+                raise Misfit(name, f"{_first(numbers, np.asarray(outside))}; it must be {limits}.")
+
+
+def _fields(cls: Any, values: Mapping[str, Any], walk: _Walk, prefix: str) -> dict[str, Any]:
     """The values of the fields of a dataclass, each in its type."""
     kinds = _kinds(cls)
-    return {name: fitter.fit(kind, values[name], f"{prefix}{name}") for name, kind in kinds.items() if name in values}
+    return {name: kind.fit(values[name], f"{prefix}{name}", walk) for name, kind in kinds.items() if name in values}
 
 
 def _record(cls: type[T], values: Mapping[str, Any], name: str) -> T:
     """A dataclass made of saved values by field."""
     prefix = f"{name}." if name else ""
     check_field_names(cls, values, name or f"the {cls.__name__}")
-    arguments = _fields(cls, values, _Fitter(saved=True), prefix)
+    arguments = _fields(cls, values, _Walk("file"), prefix)
     try:
         return cls(**arguments)
     except Misfit:
         raise
     except ValueError as error:
-        raise Misfit(name, f"cannot be a {cls.__name__}: {error}" if name else str(error), has_type=True) from error
+        raise Misfit(name, f"cannot be a {cls.__name__}: {error}" if name else str(error)) from error
 
 
 def check_field_names(cls: Any, values: Mapping[str, Any], name: str) -> None:
@@ -388,37 +596,28 @@ def check_field_names(cls: Any, values: Mapping[str, Any], name: str) -> None:
     names = [record_field.name for record_field in saved_fields]
     unknown = [shown(key) for key in values if key not in names]
     if unknown:
-        raise Misfit(name, f"has unknown fields {_listed(unknown)}; was it written by a newer unmyopic?", has_type=True)
+        raise Misfit(name, f"has unknown fields {_listed(unknown)}; was it written by a newer unmyopic?")
     missing = [
         repr(saved_field.name)
         for saved_field in saved_fields
         if saved_field.name not in values and saved_field.default is MISSING and saved_field.default_factory is MISSING
     ]
     if missing:
-        raise Misfit(name, f"lacks the fields {_listed(missing)}.", has_type=True)
+        raise Misfit(name, f"lacks the fields {_listed(missing)}.")
 
 
 @cache
-def _kinds(cls: Any) -> dict[str, Any]:
-    """Annotations of the fields of a dataclass, by name."""
-    kinds = {record_field.name: record_field.type for record_field in fields(cls) if record_field.init}
-    if not any(isinstance(kind, str) or "ForwardRef" in repr(kind) for kind in kinds.values()):
-        return kinds
+def _kinds(cls: Any) -> dict[str, Kind]:
+    """Kinds of the fields of a dataclass, by name."""
+    annotations = {record_field.name: record_field.type for record_field in fields(cls) if record_field.init}
     # Annotations as text, which may name what only a type checker knows
-    try:
-        hints = get_type_hints(cls, include_extras=True)
-    except (NameError, TypeError):
-        return {name: Any if isinstance(kind, str) else kind for name, kind in kinds.items()}
-    return {name: hints[name] for name in kinds}
-
-
-def _saved_number(value: Any, *, missing: bool, infinite: bool) -> Any:
-    """A number as JSON has it: None if it is missing, text if it is infinite."""
-    if value is None and missing:
-        return math.nan
-    if infinite and value in ("inf", "-inf"):
-        return float(value)
-    return value
+    if any(isinstance(kind, str) or "ForwardRef" in repr(kind) for kind in annotations.values()):
+        try:
+            hints = get_type_hints(cls, include_extras=True)
+            annotations = {name: hints[name] for name in annotations}
+        except (NameError, TypeError):
+            pass
+    return {name: kind_of(annotation) for name, annotation in annotations.items()}
 
 
 def _shape(value: Any, axes: str, name: str) -> tuple[int, ...]:
@@ -452,111 +651,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _in_path(key: Any) -> str:
-    return key if isinstance(key, str) and key.isidentifier() and len(key) < 40 else f"[{shown(key)}]"
-
-
-def _descriptions(kind: Any) -> list[str]:
-    """What a value of a type is, in words."""
-    origin = get_origin(kind)
-    if origin is Annotated:
-        return _descriptions(get_args(kind)[0])
-    if origin in (Union, UnionType):
-        return [text for member in get_args(kind) for text in _descriptions(member)]
-    if origin is Literal:
-        return [repr(choice) for choice in get_args(kind)]
-    kind = origin or kind
-    collections: dict[Any, str] = {
-        tuple: "a tuple", list: "a list", Sequence: "a sequence", dict: "a mapping", Mapping: "a mapping"
-    }  # fmt: skip
-    if kind in collections:
-        return [collections[kind]]
-    if is_scalar(kind):
-        return [SCALARS[kind][1]]
-    name = getattr(kind, "__name__", str(kind))
-    return [f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"]
-
-
-# Arguments
-
-
-def checks_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of a public function: an argument of a type that its annotation excludes raises ValueError.
-
-    Checked are numbers, strings, booleans, paths, choices (`Literal`), collections of these, and unions. Other
-    annotations are left to the function, but an array is refused unless they have one.
-    """
-    parameters = inspect.signature(function).parameters
-    # The annotations are read once, when the function is defined
-    types_by_name = {name: _checked_types(parameter.annotation) for name, parameter in parameters.items()}
-
-    @wraps(function)
-    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        for name, value in arguments.items():
-            types = types_by_name.get(name)
-            if types:
-                _check_type(name, value, types)
-            elif is_array(value) and name in parameters:
-                _check_may_be_array(name, value, parameters[name].annotation)
-            check_text(name, value)
-        # JSON takes Python's numbers only, where arguments are stored
-        positional: Any = map(plain_scalar, args)
-        named: Any = {name: plain_scalar(value) for name, value in kwargs.items()}
-        return function(*positional, **named)  # pyright: ignore[reportCallIssue]
-
-    return checked_function
-
-
-def _checked_types(annotation: Any) -> list[Any]:
-    """The types of which a value must have one; empty if the annotation has types that are not checked."""
-    if annotation is None:
-        return [NoneType]
-    origin = get_origin(annotation)
-    if origin is Literal:
-        return [annotation]
-    # A union is checked if every member is, a collection if its elements could be
-    members = [_checked_types(member) for member in get_args(annotation) if member is not Ellipsis]
-    if not all(members):
-        return []
-    if origin in (Union, UnionType):
-        return [kind for kinds in members for kind in kinds]
-    kind = origin or annotation
-    try:
-        return [kind] if kind in COLLECTIONS or kind in SCALARS else []
-    except TypeError:  # an annotation that is not hashable
-        return []
-
-
-def _check_may_be_array(name: str, value: Any, annotation: Any) -> None:
-    """Check that an array is of an annotation whose types are not checked."""
-    if _may_be_array(value, annotation):
-        return
-    # The type without its modules: `Task | None`
-    description = re.sub(r"[\w.]+\.(?=\w)", "", inspect.formatannotation(annotation))
-    raise ValueError(f"{name} is {shown(value)}; it must be {article(description)} {description}.")
-
-
-def _may_be_array(value: Any, annotation: Any) -> bool:
-    origin = get_origin(annotation)
-    # The arguments and the result of a function may be arrays, the function not
-    if origin is Callable:
-        return False
-    members = [member for member in get_args(annotation) if member is not Ellipsis]
-    if members:
-        return any(_may_be_array(value, member) for member in members)
-    if is_scalar(annotation, value):
-        return True
-    is_open = annotation in (Any, object, inspect.Parameter.empty) or not isinstance(annotation, type)
-    return is_open or hasattr(annotation, "__array__") or hasattr(annotation, "dim_str")
-
-
-def _check_type(name: str, value: Any, types: list[Any]) -> None:
-    if any(has_type(value, kind) for kind in types):
-        return
-    # If only certain strings are valid, the error lists them like `check_choice`
-    choices = [choice for kind in types for choice in get_args(kind)]
-    only_choices = all(get_origin(kind) is Literal or kind is NoneType for kind in types)
-    if isinstance(value, str) and choices and only_choices:
-        raise ValueError(unknown_choice(name, value, choices))
-    descriptions = dict.fromkeys(description for kind in types for description in words_of(kind))
-    raise ValueError(f"{name} is {shown(value)}; it must be {' or '.join(descriptions)}.")
+    return f".{key}" if isinstance(key, str) and key.isidentifier() and len(key) < 40 else f"[{shown(key)}]"

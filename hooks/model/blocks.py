@@ -16,6 +16,7 @@ from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.hardcoded.lego_attention import HardcodedAttention
 from hooks.model.layers import Layer, LayerNorm, Linear, activate
 from hooks.model.sites import LayerSites, MLPSites
+from hooks.typed import checks_types
 
 
 class MLP(Layer):
@@ -274,6 +275,7 @@ def find_block(name: str) -> type[Block]:
     return BLOCKS[name]
 
 
+@checks_types
 def register_block(name: str, block: type[Block]) -> None:
     """Add a block, so that `TransformerConfig(block=name)` builds models of it.
 

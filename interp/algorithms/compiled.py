@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks.typed import checks_types
 from interp.algorithms.algorithm import NO_ANSWER, Algorithm, Variable
 from interp.core.interchange import Site
 from interp.known_answers.compiled.program import Program
@@ -21,6 +22,7 @@ Codes = Int[Tensor, "batch pos"]
 Compute = Callable[..., Codes]
 
 
+@checks_types
 def compiled_program(task: Task) -> Algorithm:
     """The graph of a compiled program: each variable has a value at each position, computed by one head or MLP.
 
@@ -50,6 +52,7 @@ def compiled_program(task: Task) -> Algorithm:
     return Algorithm(name=task.program.name, variables=variables, answers=answers)
 
 
+@checks_types
 def compiled_sites(task: Task) -> dict[str, Site]:
     """Site of each variable of `compiled_program`: what writes it, and its coordinates."""
     task = Compiled.require(task, "compiled_sites is for compiled programs.")

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.typed import checks_types
 from interp.algorithms.algorithm import NO_ANSWER, Algorithm, Variable
 from interp.tasks.base import Task
 from interp.tasks.dyck import brackets
@@ -15,6 +16,7 @@ STATE = "bracket"
 """Name of the variable that both algorithms start from: a bracket with the depth after it."""
 
 
+@checks_types
 def bracket_stack(task: Task) -> Algorithm:
     """The top of the stack is looked up: the type of the last opener whose depth is the current depth.
 
@@ -39,6 +41,7 @@ def bracket_stack(task: Task) -> Algorithm:
     return _with_top(task, "bracket stack", top)
 
 
+@checks_types
 def depth_counter(task: Task) -> Algorithm:
     """Brackets are counted: openers minus closers of each type and level; the top is the deepest level with one left.
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import check_choice, check_class, check_number
+from hooks.checks import check_choice, check_number
 from hooks.interventions.ablation_engine import Net
 from hooks.state import check_differentiable, restores_state
 from hooks.typed import checks_types
@@ -100,7 +100,6 @@ def implements(
     """
     net = prepare_model(model, NEEDS, task)
     check_differentiable("model", net, "the search for subspaces")
-    check_class("rivals", rivals, Sequence)
     algorithms = (algorithm, *rivals)
     stages = _stages(net, algorithms, sites, search, n)
     pairs = pairs_of_all(task, algorithms) if isinstance(n, str) else choose_pairs(task, algorithms, n, seed)
@@ -217,7 +216,6 @@ def _checked_kinds(
         )
     names: list[str] = []
     for algorithm in algorithms:
-        check_class("a rival" if names else "algorithm", algorithm, Algorithm)
         if algorithm.name in names:
             raise ValueError(f"two algorithms are called {algorithm.name!r}; give each its own name.")
         names.append(algorithm.name)
@@ -256,7 +254,6 @@ def _check_stated_sites(net: Net, algorithms: Sequence[Algorithm], sites: Mappin
 
 def _check_site(name: str, site: Any, net: Net) -> None:
     """Raise ValueError unless a model has the stated site of a variable."""
-    check_class(f"sites[{name!r}]", site, Site)
     check_choice(f"sites[{name!r}].kind", site.kind, SiteKind)
     _check_kind(site.kind, net)
     last = net.cfg.n_layers if site.kind == "resid" else net.cfg.n_layers - 1

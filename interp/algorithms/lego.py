@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.typed import checks_types
 from interp.algorithms.algorithm import NO_ANSWER, Algorithm, Variable
 from interp.tasks.base import Task
 from interp.tasks.lego.groups import Z2
@@ -20,6 +21,7 @@ def _operations(task: Lego) -> tuple[Variable, ...]:
     return tuple(map(operation, range(task.n_vars)))
 
 
+@checks_types
 def chain_loop(task: Task) -> Algorithm:
     """The loop along the chain: each value is an operation applied to the value before.
 
@@ -46,6 +48,7 @@ def chain_loop(task: Task) -> Algorithm:
     )
 
 
+@checks_types
 def sign_count(task: Task) -> Algorithm:
     """Counting of minus signs: the last value is the parity of all signs, whatever their order in the chain.
 
@@ -71,6 +74,7 @@ def sign_count(task: Task) -> Algorithm:
     return Algorithm(name="sign count", variables=(*operations, count), answers=answers)
 
 
+@checks_types
 def nearest_clause(task: Task) -> Algorithm:
     """A shortcut: the operand of a clause is the value of the clause before it in the text, whatever letter it names.
 

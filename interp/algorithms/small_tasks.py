@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.typed import checks_types
 from interp.algorithms.algorithm import NO_ANSWER, Algorithm, Variable
 from interp.tasks.base import Batch, Task
 from interp.tasks.in_context_lookup.task import InContextLookup
@@ -11,6 +12,7 @@ from interp.tasks.indirect_object.task import IndirectObject, IndirectObjectBatc
 from interp.tasks.modular_addition.task import ModularAddition
 
 
+@checks_types
 def key_lookup(task: Task) -> Algorithm:
     """Each query is answered by the token that follows its key among the pairs.
 
@@ -34,6 +36,7 @@ def key_lookup(task: Task) -> Algorithm:
     return Algorithm(name="key lookup", variables=(token,), answers=answers)
 
 
+@checks_types
 def pair_order(task: Task) -> Algorithm:
     """A shortcut that does not look keys up: the first query is answered by the first value, and so on."""
     task = InContextLookup.require(task, "pair_order is for in-context lookup.")
@@ -48,6 +51,7 @@ def pair_order(task: Task) -> Algorithm:
     )
 
 
+@checks_types
 def modular_sum(task: Task) -> Algorithm:
     """The result of the task's operation, computed from both numbers.
 
@@ -67,6 +71,7 @@ def modular_sum(task: Task) -> Algorithm:
     )
 
 
+@checks_types
 def other_by_name(task: Task) -> Algorithm:
     """The answer is the name that is not the repeated one, whichever place that has.
 
@@ -87,6 +92,7 @@ def other_by_name(task: Task) -> Algorithm:
     )
 
 
+@checks_types
 def other_by_place(task: Task) -> Algorithm:
     """The answer is the name at the place that is not repeated: the first or the second, in the sentence's order.
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.typed import checks_types
 from interp.algorithms.algorithm import NO_ANSWER, Algorithm, Variable
 from interp.tasks.base import Task
 from interp.tasks.template.strings import TemplateBatch, template_table
@@ -16,6 +17,7 @@ Feature = Callable[[Sequence[int]], Hashable]
 """What an algorithm uses of a string, from the ids of its tokens."""
 
 
+@checks_types
 def equality(task: Task) -> Algorithm:
     """The equality test: which positions hold the same token decides which template it is, and so the label.
 
@@ -27,6 +29,7 @@ def equality(task: Task) -> Algorithm:
     return _algorithm(task, "equality test", _matches)
 
 
+@checks_types
 def first_symbol(task: Task) -> Algorithm:
     """A shortcut that uses only which positions hold the first symbol; a copied symbol is the first one."""
 
@@ -36,6 +39,7 @@ def first_symbol(task: Task) -> Algorithm:
     return _algorithm(task, "first symbol", positions_of_first, copied=lambda ids: ids[0])
 
 
+@checks_types
 def majority_symbol(task: Task) -> Algorithm:
     """A shortcut that uses only how often symbols occur; a copied symbol is the most frequent one."""
 

@@ -56,7 +56,6 @@ def show_heads(
     Raises:
         ValueError: an audit or probes of another class or of a model of another shape, or no examples.
     """
-    check_class("audit", audit, AuditResult)
     if probes is not None:
         check_class("probes", probes, ProbeResult)
     # A page of attention patterns, whose heads the audit and the probes must fit

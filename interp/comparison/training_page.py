@@ -8,7 +8,6 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from hooks.checks import check_class
 from hooks.typed import checks_types
 from interp.comparison.over_training import OverTraining
 from interp.comparison.training_charts import lines, step_axis
@@ -30,12 +29,9 @@ def development_page(run: TrainingRun, results: Sequence[OverTraining], path: st
     Raises:
         ValueError: no results, or one without this run.
     """
-    check_class("results", results, Sequence)
     seed = run.manifest["seed"]
     if not results:
         raise ValueError("results is empty; give results of interp.over_training, such as of interp.probe.")
-    for result in results:
-        check_class("a result", result, OverTraining)
     # The loss above one chart per result, over one axis of steps.
     charts: list[Any] = [_loss(run)]
     for result in results:

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_class
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
@@ -241,9 +240,6 @@ def attention_variation(
 
 def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
     """The models in a form that can be read, if they can be compared on this task."""
-    if isinstance(models, AnyModel | TrainingRun):
-        raise ValueError("models is a single model; variation is measured between models: pass a list of two or more.")
-    check_class("models", models, Sequence)
     if len(models) < 2:
         raise ValueError(f"models has length {len(models)}; variation needs two or more models. Train another seed.")
     indices: dict[int, int] = {}

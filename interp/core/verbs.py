@@ -17,7 +17,8 @@ from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from hooks.model.layers import check_weights_usable
 from hooks.state import restores_state
-from interp.tasks.base import IS_A_TASK, Task
+from hooks.typed import checks_types
+from interp.tasks.base import Task
 
 AnyModel = Net | Foreign
 """Models that the verbs accept."""
@@ -150,7 +151,6 @@ def check_sizes(model: Net | Baseline, task: Task, *, answers: bool, spare_outpu
     Raises:
         ValueError: the size that does not fit.
     """
-    task = Task.require(task, IS_A_TASK)
     cfg = model.cfg
     # The model must be able to read the sequences
     for name in ("d_vocab", "n_ctx"):
@@ -186,6 +186,7 @@ class SupportedVerbs:
         return "\n".join(f"{verb:<{width}}  {obstacle or 'works'}" for verb, obstacle in self.obstacles.items())
 
 
+@checks_types
 @restores_state
 def supported_verbs(model: AnyModel | Baseline, task: Task | None = None) -> SupportedVerbs:
     """List the verbs that accept a model, and what prevents the others.

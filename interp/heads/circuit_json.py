@@ -14,6 +14,7 @@ from typing import Any
 from hooks.checks import check_class, check_number, shown
 from hooks.files import Unreadable, read_json, reading
 from hooks.interventions.edge_engine import edge_name
+from hooks.typed import checks_types
 from interp.heads.part_names import check_edges, named_part
 
 EdgeScore = tuple[str, str, float, bool]
@@ -44,6 +45,7 @@ def circuit_json(edges: Sequence[EdgeScore], *, shape: tuple[int, int, int]) -> 
     return {"cfg": cfg, "nodes": nodes, "edges": entries}
 
 
+@checks_types
 def read_circuit(path: str | Path) -> list[EdgeScore]:
     """The edges of a circuit that `CircuitResult.save_circuit` or EAP-IG wrote, under the names of `interp.edges`.
 

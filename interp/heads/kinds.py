@@ -111,6 +111,7 @@ def with_kinds(kinds: Mapping[str, Relation]) -> Iterator[None]:
         _KINDS.update(registered)
 
 
+@checks_types
 def known_kinds(task: Task | None = None) -> tuple[str, ...]:
     """Names of all registered kinds, and of the relations of a task that are kinds of their own.
 

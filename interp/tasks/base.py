@@ -29,7 +29,6 @@ MOST_STRATA = 16
 """Possible answers up to which each is a stratum: of 256 sequences, 16 for each of as many frequent answers, of which a
 loss of everything can still be shown."""
 AnyTask = TypeVar("AnyTask", bound="Task")
-IS_A_TASK = "give an object whose class derives from interp.tasks.Task."
 
 
 def _of_finite_logits(score: Callable[..., Score]) -> Callable[..., Score]:

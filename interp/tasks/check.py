@@ -12,7 +12,7 @@ import torch
 from hooks.checks import check_choice, check_text
 from hooks.state import restores_state
 from hooks.typed import checks_types
-from interp.tasks.base import IS_A_TASK, SPLITS, AttentionKind, Batch, Score, Split, Task
+from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.outputs import (
     check_range,
     checked_answers,
@@ -111,7 +111,6 @@ def check_task(task: Task, *, splits: Sequence[str] = SPLITS) -> TaskCheck:
       between splits  no input in two of them
     ...
     """
-    Task.require(task, IS_A_TASK)
     if not splits:
         raise ValueError(f"splits is empty; give some of {', '.join(SPLITS)}.")
     for split in splits:

@@ -7,7 +7,7 @@ from typing import Any
 from hooks import FullyConnectedConfig, RecurrentConfig, presets
 from hooks.checks import did_you_mean
 from hooks.typed import checks_types
-from interp.tasks.base import IS_A_TASK, Task
+from interp.tasks.base import Task
 from interp.training.token_rows import markers_of
 
 CONFIG_FAMILIES = {
@@ -65,7 +65,6 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         >>> cfg.n_layers, cfg.attention
         (2, 'bidirectional')
     """
-    Task.require(task, IS_A_TASK)
     # What the task needs of any config, and its default preset
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
     if family is None:

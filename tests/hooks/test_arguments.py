@@ -51,8 +51,11 @@ WRONG = {
     "record": (Callable[[np.ndarray], None] | None, [], [None, print]),
     "result": (Task | None, [], [None, TASK]),
     "other": (Any, [], [None, 3, "x", *ARRAYS]),
-    "data": (Float[np.ndarray, "n"] | None, [], [None, *ARRAYS]),
-    "models": (Sequence[torch.nn.Module], [], [None, 3]),
+    "data": (Float[np.ndarray, "n"] | None, [3, [0.5], torch.zeros(2)], [None, np.zeros(2)]),
+    "activations": (Float[torch.Tensor, "n"] | None, [3, [0.5]], [None, torch.zeros(2), np.zeros(2)]),
+    "models": (Sequence[torch.nn.Module], [None, 3], [[], [torch.nn.Identity()]]),
+    "settings": (TrainSettings | None, [3, {}, TASK, TrainSettings], [None, TrainSettings()]),
+    "call": (Callable[..., Any] | None, [3, "x", [print]], [None, print, int]),
 }
 
 
@@ -68,7 +71,7 @@ def test_a_value_of_another_type_is_refused_with_the_name(name):
     for value in right:
         received = checked(**{name: value})
         assert received is value or (isinstance(value, np.generic) and type(received) in (int, float))
-    for value in (*wrong, *(ARRAYS if name not in ("other", "data") else ())):
+    for value in (*wrong, *(ARRAYS if name not in ("other", "data", "activations") else ())):
         with pytest.raises(ValueError, match=f"^{name} is .*; it must be "):
             checked(**{name: value})
 
@@ -128,7 +131,7 @@ def test_numbers_of_numpy_can_be_stored_with_runs_and_results(tmp_path, as_a_use
 def test_an_error_quotes_at_most_200_characters():
     for value in ("x" * 10**6, ["x" * 1000] * 1000, "a\nb" * 1000):
         with pytest.raises(ValueError, match=r"^n is .*; it must be an integer") as raised:
-            interp.evaluate(None, TASK, n=value)
+            interp.evaluate(model(), TASK, n=value)
         assert len(str(raised.value)) < 300
     with pytest.raises(ValueError, match=r"solver is 'xxx") as raised:
         check_choice("solver", "x" * 10**6, Literal["ridge", "logistic"])

@@ -182,7 +182,7 @@ def test_a_lone_surrogate_is_refused_where_it_comes_in(tmp_path, text):
         ("names", lambda: Vocab(["a", text])),
         ("alphabet", lambda: Lego(n_vars=2, alphabet=f"abcd{text}")),
         ("name", lambda: interp.heads.register_kind(text, lambda task, batch: None)),
-        ("label", lambda: interp.probe(None, None, label=text)),
+        ("family", lambda: interp.config_for(Lego(n_vars=2), family=text)),
     ):
         with pytest.raises(ValueError, match=rf"^{name} has a lone surrogate"):
             call()

@@ -14,6 +14,7 @@ from hooks.checks import check_number
 from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import check_not_compiled, check_weights_usable
 from hooks.state import check_differentiable, restores_state
+from hooks.typed import checks_types
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -33,6 +34,7 @@ Foreign = TransformerBridge | HookedRootModule
 """Models that `from_bridge` accepts."""
 
 
+@checks_types
 @restores_state
 def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> BridgeModel:
     """Wrap a TransformerLens bridge or a `HookedRootModule`, after testing what can be read and edited in it.

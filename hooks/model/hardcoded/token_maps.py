@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks.model.attention import Context, allowed_keys
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways
 from hooks.model.layers import check_ids, check_tokens
+from hooks.typed import checks_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,7 @@ class PathwayMaps(TokenMaps):
         return self.markers[token]
 
 
+@checks_types
 def token_maps(
     tokens: Int[Tensor, "batch pos"],
     attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,

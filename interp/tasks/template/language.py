@@ -5,6 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 
+from hooks.typed import checks_types
+
 ARROW = "->"
 
 
@@ -122,6 +124,7 @@ def substitution(
     return symbol_of if is_injective else None
 
 
+@checks_types
 def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()) -> bool:
     """Return whether a string matches a template under some injective choice of symbols for its wildcards.
 

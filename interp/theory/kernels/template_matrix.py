@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from scipy import special
 from torch import Tensor
 
-from hooks.checks import check_class, check_number
+from hooks.checks import check_number
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, SIZE, Axes, checks_types
 from interp.core.consistency import check_known, check_same_numbers, check_that
@@ -148,7 +148,6 @@ def template_matrix(
     Stein 1981. Differs: the paper proves that N is nonsingular; here it is measured for given parameters.
     """
     check_task(task, "template_matrix")
-    check_class("kernel", kernel, Kernel)
     check_number("copies", copies, integer=True, low=2)
     check_number("repeats", repeats, integer=True, low=2)
     strings = task.disjoint_strings(copies)

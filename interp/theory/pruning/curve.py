@@ -26,7 +26,7 @@ from interp.core.results import Result, table_lines
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import Needs, prepare_model
 from interp.evaluation.evaluate import score_batch
-from interp.tasks.base import IS_A_TASK, Batch, Score, Task
+from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import sample_split
 from interp.theory.pruning.criteria import Criterion, restore, weight_criteria
 
@@ -218,7 +218,6 @@ def pruning_curve(
     Source: Han et al. 2015 (arXiv:1506.02626) for weights, Michel et al. 2019 (arXiv:1905.10650) for heads. Differs:
     there is no retraining; heads are ranked once, by the loss without each.
     """
-    Task.require(task, IS_A_TASK)
     fractions = _check(model, fractions, n)
     pruned_model = copy.deepcopy(model)
     # torch's pruning needs each matrix stored row by row

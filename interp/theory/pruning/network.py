@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from hooks import Transformer, TransformerConfig
-from hooks.checks import check_class, check_number
+from hooks.checks import check_number
 from hooks.model.blocks import ExtendedBlock
 from hooks.model.layers import Linear
 from hooks.typed import checks_types
@@ -89,7 +89,6 @@ def random_network(
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: widths follow from the number of candidates per
     weight, which is logarithmic in the error.
     """
-    check_class("cfg", cfg, TransformerConfig)
     check_number("scale", scale, above=0)
     # Weights from U(-1, 1), scaled below
     layout = layout_of(cfg, candidates)

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import check_number
+from hooks.typed import checks_types
 from interp.theory.arrays import finite_tensor
 
 MOST_CANDIDATES = 40
@@ -35,6 +36,7 @@ class Subsets:
     """Absolute difference between sum and target: the least over all subsets."""
 
 
+@checks_types
 @torch.no_grad()
 def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Float[Tensor, " weight"]) -> Subsets:
     """Find, for each row of candidates, the subset whose sum is nearest to the target; the empty subset has sum 0.

@@ -18,6 +18,7 @@ from torch import Tensor
 from hooks import Transformer
 from hooks.checks import check_number
 from hooks.model.transformer import make_context
+from hooks.typed import checks_types
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
 from interp.tasks.splits import sample_split
@@ -68,6 +69,7 @@ EXCHANGES = 24
 """Exchanges of one token that are tried on a sequence."""
 
 
+@checks_types
 def prune_to_transformer(
     target: Transformer,
     task: Task | None = None,
@@ -156,6 +158,7 @@ def prune_to_transformer(
     return within_tolerance(result, tolerance, prune_again, measured="sampled_error")
 
 
+@checks_types
 def prune_to_layer(
     target: Transformer,
     layer: int = 0,
@@ -200,6 +203,7 @@ def prune_to_layer(
     return within_tolerance(result, tolerance, prune_again)
 
 
+@checks_types
 @torch.no_grad()
 def prune_to_attention(
     target: Transformer,

@@ -201,11 +201,11 @@ def error(match, models, task=TASK, **settings):
 
 def test_error_texts(as_a_user):
     two = seeds(2)
-    error(r"models is a single model.*list of two or more", two[0])
+    error(r"^models is Transformer.*; it must be a list", two[0])
     error(r"models has length 1; .*two or more models\. Train another seed", two[:1])
     error(r"models has length 0", [])
     error(r"models\[2\] is models\[0\] again.*Pass each model once", [*two, two[0]])
-    error(r"models\[1\] is a str; pass a hooks.Transformer or a TrainingRun", [two[0], "run"])
+    error(r"models\[1\] is 'run'; it must be a TransformerStack or .* or a TrainingRun", [two[0], "run"])
     deep = seeds(1, n_layers=3)
     error(r"models\[2\] has 3 layers, 1 heads, causal attention, models\[0\] has 2 layers.*Compare", [*two, *deep])
     error(r"models\[1\] has 2 layers, 2 heads", [two[0], *seeds(1, n_heads=2)])

@@ -256,7 +256,7 @@ def test_variation_refuses_a_repeated_or_different_bridge_and_a_single_model(as_
         interp.attention_variation([first, hooks.from_bridge(first)], WHOLE)
     with pytest.raises(ValueError, match=r"bidirectional attention, models.0. has .* causal attention"):
         interp.attention_variation([first, second], WHOLE)
-    with pytest.raises(ValueError, match="models is a single model"):
+    with pytest.raises(ValueError, match=r"^models is .*; it must be a list"):
         interp.attention_variation(first, WHOLE)
 
 

@@ -132,7 +132,7 @@ def test_what_is_shown():
         ({"parts": "neurons"}, "parts is 'neurons'; it must be 'mlps' or 'heads' or 'each' or a mapping"),
         ({"parts": {}}, "parts is {}; give"),
         ({"parts": {"none": []}}, r"parts\['none'\] is \[\]; give names"),
-        ({"parts": {"text": "0 MLP"}}, r"parts\['text'\] is '0 MLP'; give names"),
+        ({"parts": {"text": "0 MLP"}}, r"parts\.text is '0 MLP'; it must be a list"),
         ({"parts": {"twice": ["0.1", "0.1"]}}, r"parts\['twice'\]"),
         ({"parts": {"far": ["2 MLP"]}}, "'2 MLP' is in no model with 2 layers"),
         ({"parts": {"far": ["0 MLP 64"]}}, "'0 MLP 64'; the MLPs of this model have 32 neurons"),

@@ -328,8 +328,8 @@ def test_saved_and_loaded(result, tmp_path):
     ("head", "message"),
     [
         ((2, 0), r"head has head \(2, 0\); this model has layers 0 to 1 with heads 0 to 1"),
-        ((1, 0, 2), r"head is \(1, 0, 2\); it must be \(layer, head\), such as \(0, 1\)"),
-        ((1.0, 0), r"head is \(1\.0, 0\); it must be \(layer, head\)"),
+        ((1, 0, 2), r"head is \(1, 0, 2\); it must have 2 elements, not 3"),
+        ((1.0, 0), r"head\[0\] is 1\.0; it must be an integer"),
     ],
 )
 def test_wrong_heads(model, head, message):

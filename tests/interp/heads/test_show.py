@@ -39,7 +39,7 @@ def test_inputs_that_cannot_be_compared(tiny, as_a_user):
         interp.show_attention(model, tiny, examples=(batch, batch.select(slice(0, 1))))
     with pytest.raises(ValueError, match="examples is a pair and other_model is given"):
         interp.show_attention(model, tiny, examples=(batch, batch), other_model=model)
-    with pytest.raises(ValueError, match="examples is a tuple of LegoBatch, int; give a batch"):
+    with pytest.raises(ValueError, match=r"examples\[1\] is 1; it must be a Batch"):
         interp.show_attention(model, tiny, examples=(batch, 1))
     single = batch.select(slice(0, 1))
     with pytest.raises(ValueError, match="circuitsvis shows one input, not two"):
@@ -119,13 +119,13 @@ def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
     [
         ({"viewer": "plotly"}, "viewer is 'plotly'; choose one of canvas, circuitsvis"),
         ({"viewer": "circuitsvis", "examples": 2}, "circuitsvis shows one sequence, not 2"),
-        ({"heads": ["ab", "c"]}, r"heads is \['ab', 'c'\]; it must be a list of \(layer, head\), such as"),
+        ({"heads": ["ab", "c"]}, r"heads\[0\] is 'ab'; it must be a tuple"),
         ({"heads": [(0, 9)]}, r"heads has head \(0, 9\); this model has layers 0 to 0 with heads 0 to 1"),
         ({"heads": []}, r"heads is \[\]"),
         ({"examples": 0}, "examples is 0; it must be at least 1"),
-        ({"examples": "a=+1;"}, "examples is 'a=.1;'; give a batch .`task.read` makes one of a text., a pair"),
-        ({"examples": ["a=+1;", "a=+1;b=-a;"]}, r"examples is \['a=.*'\]; give a batch"),
-        ({"examples": ("a=+1;", "a=+1;b=-a;")}, "examples is a tuple of str, str; give a batch .`task.read`"),
+        ({"examples": "a=+1;"}, "examples is 'a=.1;'; it must be a Batch or a tuple or an integer"),
+        ({"examples": ["a=+1;", "a=+1;b=-a;"]}, r"examples\[0\] is 'a=.1;'; it must be a Batch"),
+        ({"examples": ("a=+1;", "a=+1;b=-a;")}, r"examples\[0\] is 'a=.1;'; it must be a Batch"),
     ],
 )
 def test_errors(tiny, as_a_user, settings, words):

@@ -83,7 +83,7 @@ def test_a_wildcard_never_matches_a_fixed_token():
     assert not matches("RR", "aR")
     assert matches("uR", "aR")
     assert matches("uS", "ab")
-    assert not matches("uS", "ab", fixed="S")
+    assert not matches("uS", "ab", fixed=["S"])
     assert not matches("uT", "uR")
     assert not matches("uvu", "ab")
 

@@ -48,8 +48,8 @@ def test_every_form_of_a_matrix_gives_the_same(form):
 @pytest.mark.parametrize(
     ("weight", "words"),
     [
-        ([[1.0]], "weight is a list; give a tensor or an array of finite numbers, (output, input)."),
-        (None, "weight is a NoneType; give a tensor"),
+        ([[1.0]], "weight is [[1.0]]; it must be a tensor or an array."),
+        (None, "weight is None; it must be a tensor or an array."),
         (np.array([["a"]]), "weight is an array of <U1; give a tensor"),
         (MATRIX > 0, "weight is an array of bool; give a tensor"),
         (MATRIX * 1j, "weight is an array of complex128; give a tensor"),

@@ -119,8 +119,8 @@ def test_default_kernels():
     ("settings", "message"),
     [
         ({"kernels": []}, r"kernels is \[\]; give a list"),
-        ({"kernels": MLPKernel()}, r"kernels is MLPKernel\(\); give a list"),
-        ({"kernels": ["relu"]}, r"kernels is \['relu'\]"),
+        ({"kernels": MLPKernel()}, r"kernels is MLPKernel\(\); it must be a list or None"),
+        ({"kernels": ["relu"]}, r"kernels\[0\] is 'relu'; it must be a Kernel"),
         ({"regularisation": ()}, "regularisation is empty; give positive numbers"),
         ({"regularisation": (0.1, 0.0)}, "regularisation is 0.0; it must be positive"),
         ({"n": 1}, "n is 1; it must be at least 2"),

@@ -118,7 +118,7 @@ def test_invalid_tasks_and_kernels_are_refused():
             verb(symbolic)
         with pytest.raises(ValueError, match=r"task is a Dyck; .* is about templates: give a Template task"):
             verb(Dyck())
-    with pytest.raises(ValueError, match="kernel is a str; it must be a Kernel"):
+    with pytest.raises(ValueError, match="kernel is 'relu'; it must be a Kernel"):
         template_matrix(AA_AB, "relu")
     with pytest.raises(ValueError, match="copies is 1; it must be at least 2"):
         template_matrix(AA_AB, MLPKernel(), copies=1)
