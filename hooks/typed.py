@@ -132,7 +132,7 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
         values: Any = [kinds[name].fit(value, name, walk) for name, value in zip(positional, args, strict=False)]
         further = args[len(values) :]
         options: Any = {name: kinds.get(name, ANYTHING).fit(value, name, walk) for name, value in kwargs.items()}
-        return function(*values, *further, **options)
+        return function(*values, *further, **options)  # pyright: ignore[reportCallIssue]
 
     return checked_function
 
@@ -545,8 +545,9 @@ class Numbers:
         """A number as JSON has it: None if it is missing, text if it is infinite."""
         if value is None and self.missing:
             return math.nan
-        is_infinite = self.infinite and isinstance(value, str) and value in ("inf", "-inf")
-        return float(value) if is_infinite else value
+        if self.infinite and isinstance(value, str) and value in ("inf", "-inf"):
+            return float(value)
+        return value
 
     def check(self, numbers: np.ndarray, name: str) -> None:
         """Check numbers.
