@@ -185,18 +185,13 @@ def article(name: str) -> str:
 
 
 def check_names(name: str, names: Collection[Any] | None) -> None:
-    """Check that an argument that chooses by name, such as outcomes, is None (all) or has some strings.
+    """Check that an argument that chooses by name, such as outcomes, is None (all) or has some names.
 
     Raises:
-        ValueError: no names, or one that is not a string.
+        ValueError: no names.
     """
-    if names is None:
-        return
-    if not names:
+    if names is not None and not names:
         raise ValueError(f"{name} is empty; give some, or leave it out for all.")
-    for element in names:
-        if not isinstance(element, str):
-            raise ValueError(f"{name} has {shown(element)}; it must have strings.")
 
 
 def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, integer: bool) -> str:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from hooks.checks import check_class
 from hooks.interventions.ablation_engine import every_head
 from hooks.typed import checks_types
 from interp.auditing.interventions import INTERVENTIONS
@@ -56,8 +55,6 @@ def show_heads(
     Raises:
         ValueError: an audit or probes of another class or of a model of another shape, or no examples.
     """
-    if probes is not None:
-        check_class("probes", probes, ProbeResult)
     # A page of attention patterns, whose heads the audit and the probes must fit
     net = prepare_model(model, NEEDS, task)
     n_layers, n_heads = net.cfg.n_layers, net.cfg.n_heads

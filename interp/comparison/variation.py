@@ -247,11 +247,6 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
     for index, model in enumerate(models):
         if isinstance(model, TrainingRun):
             model = model.model
-        if not isinstance(model, AnyModel):
-            raise ValueError(
-                f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
-                f"TransformerLens bridge."
-            )
         net = prepare_model(model, NEEDS, task)
         nets.append(net)
         # Each model once, all of the same shape, and with the task's vocabulary.

@@ -309,13 +309,13 @@ def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[s
     """The sets of parts to ablate, by name."""
     if isinstance(parts, str) and parts in KINDS_OF_PARTS:
         return {name: [name] for name in names_of_parts(net, parts)}
-    if not isinstance(parts, Mapping) or not parts:
+    if isinstance(parts, str) or not parts:
         raise ValueError(
             f"parts is {reprlib.repr(parts)}; give 'mlps', 'heads', 'each', or named sets: "
             "{'first': ['0.1', '0 MLP']}."
         )
     for name, members in parts.items():
-        if isinstance(members, str) or not members:
+        if not members:
             raise ValueError(f"parts[{shown(name)}] is {shown(members)}; give names of one part or more.")
         DISTINCT.check(list(members), f"parts[{shown(name)}]")
     return {name: list(members) for name, members in parts.items()}

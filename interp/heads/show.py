@@ -1,13 +1,13 @@
 """Attention pages: the patterns of heads on a few sequences."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.checks import check_number, shown
+from hooks.checks import check_number
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import evaluation_mode, restores_state
 from hooks.typed import checks_types
@@ -23,7 +23,6 @@ from interp.tasks.splits import sample_split
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 
 Viewer = Literal["canvas", "circuitsvis"]
-EXAMPLES = "give a batch (`task.read` makes one of a text), a pair of batches, or a number."
 MOST_COLUMNS = 12
 """Largest number of columns of the grid of chosen heads."""
 
@@ -49,8 +48,9 @@ def show_attention(
     Args:
         model: Model to show.
         task: Source of sequences and relations.
-        examples: A batch to show, or the number of held-out sequences to sample. A pair of batches of one shape: the
-            patterns on the second are shown next to those on the first, with the difference (canvas viewer).
+        examples: A batch to show (`task.read` makes one of a text), or the number of held-out sequences to sample. A
+            pair of batches of one shape: the patterns on the second are shown next to those on the first, with the
+            difference (canvas viewer).
         heads: The (layer, head) to show, default: all.
         patterns: Result of `classify_heads`, whose labels are shown next to the heads, and why a head has none (canvas
             viewer).
@@ -78,8 +78,6 @@ def show_attention(
     if isinstance(examples, tuple):
         examples, other_examples = _pair(examples, other_model)
     if not isinstance(examples, Batch):
-        if isinstance(examples, str | Sequence):
-            raise ValueError(f"examples is {shown(examples)}; {EXAMPLES}")
         check_number("examples", examples, integer=True, low=1)
         examples = sample_split(task, examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
@@ -126,11 +124,8 @@ def show_attention(
     return canvas_page(page_examples, heads=names, labels=labels, notes=notes, columns=columns, **page)
 
 
-def _pair(examples: tuple[Any, ...], other_model: AnyModel | None) -> tuple[Batch, Batch]:
-    """Two batches of one shape, to compare on one model; raise ValueError for anything else."""
-    if len(examples) != 2 or not all(isinstance(batch, Batch) for batch in examples):
-        kinds = ", ".join(type(batch).__name__ for batch in examples)
-        raise ValueError(f"examples is a tuple of {kinds or 'nothing'}; {EXAMPLES}")
+def _pair(examples: tuple[Batch, Batch], other_model: AnyModel | None) -> tuple[Batch, Batch]:
+    """Two batches of one shape, to compare on one model."""
     if other_model is not None:
         raise ValueError("examples is a pair and other_model is given; compare two inputs or two models, not both.")
     first, second = examples

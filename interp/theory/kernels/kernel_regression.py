@@ -226,7 +226,7 @@ def _nearest_label_is_correct(
 
 
 def _check_settings(kernels: Sequence[Kernel], regularisation: Sequence[float], sizes: dict[str, int]) -> None:
-    if isinstance(kernels, Kernel) or not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
+    if not kernels:
         raise ValueError(f"kernels is {kernels!r}; give a list of TransformerKernel or MLPKernel, one at least.")
     if not len(regularisation):
         raise ValueError("regularisation is empty; give positive numbers, one at least.")
