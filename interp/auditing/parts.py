@@ -7,10 +7,10 @@ from time import perf_counter
 from typing import Literal
 
 from hooks import TransformerStack
-from hooks.checks import check_names, check_number, checks_types, shown
+from hooks.checks import check_names, check_number, shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
-from hooks.typed import DISTINCT
+from hooks.typed import DISTINCT, checks_types
 from interp.auditing.audit import pairs_not_tried
 from interp.auditing.outcomes import choose_outcomes
 from interp.auditing.part_experiments import PartSource
