@@ -5,7 +5,6 @@ from math import inf
 from time import perf_counter
 from typing import Literal
 
-from hooks.checks import check_names, check_number
 from hooks.interventions.ablation_engine import Head, every_head
 from hooks.state import restores_state
 from hooks.typed import checks_types
@@ -18,6 +17,8 @@ from interp.auditing.significance import GrowingEvidence, planned_looks
 from interp.auditing.steps import (
     ExperimentSource,
     Question,
+    check_settings,
+    every_input_of,
     evidence_until_decided,
     sets_of_heads,
     tests_of_heads,
@@ -25,18 +26,14 @@ from interp.auditing.steps import (
 from interp.auditing.strata import strata_of, stratum_warnings
 from interp.core.devices import check_jobs
 from interp.core.heads import check_heads
-from interp.core.inputs import inputs_or_sample
 from interp.core.page_identity import quantity
 from interp.core.progress import Count
-from interp.core.randomness import derived_generator
-from interp.core.statistics import check_level
 from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.classify import classify_heads
 from interp.heads.interventions import HeadIntervention, check_intervention
 from interp.heads.kinds import known_kinds
 from interp.tasks.base import Task
-from interp.tasks.check import check_task
 from interp.tasks.splits import ALL
 
 SEQUENCES_OF_LABELS = 256
@@ -113,22 +110,15 @@ def audit(
 
     Source: rules on growing samples: see `GrowingEvidence`.
     """
-    planned_looks(n, limit)  # raises an error before the task is run
-    check_task(task, splits=("test",) if n == ALL else ("validation", "test"))
+    check_settings(task, n=n, limit=limit, seconds=seconds, alpha=alpha, outcomes=outcomes)
     model = prepare_model(model, NEEDS, task)
-    check_level(alpha)
-    check_names("outcomes", outcomes)
-    if seconds is not None:
-        check_number("seconds", seconds, above=0)
     check_jobs(n_jobs, model)
     chosen = None if heads is None else tuple(sorted(check_heads("heads", heads, model)))
     reported = further_interventions(interventions, task)
 
     # With n="all" nothing is drawn, but for the untrained models of the labels: these are the same for every seed
-    inputs = None
-    if n == ALL:
-        seed = 0
-        inputs = inputs_or_sample(task, n, generator=derived_generator(seed, "audit"))
+    inputs = every_input_of(task) if n == ALL else None
+    seed = seed if inputs is None else 0
     source = ExperimentSource(
         model=model, task=task, chosen=chosen, further=reported, inputs=inputs, seed=seed, n_jobs=n_jobs
     )

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Literal
 
 from hooks import TransformerStack
-from hooks.checks import check_names, check_number, shown
+from hooks.checks import shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
 from hooks.typed import DISTINCT, checks_types
@@ -17,17 +17,20 @@ from interp.auditing.part_experiments import PartSource
 from interp.auditing.part_result import PartAuditResult, PartSet
 from interp.auditing.records import part_verdicts, set_costs
 from interp.auditing.significance import planned_looks
-from interp.auditing.steps import Question, evidence_until_decided, sets_of_heads, tests_of_heads
+from interp.auditing.steps import (
+    Question,
+    check_settings,
+    every_input_of,
+    evidence_until_decided,
+    sets_of_heads,
+    tests_of_heads,
+)
 from interp.auditing.strata import strata_of, stratum_warnings
-from interp.core.inputs import inputs_or_sample
 from interp.core.progress import Count
-from interp.core.randomness import derived_generator
-from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablate import NEEDS_OF_PARTS
 from interp.heads.parts import KINDS_OF_PARTS, KindOfParts, engine_part, names_of_parts
 from interp.tasks.base import Task
-from interp.tasks.check import check_task
 from interp.tasks.splits import ALL
 
 
@@ -89,20 +92,13 @@ def audit_parts(
 
     Source: rules on growing samples: see `GrowingEvidence`.
     """
-    planned_looks(n, limit)  # raises an error before the task is run
-    check_task(task, splits=("test",) if n == ALL else ("validation", "test"))
+    check_settings(task, n=n, limit=limit, seconds=seconds, alpha=alpha, outcomes=outcomes)
     net = prepare_model(model, NEEDS, task)
-    check_level(alpha)
-    check_names("outcomes", outcomes)
-    if seconds is not None:
-        check_number("seconds", seconds, above=0)
     names = _names(net, parts)
     engine_parts = tuple(engine_part(name, net) for name in names)
 
-    inputs = None
-    if n == ALL:
-        seed = 0
-        inputs = inputs_or_sample(task, n, generator=derived_generator(seed, "audit"))
+    inputs = every_input_of(task) if n == ALL else None
+    seed = seed if inputs is None else 0
     net.eval()
     source = PartSource(
         model=net, task=task, chosen=None, further={}, inputs=inputs, seed=seed, n_jobs=1, parts=engine_parts

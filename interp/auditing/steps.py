@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 from jaxtyping import Float
 
+from hooks.checks import check_names, check_number
 from hooks.interventions.ablation_engine import Head, Net
 from interp.auditing.acts_like import kinds_to_try
 from interp.auditing.experiments import Effects, HeadExperiments
@@ -16,16 +17,26 @@ from interp.auditing.outcomes import JudgedOutcomes
 from interp.auditing.parallel_experiments import ParallelExperiments
 from interp.auditing.records import FactsAbout, HeadVerdict, InterventionCost, cost_of_set, head_verdicts
 from interp.auditing.sets import HeadSets, effects_of_sets, find_sets, undecided_sets
-from interp.auditing.significance import LITTLE, GrowingEvidence, PValues, corrections, on_every_outcome
+from interp.auditing.significance import (
+    LITTLE,
+    GrowingEvidence,
+    PValues,
+    corrections,
+    on_every_outcome,
+    planned_looks,
+)
 from interp.auditing.strata import Strata, StratumCost, costs_of_audit, heads_needed_in_strata
 from interp.auditing.verdicts import HeadFacts, Look, decide, doubtful_heads, facts_about_heads
+from interp.core.inputs import inputs_or_sample
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.sample import Sample
+from interp.core.statistics import check_level
 from interp.heads.classify import HeadPatterns
 from interp.heads.interventions import HeadIntervention
 from interp.tasks.base import Batch, Task
-from interp.tasks.splits import sample_split
+from interp.tasks.check import check_task
+from interp.tasks.splits import ALL, sample_split
 
 SEARCHED = 4
 """Sets of heads are searched for on a separate batch, smaller by this factor."""
@@ -42,6 +53,27 @@ NO_STRATA: Mapping[Head, tuple[int, str]] = {}
 """Of an audit in progress: what is needed within a stratum only is asked at its end."""
 
 InJobs = HeadExperiments | ParallelExperiments
+
+
+def check_settings(
+    task: Task, *, n: int | str, limit: int, seconds: float | None, alpha: float, outcomes: Sequence[str] | None
+) -> None:
+    """Check the settings of an audit, and that its task is consistent, before the task is run on a model.
+
+    Raises:
+        ValueError: an inconsistent task, or a setting that is out of range.
+    """
+    planned_looks(n, limit)
+    check_task(task, splits=("test",) if n == ALL else ("validation", "test"))
+    check_level(alpha)
+    check_names("outcomes", outcomes)
+    if seconds is not None:
+        check_number("seconds", seconds, above=0)
+
+
+def every_input_of(task: Task) -> Batch:
+    """Every input of the test split, of an audit of which nothing is drawn."""
+    return inputs_or_sample(task, ALL, generator=derived_generator(0, "audit"))
 
 
 @dataclass(frozen=True, kw_only=True)
