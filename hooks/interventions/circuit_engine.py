@@ -39,9 +39,8 @@ class CircuitEngine(EdgeEngine):
             replaced: The edges of each set, in the order of `edges`.
             new_outputs: What parts write instead, as for `EdgeEngine.each_receiver`.
         """
-        columns = self._columns
         for sets in replaced.split(max(1, TOKENS_PER_PASS // self.tokens.numel())):
-            by_receiver = {receiver: sets[:, rows].to(self.logits) for receiver, rows in columns.items()}
+            by_receiver = {receiver: sets[:, rows].to(self.logits) for receiver, rows in self.columns.items()}
             yield from self._pass(len(sets), by_receiver, new_outputs)
 
     def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -49,14 +48,6 @@ class CircuitEngine(EdgeEngine):
     ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with each set of edges replaced, with the index of the set; as `each_set`."""
         return enumerate(self.each_set(torch.stack(list(sets)), self._outputs_instead(new_output)))
-
-    @property
-    def _columns(self) -> dict[Receiver, list[int]]:
-        """Index of the edges into each receiver, in the order of senders."""
-        columns: dict[Receiver, list[int]] = {}
-        for index, (_, receiver) in enumerate(self.edges):
-            columns.setdefault(receiver, []).append(index)
-        return columns
 
     def _pass(
         self, n_sets: int, replaced: Mapping[Receiver, Tensor], new_outputs: Mapping[str, Tensor]

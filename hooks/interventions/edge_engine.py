@@ -20,6 +20,7 @@ of one edge. Differs: through the norms of `post_ln`.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -214,6 +215,14 @@ class EdgeEngine(AblationEngine):
         mid, _, post = self._pass_layer(layer, streams, written, mlp_out)
         differs = [not torch.equal(post[0], post[row]) for row in (1, 2)]
         return Reach(stream=differs[0], attention=differs[1], stream_to_mlp=not torch.equal(mid[0], mid[1]))
+
+    @cached_property
+    def columns(self) -> dict[Receiver, list[int]]:
+        """Index of the edges into each receiver, in the order of senders."""
+        columns: dict[Receiver, list[int]] = {}
+        for index, (_, receiver) in enumerate(self.edges):
+            columns.setdefault(receiver, []).append(index)
+        return columns
 
     # Passes
 

@@ -13,6 +13,7 @@ from hooks import TransformerStack
 from hooks.checks import check_number, shown
 from hooks.files import user_path, write_json, write_text
 from hooks.interventions.ablation_engine import part_points
+from hooks.interventions.bridge_circuit_engine import BridgeCircuitEngine
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
 from hooks.randomness import usable_seed
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, Axes
@@ -321,9 +322,9 @@ class EdgeSets:
 
     def __init__(self, model: TransformerStack, sample: Sample, intervention: Intervention):
         self.sample, self.intervention = sample, intervention
-        self.experiment = Experiment(
-            model, sample, engine=CircuitEngine, points=tuple(part_points(model)), keeps_runs=True
-        )
+        engine_class: Any = CircuitEngine if model.resumes_inside_layers else BridgeCircuitEngine
+        points = tuple(part_points(model))
+        self.experiment = Experiment(model, sample, engine=engine_class, points=points, keeps_runs=True)
         self._scores: dict[bytes, Scores] = {}
 
     def __len__(self) -> int:
@@ -354,7 +355,9 @@ def find_circuit(
     seed: int,
 ) -> CircuitResult:
     """The circuit of `EdgesResult.circuit`, which has the arguments and errors."""
-    if model.cfg.block not in BLOCKS_WITH_CIRCUITS or any(map(model.cfg.patterns_of, range(model.cfg.n_layers))):
+    # Of a wrapped model, edges exist only if its inputs are sums over parts
+    hardcoded = model.capabilities is None and any(map(model.cfg.patterns_of, range(model.cfg.n_layers)))
+    if model.capabilities is None and (model.cfg.block not in BLOCKS_WITH_CIRCUITS or hardcoded):
         raise ValueError(
             f"the model has the block {model.cfg.block!r}"
             + (" and hard-coded heads" if model.cfg.block in BLOCKS_WITH_CIRCUITS else "")

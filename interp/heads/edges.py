@@ -211,16 +211,11 @@ class EdgesResult(Result):
             seed: Determines the sequences.
 
         Raises:
-            ValueError: a loaded result, edges between layers or only some edges, a model at chance, a wrapped model,
-                hard-coded heads, a block whose inputs are no sums over parts, or a hook inside a layer.
+            ValueError: a loaded result, edges between layers or only some edges, a model at chance, hard-coded
+                heads, a block whose inputs are no sums over parts, or a hook inside a layer.
         """
         if self.model is None:
             raise ValueError("this result was loaded and has no model; call interp.edges(model, task) again.")
-        if not self.model.resumes_inside_layers:
-            raise ValueError(
-                f"the model is a {self.model.label}; a circuit replaces many edges in one pass, for which it needs a "
-                f"hooks.Transformer, such as hooks.from_huggingface loads."
-            )
         return search_circuit(self, self.model, self.task, at_most=at_most, faithful=faithful, n=n, seed=seed)
 
     def to_dataframe(self) -> "pd.DataFrame":

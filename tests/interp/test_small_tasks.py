@@ -112,7 +112,7 @@ def test_comparisons_and_reports(model, runs, name, tmp_path):
     variation = interp.attention_variation([model, Transformer(model.cfg, seed=3)], task)
     assert np.isfinite(variation.variation).all()
     refused = {verb for verb, obstacle in interp.supported_verbs(model, task).obstacles.items() if obstacle}
-    without_mlps = {"patch of MLPs", "ablate"} if model.cfg.attn_only else set()
+    without_mlps = {"patch of MLPs", "ablate", "audit_parts"} if model.cfg.attn_only else set()
     assert refused == {"balance_violation", "indistinguishable"} | without_mlps
     path, tested = interp.report_run(runs[1][name], task, tmp_path / "run.html", n_test=N)
     assert task.title in path.read_text(encoding="utf-8")

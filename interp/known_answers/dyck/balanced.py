@@ -4,7 +4,6 @@ Balance (bounded-Dyck paper, Eq. 14): for every query, the terms u(query, key) =
 of its closer cancel, so that matched pairs do not change the output. P is the norm's centring: it subtracts the mean.
 """
 
-import math
 from typing import Literal
 
 import torch
@@ -86,8 +85,6 @@ def balance_head(
 
     `gains` are factors of the values of each level, default: 1. The other options are those of `balanced_dyck`.
     """
-    if not math.isfinite(imbalance):
-        raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
     check_choice("attention", attention, BalancedAttention)
     # Scores: all zero, or random with one gap of each pair for every query (Eq. 11)
     opens, _ = pair_coordinates(states)

@@ -76,6 +76,7 @@ REFUSED = {
         "logit_attribution": NOT_A_SUM,
         "patch of MLPs": "hook_mlp_out, which is missing",
         "ablate": "hook_mlp_out, which is missing",
+        "audit_parts": "hook_mlp_out, which is missing",
     },
 }
 """The reason for each verb that does not accept the family; those for a `hooks.Transformer` alone are not listed."""

@@ -10,7 +10,7 @@ from edge_reference import brute_force, points_on_demand
 from own_models import transformer
 
 import interp
-from hooks import HeadPattern, Transformer, from_huggingface
+from hooks import HeadPattern, Transformer, from_bridge, from_huggingface
 from hooks.interventions.ablation_engine import part_points
 from hooks.interventions.edge_engine import EdgeEngine
 from interp.auditing import outcomes
@@ -20,6 +20,7 @@ from interp.core.sample import N_REFERENCE, Sample, reference_batch
 from interp.core.statistics import drop_interval, drop_tests, holm
 from interp.heads import EdgesResult
 from interp.heads import edges as edges_module
+from interp.heads.circuit import EdgeSets
 from interp.heads.interventions import OF_PARTS
 from interp.known_answers import known_answer
 from interp.known_answers.lego.loop import lego_loop
@@ -244,8 +245,24 @@ def test_some_edges_of_a_bridge():
     )
     with pytest.raises(ValueError, match="between is 'layers', which needs a hooks"):
         interp.edges(bridge, TASK, n=12, between="layers")
-    with pytest.raises(ValueError, match="the model is a bridge of GPT2LMHeadModel; a circuit replaces many edges"):
+    with pytest.raises(ValueError, match="only some edges; a circuit needs every edge"):
         some.circuit()
+
+
+def test_the_circuit_of_a_bridge_is_that_of_our_own_model_with_the_same_weights():
+    """Weights are random, so that chance is the accuracy of no edges."""
+    own = from_huggingface(hugging_face("gpt2", d_vocab=TASK.d_vocab))
+    sets = [np.ones(0, dtype=bool)]
+    scores = []
+    for model in (own, from_bridge(bridge_of("gpt2", d_vocab=TASK.d_vocab))):
+        edges = interp.edges(model, TASK, n=12)
+        sample = Sample.of(TASK, 16, seed=0, name="circuit")
+        if len(sets[0]) == 0:
+            sets = list(np.random.default_rng(0).random((4, len(edges.names))) < 0.7)
+        scores.append(EdgeSets(model, sample, edges.intervention).scores(sets))
+    for ours, theirs in zip(*scores, strict=True):
+        np.testing.assert_array_equal(ours.right, theirs.right)
+        np.testing.assert_allclose(ours.loss, theirs.loss, rtol=1e-4)
 
 
 @pytest.mark.parametrize("row", [(HeadPattern(kind="uniform"), HeadPattern())])

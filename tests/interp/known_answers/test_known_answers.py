@@ -268,7 +268,7 @@ def test_scores_are_uniform_or_uneven():
 
 
 def test_balanced_errors(as_a_user):
-    with pytest.raises(ValueError, match="imbalance is nan; give a finite number, 0 for exact balance"):
+    with pytest.raises(ValueError, match="imbalance is nan; it must be a finite number"):
         balanced_dyck(Dyck(), imbalance=float("nan"))
     with pytest.raises(ValueError, match="attention is 'even'; choose one of uniform, uneven"):
         balanced_dyck(Dyck(), attention="even")
