@@ -129,9 +129,12 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
     def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
         kinds = kinds_by_name()
         walk = _Walk("argument")
-        values: Any = [kinds[name].fit(value, name, walk) for name, value in zip(positional, args, strict=False)]
+        try:
+            values: Any = [kinds[name].fit(value, name, walk) for name, value in zip(positional, args, strict=False)]
+            options: Any = {name: kinds.get(name, ANYTHING).fit(value, name, walk) for name, value in kwargs.items()}
+        except Misfit as error:
+            raise ValueError(str(error)) from None
         further = args[len(values) :]
-        options: Any = {name: kinds.get(name, ANYTHING).fit(value, name, walk) for name, value in kwargs.items()}
         return function(*values, *further, **options)  # pyright: ignore[reportCallIssue]
 
     return checked_function

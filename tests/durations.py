@@ -46,6 +46,9 @@ NEVER_LONG = {
     "tests/interp/cli/test_exit_codes.py::test_studies_and_claims_as_json": "the list of claims for programs",
     "tests/interp/cli/test_demo.py::test_the_quick_demo_analyses_the_shipped_model": "the demo",
     "tests/interp/core/test_processes.py::test_no_process_is_left_when_the_caller_is_killed[9]": "a killed caller",
+    "tests/interp/core/test_wrong_kinds.py::test_a_value_of_another_kind_is_refused_by_name": (
+        "wrong arguments of every public function"
+    ),
     "tests/interp/heads/test_ablate_parts.py::test_jobs_give_the_same": "ablation of parts in processes",
     "tests/interp/heads/test_own_interventions.py::test_circuits_carry_on_with_the_intervention_of_their_edges": (
         "circuits with a user's own intervention"

@@ -98,7 +98,7 @@ def from_transformer_lens(weights: Mapping[str, Any], config: Any) -> Transforme
 
     Source: HookedTransformer of TransformerLens 2. Logits agree within rounding.
     """
-    settings = config if isinstance(config, Mapping) else vars(config)
+    settings = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
     cfg = _converted_config(settings)
     stored_names = [name for name in weights if not name.endswith(BUFFERS)]
     tensors = {FULL_NAMES.get(name, name): _as_tensor(weights[name]) for name in stored_names}
