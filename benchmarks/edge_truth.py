@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
-from interp.heads.edges import EQUAL, SHARE_THAT_COUNTS
+from interp.core.statistics import SHARE_THAT_COUNTS
+from interp.heads.edges import EQUAL
 from interp.known_answers import KnownAnswer
 from interp.known_answers.compiled.program import Program
 

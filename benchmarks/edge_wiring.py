@@ -12,8 +12,7 @@ from torch import Tensor
 
 from hooks.model.attention import visible_keys
 from hooks.model.layers import activate
-from interp.core.statistics import drop_interval
-from interp.heads.edges import SHARE_THAT_COUNTS
+from interp.core.statistics import SHARE_THAT_COUNTS, drop_interval
 from interp.known_answers import KnownAnswer
 from interp.known_answers.craft.weights import LINEAR_EPS
 from interp.tasks.base import Batch

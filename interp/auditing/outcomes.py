@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
 from interp.core.randomness import derived_generator
+from interp.core.statistics import SHARE_THAT_COUNTS
 from interp.tasks.base import Batch, Score, Task
 from interp.tasks.splits import sample_split
 
@@ -21,8 +22,6 @@ MOST_SEQUENCES_OF_CONSTANTS, LOGITS_OF_CONSTANTS = 2048, 2**24
 logits of all their targets would be more than this number."""
 CERTAIN = 20.0
 """Logit of the answer of a constant model, whose other logits are 0: its probability is 1 to eight digits."""
-SHARE_THAT_COUNTS = 0.2
-"""A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)

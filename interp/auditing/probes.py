@@ -14,7 +14,6 @@ from hooks.checks import shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
-from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values
 from interp.core.activations import residual_blocks
 from interp.core.consistency import check_known, check_that
@@ -22,7 +21,7 @@ from interp.core.inputs import all_inputs_text, number_of_pairings, repeats_text
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.results import Result, count_range, table_lines
-from interp.core.statistics import check_level, drop_interval
+from interp.core.statistics import SHARE_THAT_COUNTS, check_level, drop_interval
 from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
 from interp.probing.labels import numbered_labels

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float
 from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, DIFFERENCE, SHARE
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.sentences import name_of
 from interp.auditing.significance import (
     FACTORS_OF_N,
@@ -30,7 +29,7 @@ from interp.auditing.significance import (
     sequences_needed,
     share_of_look,
 )
-from interp.core.statistics import drop_interval, drop_tests
+from interp.core.statistics import SHARE_THAT_COUNTS, drop_interval, drop_tests
 from interp.tasks.base import Task
 
 

@@ -15,6 +15,9 @@ COUNTS = 2**22
 """Most counts of samples in resamples that are in memory at the same time."""
 MISSED = 1e-12
 """Error probability of the interval inside a p value; it is added to the p value."""
+SHARE_THAT_COUNTS = 0.2
+"""A head, a part or an edge is needed if removing it costs more than this fraction of the accuracy above chance on some
+outcome; a label is used if edits change more than this fraction of the answers."""
 
 
 def check_level(alpha: float) -> None:

@@ -33,7 +33,7 @@ from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
 from interp.core.results import NOT_SAVED, Result, table_lines
 from interp.core.sample import Sample
-from interp.core.statistics import check_level, drop_interval, drop_tests, holm, mean_interval
+from interp.core.statistics import SHARE_THAT_COUNTS, check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.circuit import CircuitResult, find_circuit
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Verdict = Literal["needed", "harmless", "undecided"]
-SHARE_THAT_COUNTS = 0.2
-"""An edge is needed if replacing it costs more than this fraction of the accuracy above chance on some outcome; the
-same fraction as for a head in an audit."""
 EQUAL = 1e-12
 """Losses of every input this close to the threshold equal it; they are ratios of sums with smaller rounding errors."""
 MANY_EDGES = 10_000

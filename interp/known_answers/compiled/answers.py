@@ -14,14 +14,13 @@ from hooks import Transformer
 from hooks.files import user_path
 from hooks.interventions.ablation_engine import Head, every_head
 from hooks.typed import checks_types
+from interp.core.statistics import SHARE_THAT_COUNTS
 from interp.known_answers.answers import HeadTruth, KnownAnswer
 from interp.known_answers.compiled.network import network
 from interp.known_answers.compiled.program import Program, read_program
 from interp.known_answers.compiled.task import Compiled
 from interp.tasks.base import logits_at_targets
 
-SHARE = 0.2
-"""Loss of accuracy that counts, as a fraction of the accuracy above chance; the audit's."""
 RELATION = 0.5
 """A selector is a relation if at least this fraction of the queries that select keys leave others out."""
 MOST_HEADS = 12
@@ -140,7 +139,7 @@ class Removal:
         layers = sorted({layer for layer, _ in heads})
         drop = self.clean - self._accuracy([self._hook(layer, heads, method) for layer in layers])
         above_chance = self.clean - self.chance
-        return bool(((drop > SHARE * above_chance) & (above_chance > 0)).any())
+        return bool(((drop > SHARE_THAT_COUNTS * above_chance) & (above_chance > 0)).any())
 
     def minimal(self, heads: Sequence[Head]) -> list[frozenset[Head]]:
         """Sets of heads that cost accuracy together, of which no smaller set does."""

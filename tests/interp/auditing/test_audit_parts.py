@@ -11,9 +11,9 @@ from own_models import own_model
 import hooks
 import interp
 from hooks.model.layers import take
-from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.part_result import PartAuditResult
 from interp.auditing.significance import LITTLE
+from interp.core.statistics import SHARE_THAT_COUNTS
 from interp.known_answers.lego.loop import larger_loop
 from interp.tasks import Lego
 from interp.tasks.splits import sample_split

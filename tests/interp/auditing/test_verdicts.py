@@ -18,7 +18,6 @@ from interp.auditing.interventions import (
     READINGS,
     TESTED,
 )
-from interp.auditing.outcomes import SHARE_THAT_COUNTS
 from interp.auditing.records import HeadVerdict, InterventionCost
 from interp.auditing.result import REASONS_OF_NEEDED_HEADS, REASONS_OF_VERDICTS, AuditResult
 from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words, reason_in_words
@@ -35,7 +34,7 @@ from interp.auditing.verdicts import (
     needed_on_outcomes,
     partners_in_sets,
 )
-from interp.core.statistics import drop_tests
+from interp.core.statistics import SHARE_THAT_COUNTS, drop_tests
 
 ALPHA = 0.01
 SURE, OPEN = 0.001, 0.5

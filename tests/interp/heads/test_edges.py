@@ -13,7 +13,6 @@ import interp
 from hooks import HeadPattern, Transformer, from_bridge, from_huggingface
 from hooks.interventions.ablation_engine import part_points
 from hooks.interventions.edge_engine import EdgeEngine
-from interp.auditing import outcomes
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
 from interp.core.sample import N_REFERENCE, Sample, reference_batch
@@ -116,7 +115,6 @@ def test_a_model_at_chance_has_no_needed_edge():
 
 def test_tests_and_intervals_are_those_of_the_audit(of_loop):
     model, task = loop()
-    assert edges_module.SHARE_THAT_COUNTS == outcomes.SHARE_THAT_COUNTS
     sample = Sample(task, sequences(task, 96))
     effects = edges_module.edge_effects(model, sample, OF_PARTS["mean"]).effects
     assert effects.lost.shape == (96, len(of_loop.names), 2, 2)
