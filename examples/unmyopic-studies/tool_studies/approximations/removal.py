@@ -17,12 +17,9 @@ from interp.core.activations import TOKENS_PER_CHUNK, chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.randomness import derived_generator
 from interp.core.sample import Sample
-from interp.core.statistics import drop_interval
+from interp.core.statistics import SHARE_THAT_COUNTS, drop_interval
 from interp.heads.interventions import References
 from interp.tasks.base import Batch, Task
-
-SHARE = 0.2
-"""Loss of accuracy that counts, as a fraction of the accuracy above chance; the audit's."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +210,7 @@ def _falls(answers: ModelOnBatch, lost: Tensor, clean: Tensor, total: Tensor) ->
     n_lost = sum_by_input(lost[:, :, audited].numpy(), inputs)
     drop, low, high = drop_interval(n_lost, n_answers[:, None].repeat(lost.shape[1], 1))
     accuracy = (clean[:, audited].sum(0) / total[:, audited].sum(0)).numpy()
-    threshold = SHARE * (accuracy - np.array(task.chances)[audited])
+    threshold = SHARE_THAT_COUNTS * (accuracy - np.array(task.chances)[audited])
     return {"drop": drop, "low": low, "high": high, "threshold": threshold}
 
 
