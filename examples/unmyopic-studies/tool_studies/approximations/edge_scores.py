@@ -21,6 +21,7 @@ from interp.core.inputs import inputs_or_sample
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.sample import Sample
+from interp.core.statistics import SHARE_THAT_COUNTS
 from interp.heads.edges import EdgesResult, edges
 from interp.heads.interventions import References
 from interp.sweeps.spec import ModelSpec
@@ -33,7 +34,7 @@ from tool_studies.approximations.edge_methods import (
     input_point,
     with_separate_inputs,
 )
-from tool_studies.approximations.removal import SHARE, ModelOnBatch
+from tool_studies.approximations.removal import ModelOnBatch
 from tool_studies.approximations.scores import LEAST, zero_small
 
 STEPS = 5
@@ -162,7 +163,7 @@ def needed_by_plain_passes(model: Transformer, task: Task, *, n: int, seed: int)
     total = clean.total.sum(0)
     accuracy = clean.right.sum(0) / total
     # A fifth of the accuracy above chance, on the outcomes on which the model is above it
-    margin = SHARE * (accuracy - torch.tensor(task.chances))
+    margin = SHARE_THAT_COUNTS * (accuracy - torch.tensor(task.chances))
     judged = (total > 0) & (margin > 0)
     needed = []
     for sender, receiver in all_edges(model, batch):
