@@ -181,7 +181,7 @@ def test_a_model_of_another_task_is_refused_by_every_verb(runs, verb, as_a_user)
         verb(small, TASKS["add"])
     with pytest.raises(ValueError, match="the task has n_ctx 7, the model 4: it cannot read such sequences"):
         verb(runs["max"][1].model, TASKS["count"])
-    with pytest.raises(ValueError, match=r"task is .*; it must be a Task"):
+    with pytest.raises(ValueError, match=r"task is \{\}; it must be a Task"):
         verb(small, {})
 
 

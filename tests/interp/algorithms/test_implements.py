@@ -352,7 +352,7 @@ def test_output_formats(tmp_path):
         ({"sites": {"value #0": Site("resid", 9)}}, r"sites\['value #0'\].layer is 9"),
         ({"sites": {"value #0": Site("z", 0)}}, r"sites\['value #0'\] is z 0; give a head for the kind 'z'"),
         ({"sites": {"value #0": Site("z", 0, head=7)}}, r"sites\['value #0'\].head is 7"),
-        ({"sites": {"value #0": "resid 0"}}, r"sites\['value #0'\] is a str; it must be a Site"),
+        ({"sites": {"value #0": "resid 0"}}, r"sites\['value #0'\] is 'resid 0'; it must be a Site"),
         (
             {"sites": {"value #0": Site("resid", 0, coordinates=(10**6,))}},
             r"sites\['value #0'\].coordinates is 1000000",

@@ -165,7 +165,7 @@ def test_depths_that_cannot_be_run_are_refused(as_a_user):
     for depths, text in (
         ([], "depths is empty; give at least one number of layers"),
         ([2, 0, -1], "depths has -1; a model applies at least 1 layer"),
-        ([1, 2.5], r"depths.* 2\.5; it must"),
+        ([1, 2.5], r"depths(\[1\] is| has) 2\.5; it must"),
         ([1, 2, 1], "depths has 1 more than once"),
     ):
         with pytest.raises(ValueError, match=text):
