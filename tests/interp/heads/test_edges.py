@@ -205,9 +205,7 @@ def test_saved_and_loaded(of_loop, tmp_path):
 
 
 def test_errors():
-    with pytest.raises(
-        ValueError, match="method is 'uniform'; it must be 'mean' or 'zero' or 'resample' or an Intervention"
-    ):
+    with pytest.raises(ValueError, match=r"method is 'uniform'; it must be 'mean' or 'zero' or .* an Intervention"):
         interp.edges(MODEL, TASK, method="uniform")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n is 4; at least 8 sequences"):
         interp.edges(MODEL, TASK, n=4)
