@@ -122,7 +122,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert "<h2>Audit of heads</h2>" in page
     assert "<h2>Probe audit</h2>" in page
     assert "<h2>Part audit</h2>" in page
-    assert re.search(r"^\w+ +1 MLP", process.stdout, re.MULTILINE)
+    assert re.search(r"^\w+ +0 MLP", process.stdout, re.MULTILINE)
     second_process = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
     assert second_process.returncode == 0
     assert "value: " not in second_process.stdout

@@ -72,7 +72,11 @@ def test_all_weights_zero():
     for parameter in bridge.parameters():
         parameter.data.zero_()
     assert hooks.from_bridge(bridge).cfg.attention == "bidirectional"
-    assert obstacles(bridge) == {"patch of MLPs", "ablate"}  # an edit of hook_mlp_out cannot be seen to act
+    assert obstacles(bridge) == {
+        "patch of MLPs",
+        "ablate",
+        "audit_parts",
+    }  # an edit of hook_mlp_out cannot be seen to act
 
 
 @pytest.mark.parametrize("part", ["value", "attention"])
