@@ -38,11 +38,11 @@ class BridgeCircuitEngine(BridgeEdgeEngine):
     ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with each set of edges replaced, with the index of the set; sets are in the order of `edges`."""
         new_outputs = self._outputs_instead(new_output)
-        replaced = torch.stack(list(sets))
-        logits = [
-            self._pass(rows, new_outputs) for rows in replaced.split(max(1, TOKENS_PER_PASS // self.tokens.numel()))
-        ]
-        return enumerate(torch.cat(logits))
+        index = 0
+        for replaced in torch.stack(list(sets)).split(max(1, TOKENS_PER_PASS // self.tokens.numel())):
+            for logits in self._pass(replaced, new_outputs):
+                yield index, logits
+                index += 1
 
     def _pass(
         self, replaced: Bool[Tensor, "set edge"], new_outputs: Mapping[str, Tensor]

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from hooks import TransformerStack
 from hooks.checks import check_number, shown
 from hooks.files import user_path, write_json, write_text
-from hooks.interventions.ablation_engine import part_points
+from hooks.interventions.ablation_engine import Net, part_points
 from hooks.interventions.bridge_circuit_engine import BridgeCircuitEngine
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
 from hooks.randomness import usable_seed
@@ -320,7 +319,7 @@ class Scores:
 class EdgeSets:
     """Scores of a model with only some of its edges, on some sequences; each set is measured once."""
 
-    def __init__(self, model: TransformerStack, sample: Sample, intervention: Intervention):
+    def __init__(self, model: Net, sample: Sample, intervention: Intervention):
         self.sample, self.intervention = sample, intervention
         engine_class: Any = CircuitEngine if model.resumes_inside_layers else BridgeCircuitEngine
         points = tuple(part_points(model))
@@ -346,7 +345,7 @@ class EdgeSets:
 
 def find_circuit(
     edges: Any,
-    model: TransformerStack,
+    model: Net,
     task: Task,
     *,
     at_most: int | None,
@@ -356,13 +355,8 @@ def find_circuit(
 ) -> CircuitResult:
     """The circuit of `EdgesResult.circuit`, which has the arguments and errors."""
     # Of a wrapped model, edges exist only if its inputs are sums over parts
-    hardcoded = model.capabilities is None and any(map(model.cfg.patterns_of, range(model.cfg.n_layers)))
-    if model.capabilities is None and (model.cfg.block not in BLOCKS_WITH_CIRCUITS or hardcoded):
-        raise ValueError(
-            f"the model has the block {model.cfg.block!r}"
-            + (" and hard-coded heads" if model.cfg.block in BLOCKS_WITH_CIRCUITS else "")
-            + f"; a circuit needs learned heads and inputs that are sums over parts: {', '.join(BLOCKS_WITH_CIRCUITS)}."
-        )
+    if model.capabilities is None:
+        _check_block(model.cfg)
     if not edges.every_edge:
         raise ValueError(
             "these are edges between layers, or only some edges; a circuit needs every edge between parts: "
@@ -420,6 +414,18 @@ def _members(indices: Any, n_edges: int) -> Bool[np.ndarray, " edge"]:
     members = np.zeros(n_edges, dtype=bool)
     members[list(indices)] = True
     return members
+
+
+def _check_block(cfg: Any) -> None:
+    """Raise ValueError unless every head is learned and every input is a sum over parts."""
+    has_sums = cfg.block in BLOCKS_WITH_CIRCUITS
+    if has_sums and not any(map(cfg.patterns_of, range(cfg.n_layers))):
+        return
+    hardcoded = " and hard-coded heads" if has_sums else ""
+    raise ValueError(
+        f"the model has the block {cfg.block!r}{hardcoded}; a circuit needs learned heads and inputs that are sums "
+        f"over parts: {', '.join(BLOCKS_WITH_CIRCUITS)}."
+    )
 
 
 def _fewest_by_cost(
