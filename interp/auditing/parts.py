@@ -28,8 +28,9 @@ from interp.auditing.steps import (
 from interp.auditing.strata import strata_of, stratum_warnings
 from interp.core.progress import Count
 from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.ablate import NEEDS as NEEDS_OF_HEADS
 from interp.heads.ablate import NEEDS_OF_PARTS
-from interp.heads.parts import KINDS_OF_PARTS, KindOfParts, engine_part, names_of_parts
+from interp.heads.parts import KINDS_OF_PARTS, KindOfParts, engine_part, has_mlps, names_of_parts
 from interp.tasks.base import Task
 from interp.tasks.splits import ALL
 
@@ -93,7 +94,7 @@ def audit_parts(
     Source: rules on growing samples: see `GrowingEvidence`.
     """
     check_settings(task, n=n, limit=limit, seconds=seconds, alpha=alpha, outcomes=outcomes)
-    net = prepare_model(model, NEEDS, task)
+    net = prepare_model(model, NEEDS if has_mlps(parts) else replace(NEEDS_OF_HEADS, verb="audit_parts"), task)
     names = _names(net, parts)
     engine_parts = tuple(engine_part(name, net) for name in names)
 
@@ -126,7 +127,8 @@ def audit_parts(
     for members in set_costs(evidence, sets):
         of_sets.append(PartSet(parts=tuple(name_by_place[place] for place in members.heads), cost=members.cost))
     largest_harmless, cost = None, question.cost_of_largest_harmless()
-    if cost is not None:
+    # At chance nothing can be called harmless
+    if cost is not None and not judged.at_chance:
         largest_harmless = PartSet(parts=tuple(name_by_place[place] for place in sets.largest_harmless), cost=cost)
     warnings = stratum_warnings(
         in_strata, strata, evidence, first.heads, alpha=alpha, named=name_by_place.__getitem__, noun=""

@@ -171,7 +171,7 @@ def sentence(head: HeadVerdict, *, outcomes: Sequence[str], threshold: Float[np.
     )
     appearance = look_in_words(head.label, head.kind, head.score)
     exact = f" ({all_inputs_text(head.n)})" if head.costs["mean"].exact else ""
-    addition = f"{_on_other_outcomes(head, outcome, outcomes, threshold)}{_other_removals(head, costs)}"
+    addition = f"{_on_other_outcomes(head, outcome, outcomes, threshold)}{_other_removals(head, outcomes, threshold)}"
     addition = f"{addition}{_sequences_to_decide(head)}{exact}"
     return f"{name_of(head.place)} {appearance}{effect}{addition}.{_edges_in_words(head)}"
 
@@ -204,7 +204,9 @@ def sentence_on_part(verdict: PartVerdict, *, outcomes: Sequence[str], threshold
     words = effect.lstrip(", ").removeprefix("but ").removeprefix("and ")
     effect = f":{words[1:]}" if words.startswith(";") else f" {words}"
     exact = f" ({all_inputs_text(verdict.n)})" if verdict.costs["mean"].exact else ""
-    addition = f"{_on_other_outcomes(verdict, outcome, outcomes, threshold)}{_other_removals(verdict, costs)}"
+    addition = (
+        f"{_on_other_outcomes(verdict, outcome, outcomes, threshold)}{_other_removals(verdict, outcomes, threshold)}"
+    )
     return f"{verdict.name}{effect}{addition}{_sequences_to_decide(verdict)}{exact}."
 
 
@@ -384,15 +386,21 @@ def _on_other_outcomes(
     return text
 
 
-def _other_removals(head: RemovalRecord, costs: dict[str, str]) -> str:
-    """The replacements of a head's output under which it is needed although it is not under the mean, or reversed."""
-    needed = head.needed.get("mean")
-    different = [name for name, is_needed in head.needed.items() if is_needed is not None and is_needed != needed]
-    if needed is None or not different or head.reason == "content unused":
+def _other_removals(record: RemovalRecord, outcomes: Sequence[str], threshold: Float[np.ndarray, " outcome"]) -> str:
+    """The replacements of an output under which it is needed although it is not under the mean, or reversed; each with
+    its largest cost."""
+    needed = record.needed.get("mean")
+    different = [name for name, is_needed in record.needed.items() if is_needed is not None and is_needed != needed]
+    if needed is None or not different or record.reason == "content unused":
         return ""
-    replacements = " and ".join(f"{REMOVED[name]} in its place ({costs[name]})" for name in different)
+    replacements = []
+    for name in different:
+        cost = record.costs[name]
+        worst = cost.worst(threshold)
+        ends = None if cost.exact else (cost.low[worst], cost.high[worst])
+        replacements.append(f"{REMOVED[name]} in its place ({cost_in_words(outcomes[worst], cost.drop[worst], ends)})")
     opposite = "not needed" if needed else "needed"
-    return f"; it is {opposite} {replacements}"
+    return f"; it is {opposite} {' and '.join(replacements)}"
 
 
 def _sequences_to_decide(head: HeadVerdict | PartVerdict) -> str:

@@ -34,12 +34,14 @@ def audit(
     parts: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also decide whether the model needs other parts: `mlps`, `each` head and MLP, or the name of one, "
-            "such as `0 MLP` or `0 MLP 5`; repeatable."
+            help="Also decide whether the model needs other parts: `mlps`, `heads`, `each` of both, or the name of "
+            "one, such as `0 MLP`, `0 MLP 5` or `embedding`; names are repeatable."
         ),
     ] = None,
     page: Page = None,
-    out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also save the verdicts as JSON here; those on parts and probes beside it.")
+    ] = None,
     at_chance: Annotated[
         bool, typer.Option("--at-chance", help="Audit even a model whose accuracy is at chance.")
     ] = False,
@@ -58,6 +60,8 @@ def audit(
     limits = {name: value for name, value in {"limit": limit, "seconds": seconds}.items() if value is not None}
     if limits and n != "enough":
         raise ValueError(f"--{next(iter(limits))} is for --n enough; --n is {n}. Omit one of them.")
+    if parts and len(parts) > 1 and (kinds := set(parts) & {*KINDS_OF_PARTS}):
+        raise ValueError(f"--parts is {kinds.pop()} and more; give it alone, or names of parts.")
     chosen = None if not heads else [_head(text) for text in heads]
     subject = subject_of(run, on, answers=True)
     # the audit of heads, and of probes
@@ -72,7 +76,9 @@ def audit(
         results["probes"] = audit_probe(subject.model, subject.task, seed=seed)
     # files
     if out is not None:
-        results["heads"].save(out)
+        # audit.json, audit.parts.json, audit.probes.json
+        for name, result in results.items():
+            result.save(out if name == "heads" else out.with_suffix(f".{name}{out.suffix}"))
     if page is not None:
         seeds = subject.seeds(seed)
         identity = page_identity(subject.model, subject.task, seed=seeds)

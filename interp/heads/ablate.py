@@ -2,7 +2,7 @@
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -45,7 +45,7 @@ from interp.heads.interventions import (
     intervention_of_parts,
     needs_patterns,
 )
-from interp.heads.parts import KINDS_OF_PARTS, engine_part, experiment_on_parts, names_of_parts
+from interp.heads.parts import KINDS_OF_PARTS, engine_part, experiment_on_parts, has_mlps, names_of_parts
 from interp.tasks.base import Task
 from interp.tasks.splits import EveryInput
 
@@ -288,7 +288,8 @@ def ablate(
         >>> lost.names, (lost.drop > 0.2).any(1).tolist()
         (('0 MLP', '1 MLP', '2 MLP'), [True, True, True])
     """
-    net = prepare_model(model, NEEDS_OF_PARTS, task)
+    names = parts if isinstance(parts, str) else list(chain(*parts.values()))
+    net = prepare_model(model, NEEDS_OF_PARTS if has_mlps(names) else replace(NEEDS, verb="ablate"), task)
     intervention = intervention_of_parts(method, task)
     check_jobs(n_jobs, net)
     sets = _sets_of_parts(net, parts)
@@ -315,6 +316,8 @@ def _sets_of_parts(net: Net, parts: str | Mapping[str, Sequence[str]]) -> dict[s
             "{'first': ['0.1', '0 MLP']}."
         )
     for name, members in parts.items():
+        if not name.strip() or name == "none" or len(name.splitlines()) > 1:
+            raise ValueError(f"parts has a set of the name {shown(name)}; give it a name of one line, other than none.")
         if not members:
             raise ValueError(f"parts[{shown(name)}] is {shown(members)}; give names of one part or more.")
         DISTINCT.check(list(members), f"parts[{shown(name)}]")

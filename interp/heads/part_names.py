@@ -11,9 +11,9 @@ from hooks.interventions.edge_engine import LETTERS, edge_name
 PartKind = Literal["embedding", "head", "query", "key", "value", "MLP", "layer", "read-out"]
 SENDERS: tuple[PartKind, ...] = ("embedding", "head", "MLP", "layer")
 RECEIVERS: tuple[PartKind, ...] = ("query", "key", "value", "MLP", "layer", "read-out")
-_NUMBER = "0|[1-9][0-9]{0,8}"
-_OF_LAYER = rf"(?P<layer>{_NUMBER})(?: MLP|\.(?P<head>{_NUMBER})(?: (?P<letter>[qkv]))?)"
-_NAME = re.compile(rf"{_OF_LAYER}|layer (?P<whole>{_NUMBER})")
+NUMBER = "0|[1-9][0-9]{0,8}"
+_OF_LAYER = rf"(?P<layer>{NUMBER})(?: MLP|\.(?P<head>{NUMBER})(?: (?P<letter>[qkv]))?)"
+_NAME = re.compile(rf"{_OF_LAYER}|layer (?P<whole>{NUMBER})")
 _INPUTS: dict[str, Any] = {letter: kind for kind, letter in LETTERS.items()}
 
 

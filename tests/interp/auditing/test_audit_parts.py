@@ -139,6 +139,9 @@ def test_tables_charts_and_files(model, tmp_path):
         ({"parts": ["7 MLP"]}, "'7 MLP' is in no model with 3 layers"),
         ({"parts": ["2 MLP 99"]}, "neurons, from 0 on"),
         ({"parts": ["read-out"]}, "parts that are replaced are heads"),
+        ({"parts": ["0 mlp"]}, "parts that are replaced are heads"),
+        ({"parts": ["2 MLP 03"]}, "parts that are replaced are heads"),
+        ({"parts": ["2 MLP \u00b2"]}, "parts that are replaced are heads"),
         ({"n": 4}, "n is 4; at least 8 sequences"),
         ({"n": 16}, "sequences are needed"),
         ({"alpha": 2.0}, "alpha"),
@@ -156,3 +159,21 @@ def test_a_model_without_mlps_is_sent_to_the_audit():
     without = hooks.Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16, d_mlp=0))
     with pytest.raises(ValueError, match="this model has no MLPs; use audit"):
         interp.audit_parts(without, task, n=64)
+
+
+def test_parts_other_than_mlps_need_none():
+    task = Lego(n_vars=2, sentence_format="compact")
+    without = hooks.Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16, d_mlp=0))
+    result = interp.audit_parts(without, task, parts=["embedding", "0.1"], n=64, at_chance=True)
+    assert [part.name for part in result.parts] == ["embedding", "0.1"]
+    assert result.largest_harmless is None  # at chance nothing is
+    assert interp.ablate(without, task, parts={"all": ["embedding"]}, n=16).names == ("all",)
+
+
+def test_another_removal_is_named_with_its_own_largest_cost(model):
+    """A neuron that writes the same for every input is needed with zeros in its place."""
+    result = interp.audit_parts(model, TASK, parts=["1 MLP 14"], n="all")
+    cost = result.parts[0].costs["zero"]
+    worst = cost.worst(result.threshold)
+    assert cost.drop[worst] > 0.5
+    assert f"needed with zeros in its place ({cost.drop[worst]:.2f} on {result.outcomes[worst]})" in str(result)

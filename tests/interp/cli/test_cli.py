@@ -118,6 +118,9 @@ def test_audit_heads_and_probes(interp, tmp_path):
     saved = json.loads((tmp_path / "audit.json").read_text())
     assert saved["result"] == "AuditResult"
     assert saved["values"]["n"] == 128
+    assert json.loads((tmp_path / "audit.parts.json").read_text())["result"] == "PartAuditResult"
+    assert json.loads((tmp_path / "audit.probes.json").read_text())["values"]["label"] == "value"
+    assert "give it alone" in interp("audit", "run", "--parts", "mlps", "--parts", "embedding").stderr
     page = (tmp_path / "audit.html").read_text()
     assert "<h2>Audit of heads</h2>" in page
     assert "<h2>Probe audit</h2>" in page
