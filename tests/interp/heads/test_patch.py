@@ -176,7 +176,7 @@ def test_a_planted_answer_is_found_and_nothing_besides():
 
 
 def test_an_answer_at_the_scored_position_alone_does_not_reach_others():
-    """In the last layer a patch acts on its own position: null elsewhere, exactly."""
+    """In the last layer a patch acts on its own position: null elsewhere, up to the rounding of another batch."""
     model = Transformer(interp.config_for(TASK, n_layers=2, d_model=16, n_heads=2), seed=3).eval()
     base, _ = pairs_of(TASK, 24)
     result = interp.patch(model, TASK, n=24)
@@ -184,7 +184,7 @@ def test_an_answer_at_the_scored_position_alone_does_not_reach_others():
     for target in range(2):
         scored = base.target_positions[:, target].unique().tolist()
         others = [position for position in range(TASK.n_ctx) if position not in scored]
-        assert (last_layer[:, others, target] == 0).all()
+        np.testing.assert_allclose(last_layer[:, others, target], 0, atol=1e-6)
         assert (np.abs(last_layer[:, scored, target]) > 0).all()
 
 
