@@ -12,7 +12,6 @@ from hooks.interventions.ablation_engine import Head
 from hooks.interventions.part_engine import Part, layer_of
 from interp.auditing.experiments import MEAN, Effects, HeadExperiments, inner_products
 from interp.auditing.steps import ExperimentSource
-from interp.core.sample import Sample
 from interp.heads.experiment import Edit, Experiment
 from interp.heads.interventions import OF_PARTS
 from interp.heads.parts import experiment_on_parts
@@ -79,5 +78,4 @@ class PartSource(ExperimentSource):
 
     def on(self, batch: Batch, *, first: int = 0) -> HeadExperiments:
         """Experiments on a batch; `first` is the number of sequences of the audit before it."""
-        sample = Sample(self.task, batch, self.seed, exact=self.inputs is not None, first=first, every=self.inputs)
-        return PartExperiments(self.model, sample, parts=self.parts)
+        return PartExperiments(self.model, self.sample_of(batch, first), parts=self.parts)

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from hooks.checks import shown
 from hooks.typed import COUNT, DISTINCT, SHARE, Axes
-from interp.auditing.records import PART_VERDICTS, InterventionCost, PartVerdict
+from interp.auditing.records import PART_VERDICTS, InterventionCost, PartVerdict, check_costs
 from interp.auditing.sentences import list_of_names, sentence_on_part
-from interp.core.consistency import check_known, check_lost_accuracy, check_that
+from interp.core.consistency import check_known, check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.page_identity import quantity
 from interp.core.results import Result, count_range
@@ -78,12 +78,7 @@ class PartAuditResult(Result):
         for index, members in enumerate([*self.sets, *filter(None, [self.largest_harmless])]):
             check_known(f"sets[{index}].parts", members.parts, names, "parts")
             costs.append((f"sets[{index}]", members.cost))
-        for name, cost in costs:
-            text = f"{name} has costs on {len(cost.drop)} outcomes; the audit has {len(self.outcomes)}."
-            check_that(len(cost.drop) == len(self.outcomes), text)
-            check_that(cost.n <= self.n, f"n of {name} is {cost.n}; that of the audit is {self.n}.")
-            if cost.n == self.n:  # others are on fewer sequences, of which the accuracy is not known
-                check_lost_accuracy(f"drop of {name}", cost.drop, self.clean)
+        check_costs(costs, clean=self.clean, n=self.n)
         check_that(self.n_distinct <= self.n, f"n_distinct is {self.n_distinct}; n is {self.n}.")
 
     def of(self, verdict: str) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from math import inf
 from time import perf_counter
 from typing import Literal
 
-from hooks import TransformerStack
 from hooks.checks import shown
 from hooks.interventions.ablation_engine import Net
 from hooks.state import restores_state
@@ -27,20 +26,16 @@ from interp.auditing.steps import (
 )
 from interp.auditing.strata import strata_of, stratum_warnings
 from interp.core.progress import Count
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, prepare_model, without_mlps
 from interp.heads.ablate import NEEDS as NEEDS_OF_HEADS
 from interp.heads.ablate import NEEDS_OF_PARTS
 from interp.heads.parts import KINDS_OF_PARTS, KindOfParts, engine_part, has_mlps, names_of_parts
 from interp.tasks.base import Task
 from interp.tasks.splits import ALL
 
-
-def _lacks_mlps(model: TransformerStack) -> str:
-    """What a model without MLPs lacks."""
-    return NEEDS_OF_PARTS.lacks(model).replace("ablate_heads", "audit")
-
-
-NEEDS = replace(NEEDS_OF_PARTS, verb="audit_parts", exact_outputs=True, lacks=_lacks_mlps)
+NEEDS = replace(
+    NEEDS_OF_PARTS, verb="audit_parts", exact_outputs=True, lacks=without_mlps("this model has no MLPs; use audit.")
+)
 
 
 @checks_types

@@ -14,6 +14,7 @@ from interp.auditing.removed_sets import Heads
 from interp.auditing.sets import HeadSets, heads_without
 from interp.auditing.significance import GrowingEvidence, PValues
 from interp.auditing.verdicts import Decision, HeadFacts, Verdict, decide, needed_on_outcomes
+from interp.core.consistency import check_lost_accuracy, check_that
 from interp.core.intervals import Interval
 from interp.core.statistics import drop_interval
 from interp.heads.classify import HeadPatterns
@@ -50,6 +51,25 @@ class InterventionCost:
     def worst(self, threshold: Float[np.ndarray, " outcome"]) -> int:
         """Index of the outcome with the largest drop relative to its threshold."""
         return int((np.array(self.drop) / threshold).argmax())
+
+
+def check_costs(costs: Sequence[tuple[str, InterventionCost]], *, clean: Float[np.ndarray, " outcome"], n: int) -> None:
+    """Check that costs have one number for each outcome of an audit, and fit its accuracies and sequences.
+
+    Args:
+        costs: What was removed, in words, and what it costs.
+        clean: Accuracy of the whole model on each outcome.
+        n: Number of sequences of the audit.
+
+    Raises:
+        ValueError: a cost that does not; names it.
+    """
+    for name, cost in costs:
+        text = f"{name} has costs on {len(cost.drop)} outcomes; the audit has {len(clean)}."
+        check_that(len(cost.drop) == len(clean), text)
+        if cost.n == n:  # others are on fewer sequences, of which the accuracy is not known
+            check_lost_accuracy(f"drop of {name}", cost.drop, clean)
+        check_that(cost.n <= n, f"n of {name} is {cost.n}; that of the audit is {n}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, DISTINCT, SHARE, Axes
 from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
 from interp.auditing.interventions import TESTED
-from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
-from interp.auditing.sentences import cost_in_words, name_of, sentence, verdict_summary, what_heads_do
+from interp.auditing.records import HeadVerdict, InterventionCost, SetCost, check_costs
+from interp.auditing.sentences import cost_on_outcome, name_of, sentence, verdict_summary, what_heads_do
 from interp.auditing.strata import StratumCost
 from interp.auditing.verdicts import HEAD_VERDICTS, RULES, RULES_OF_READING, Verdict
 from interp.core.consistency import check_known, check_lost_accuracy, check_that
@@ -107,12 +107,7 @@ class AuditResult(Result):
         # Records have one number for each outcome
         records = [(f"heads[{index}]", cost) for index, head in enumerate(self.heads) for cost in head.costs.values()]
         records += [(f"sets[{index}]", heads.cost) for index, heads in enumerate(self.sets)]
-        for name, cost in records:
-            if len(cost.drop) != len(self.outcomes):
-                raise ValueError(f"{name} has costs on {len(cost.drop)} outcomes; the audit has {len(self.outcomes)}.")
-            if cost.n == self.n:  # others are on fewer sequences, of which the accuracy is not known
-                check_lost_accuracy(f"drop of {name}", cost.drop, self.clean)
-            check_that(cost.n <= self.n, f"n of {name} is {cost.n}; that of the audit is {self.n}.")
+        check_costs(records, clean=self.clean, n=self.n)
 
     def of(self, verdict: str) -> tuple[Head, ...]:
         """(layer, head) of the heads with a verdict.
@@ -304,9 +299,7 @@ class AuditResult(Result):
         cost = self.largest_harmless_cost
         if cost is None:
             return ""
-        worst = cost.worst(self.threshold)
-        ends = None if cost.exact else (cost.low[worst], cost.high[worst])
-        return f", which costs {cost_in_words(self.outcomes[worst], cost.drop[worst], ends)}"
+        return f", which costs {cost_on_outcome(cost, cost.worst(self.threshold), self.outcomes)}"
 
     def __str__(self) -> str:
         # A line for each head

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.interventions import ITS_OWN_READING, READINGS
-from interp.auditing.records import HeadVerdict, PartVerdict, RemovalRecord
+from interp.auditing.records import HeadVerdict, InterventionCost, PartVerdict, RemovalRecord
 from interp.auditing.significance import LITTLE
 from interp.core.inputs import all_inputs_text
 from interp.core.page_identity import quantity
@@ -184,8 +184,7 @@ def _costs_in_words(
     costs: dict[str, str] = {}
     for name, cost in {**record.costs, "beyond": record.beyond_others}.items():
         if cost is not None:
-            ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
-            costs[name] = cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
+            costs[name] = cost_on_outcome(cost, outcome, outcomes)
             costs[f"{name}_bar"] = f"{threshold[outcome]:.2f}"
             costs[f"{name}_little"] = f"{LITTLE * threshold[outcome]:.2f}"
     return outcome, costs
@@ -250,8 +249,7 @@ def sentence_on_idle_heads(
     costliest = heads[int(np.argmax(shares))]
     cost = costliest.costs["mean"]
     outcome = cost.worst(threshold)
-    ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
-    loss = cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
+    loss = cost_on_outcome(cost, outcome, outcomes)
     return (
         f"{' or '.join(sorted(looks, reverse=True))} and are not needed; {name_of(costliest.place)} costs most: "
         f"without it accuracy falls by {loss}, less than {threshold[outcome]:.2f}."
@@ -372,10 +370,7 @@ def _on_other_outcomes(
     removal = head.costs["mean"]
     text = ""
     if (worst := removal.worst(threshold)) != outcome:
-        ends = None if removal.exact else (removal.low[worst], removal.high[worst])
-        text = (
-            f"; removing it costs most on another outcome: {cost_in_words(outcomes[worst], removal.drop[worst], ends)}"
-        )
+        text = f"; removing it costs most on another outcome: {cost_on_outcome(removal, worst, outcomes)}"
     names_by_verdict: dict[str, list[str]] = {}
     for index, name in enumerate(outcomes):
         verdict = head.verdicts.get(name, head.verdict)
@@ -396,9 +391,8 @@ def _other_removals(record: RemovalRecord, outcomes: Sequence[str], threshold: F
     replacements = []
     for name in different:
         cost = record.costs[name]
-        worst = cost.worst(threshold)
-        ends = None if cost.exact else (cost.low[worst], cost.high[worst])
-        replacements.append(f"{REMOVED[name]} in its place ({cost_in_words(outcomes[worst], cost.drop[worst], ends)})")
+        largest = cost_on_outcome(cost, cost.worst(threshold), outcomes)
+        replacements.append(f"{REMOVED[name]} in its place ({largest})")
     opposite = "not needed" if needed else "needed"
     return f"; it is {opposite} {' and '.join(replacements)}"
 
@@ -443,6 +437,12 @@ def look_in_words(label: str, kind: str, score: float) -> str:
     if label == "unclassified":
         return f"looks like no known kind (nearest: {kind}, {score:.2f})"
     return f"looks like {label} ({score:.2f})"
+
+
+def cost_on_outcome(cost: InterventionCost, outcome: int, outcomes: Sequence[str]) -> str:
+    """A cost on one of the outcomes, with the ends of its interval unless it is exact."""
+    ends = None if cost.exact else (cost.low[outcome], cost.high[outcome])
+    return cost_in_words(outcomes[outcome], cost.drop[outcome], ends)
 
 
 def cost_in_words(outcome: str, drop: float, ends: tuple[float, float] | None) -> str:

@@ -93,8 +93,11 @@ class ExperimentSource:
 
     def on(self, batch: Batch, *, first: int = 0) -> HeadExperiments:
         """Experiments on a batch; `first` is the number of sequences of the audit before it."""
-        sample = Sample(self.task, batch, self.seed, exact=self.inputs is not None, first=first, every=self.inputs)
-        return HeadExperiments(self.model, sample, chosen=self.chosen, further=self.further)
+        return HeadExperiments(self.model, self.sample_of(batch, first), chosen=self.chosen, further=self.further)
+
+    def sample_of(self, batch: Batch, first: int) -> Sample:
+        """A batch as a sample, with `first` sequences of the audit before it."""
+        return Sample(self.task, batch, self.seed, exact=self.inputs is not None, first=first, every=self.inputs)
 
     def on_further(self, n: int, *, size: int) -> HeadExperiments:
         """Experiments on the last n sequences of a look at `size` sequences."""

@@ -69,6 +69,11 @@ HEAD_INPUTS = ("attn.hook_v", "attn.hook_pattern", "attn.W_O")
 layer; heads and the stream from which passes resume; and what a head reads, with its output weights."""
 
 
+def without_mlps(sentence: str) -> Callable[[TransformerStack], str]:
+    """What `Needs.lacks` says of a model without MLPs."""
+    return lambda model: "" if "blocks.0.hook_mlp_out" in model.hook_dict else sentence
+
+
 def prepare_model(model: Any, needs: Needs, task: Any = NO_TASK) -> Net:
     """Check that a verb accepts a model, and wrap a bridge or `HookedRootModule` under our hook names.
 

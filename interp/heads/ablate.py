@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks import TransformerStack
 from hooks.checks import check_number, shown
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.state import restores_state
@@ -35,7 +34,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import bootstrap_mean, drop_interval
-from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
+from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model, without_mlps
 from interp.heads.experiment import Edit, Effects, Experiment
 from interp.heads.interventions import (
     HeadIntervention,
@@ -170,17 +169,14 @@ class PartAblationResult(_SetLosses):
     """Names of the parts of each set: heads (`0.1`), MLPs (`0 MLP`), neurons (`0 MLP 5`) and the `embedding`."""
 
 
-def _lacks_mlps(model: TransformerStack) -> str:
-    """What a model without MLPs lacks to ablate them."""
-    if "blocks.0.hook_mlp_out" in model.hook_dict:
-        return ""
-    return "this model has no MLPs; use ablate_heads."
-
-
 NEEDS = Needs("ablate_heads", edits=HEAD_OUTPUTS, reads=["attn.W_O"], answers=True)
 NEEDS_FOR_PATTERNS = Needs("ablate_heads with another pattern", edits=HEAD_OUTPUTS, reads=HEAD_INPUTS, answers=True)
 NEEDS_OF_PARTS = Needs(
-    "ablate", edits=[*HEAD_OUTPUTS, "hook_mlp_out"], reads=["attn.W_O"], answers=True, lacks=_lacks_mlps
+    "ablate",
+    edits=[*HEAD_OUTPUTS, "hook_mlp_out"],
+    reads=["attn.W_O"],
+    answers=True,
+    lacks=without_mlps("this model has no MLPs; use ablate_heads."),
 )
 
 

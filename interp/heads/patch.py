@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks import TransformerStack
 from hooks.checks import shown
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
 from hooks.state import restores_state
@@ -24,7 +23,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import effective_trials, mean_interval, share_interval
-from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
+from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model, without_mlps
 from interp.tasks.base import Batch, Task
 from interp.tasks.outputs import checked_batch
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
@@ -168,16 +167,14 @@ class PatchResult(Result):
         )
 
 
-def _lacks_mlps(model: TransformerStack) -> str:
-    """What a model without MLPs lacks to patch them."""
-    if "blocks.0.hook_mlp_out" in model.hook_dict:
-        return ""
-    return "site is 'mlp_out', but this model has no MLPs; choose z, resid or attn_out."
-
-
 NEEDS = Needs("patch", edits=[*STREAM, "attn.hook_z"], answers=True)
 NEEDS_OF_ATTENTION = Needs("patch of attention outputs", edits=[*STREAM, "hook_attn_out"], answers=True)
-NEEDS_OF_MLPS = Needs("patch of MLPs", edits=[*STREAM, "hook_mlp_out"], answers=True, lacks=_lacks_mlps)
+NEEDS_OF_MLPS = Needs(
+    "patch of MLPs",
+    edits=[*STREAM, "hook_mlp_out"],
+    answers=True,
+    lacks=without_mlps("site is 'mlp_out', but this model has no MLPs; choose z, resid or attn_out."),
+)
 
 
 @checks_types

@@ -33,15 +33,15 @@ def test_equal_to_our_own_model_with_the_same_weights(compatible):
     bridge = bridge_of("gpt2")
     if compatible:  # folds norms into the weights: hook points are kept, what parts write is another
         bridge.enable_compatibility_mode(disable_warnings=True, no_processing=True)
-    own = CircuitEngine(hooks.from_huggingface(hugging_face("gpt2")), TOKENS, **OPTIONS)
+    our_engine = CircuitEngine(hooks.from_huggingface(hugging_face("gpt2")), TOKENS, **OPTIONS)
     engine = BridgeCircuitEngine(hooks.from_bridge(bridge), TOKENS, **OPTIONS)
-    sets = sets_of(len(own.edges))
-    instead = {name: values for name, values in other_outputs(own).items() if name in engine.cache.cache_dict}
-    expected, found = logits_of(own, sets, instead), logits_of(engine, sets, instead)
-    assert list(found) == list(range(len(sets)))
-    for index in found:
-        torch.testing.assert_close(found[index], expected[index], rtol=0, atol=5e-5)
-    assert not torch.allclose(found[2], found[3], atol=1e-2)
+    sets = sets_of(len(our_engine.edges))
+    instead = {name: values for name, values in other_outputs(our_engine).items() if name in engine.cache.cache_dict}
+    expected, logits = logits_of(our_engine, sets, instead), logits_of(engine, sets, instead)
+    assert list(logits) == list(range(len(sets)))
+    for index in logits:
+        torch.testing.assert_close(logits[index], expected[index], rtol=0, atol=5e-5)
+    assert not torch.allclose(logits[2], logits[3], atol=1e-2)
 
 
 def test_one_edge_is_that_of_the_engine_of_edges():
@@ -51,10 +51,10 @@ def test_one_edge_is_that_of_the_engine_of_edges():
     instead = other_outputs(engine)
     chosen = [3, 17, len(engine.edges) - 2]
     sets = [torch.arange(len(engine.edges)) == index for index in chosen]
-    found = logits_of(engine, sets, instead)
+    logits = logits_of(engine, sets, instead)
     expected = dict(edges.each_edit(edges.edges, lambda point, activation: instead[point]))
     for place, index in enumerate(chosen):
-        torch.testing.assert_close(found[place], expected[index], rtol=0, atol=2e-5)
+        torch.testing.assert_close(logits[place], expected[index], rtol=0, atol=2e-5)
 
 
 def test_the_bridge_is_as_before():

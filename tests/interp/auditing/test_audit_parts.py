@@ -63,17 +63,17 @@ def test_every_verdict_is_that_of_removals_by_hand(model):
     clean = accuracy(model)
     lost = {name: clean - accuracy(model, [name]) for name in PARTS}
     assert (result.threshold <= SHARE_THAT_COUNTS * (1 - np.array(TASK.chances)) + 1e-9).all()
-    for part in result.parts:
-        np.testing.assert_allclose(part.costs["mean"].drop, lost[part.name], atol=1e-6)
-        share = (lost[part.name] / result.threshold).max()
+    for record in result.parts:
+        np.testing.assert_allclose(record.costs["mean"].drop, lost[record.name], atol=1e-6)
+        share = (lost[record.name] / result.threshold).max()
         expected = {"needed"} if share > 1.1 else {"idle", "redundant"} if share < LITTLE else {"marginal", "redundant"}
-        assert part.verdict in expected, part.name
-        if part.verdict == "redundant":
+        assert record.verdict in expected, record.name
+        if record.verdict == "redundant":
             beyond = []
             for size in range(1, len(PARTS)):
-                for others in combinations(set(PARTS) - {part.name}, size):
-                    beyond.append(accuracy(model, others) - accuracy(model, [*others, part.name]))
-            assert (np.stack(beyond) > result.threshold).any(), part.name
+                for others in combinations(set(PARTS) - {record.name}, size):
+                    beyond.append(accuracy(model, others) - accuracy(model, [*others, record.name]))
+            assert (np.stack(beyond) > result.threshold).any(), record.name
     assert set(result.of("needed")) >= {"embedding", "0.1", "2 MLP"}
     assert "0.0" in result.of("idle")
     assert result.exact
@@ -83,24 +83,24 @@ def test_every_verdict_is_that_of_removals_by_hand(model):
 
 def test_neurons_that_do_the_same_work_share_it(model):
     """A needed neuron is written once more in the place of one that does nothing: each will do, one of them must."""
-    needed, other = "0 MLP 2", "0 MLP 15"
-    alone = interp.audit_parts(model, TASK, parts=[needed, other, "2.1"], n="all")
-    assert [part.verdict for part in alone.parts] == ["needed", "idle", "needed"]
+    needed, twin = "0 MLP 2", "0 MLP 15"
+    alone = interp.audit_parts(model, TASK, parts=[needed, twin, "2.1"], n="all")
+    assert [record.verdict for record in alone.parts] == ["needed", "idle", "needed"]
     twice = copy.deepcopy(model)
     mlp = twice.block(0).mlp
     mlp.w_in.weight.data[15], mlp.w_in.bias.data[15] = mlp.w_in.weight[2], mlp.w_in.bias[2]
     mlp.w_out.weight.data[:, 15] = mlp.w_out.weight[:, 2]
-    result = interp.audit_parts(twice, TASK, parts=[needed, other, "2.1"], n="all")
-    verdicts = [(part.verdict, part.partners) for part in result.parts]
-    assert verdicts == [("redundant", (other,)), ("redundant", (needed,)), ("needed", ())]
-    assert {needed, other} in [set(members.parts) for members in result.sets]
+    result = interp.audit_parts(twice, TASK, parts=[needed, twin, "2.1"], n="all")
+    verdicts = [(record.verdict, record.partners) for record in result.parts]
+    assert verdicts == [("redundant", (twin,)), ("redundant", (needed,)), ("needed", ())]
+    assert {needed, twin} in [set(members.parts) for members in result.sets]
     assert "shares its work with 0 MLP 15" in result.sentences()[0]
 
 
 def test_a_sample_decides_as_every_input(model):
     exact = interp.audit_parts(model, TASK, n="all")
     sampled = interp.audit_parts(model, TASK, seconds=None)
-    assert [part.verdict for part in sampled.parts] == [part.verdict for part in exact.parts]
+    assert [record.verdict for record in sampled.parts] == [record.verdict for record in exact.parts]
     assert "looks" in str(sampled)
     assert "every set of parts was tried" not in str(sampled) or sampled.largest_harmless is not None
 
@@ -112,7 +112,7 @@ def test_a_wrapped_model_has_the_same_verdicts():
     for model in (ours, hooks.from_bridge(own_model(ours))):
         results.append(interp.audit_parts(model, task, parts="each", n=64, at_chance=True))
     np.testing.assert_allclose(results[0].parts[4].costs["mean"].drop, results[1].parts[4].costs["mean"].drop)
-    assert [part.verdict for part in results[0].parts] == [part.verdict for part in results[1].parts]
+    assert [record.verdict for record in results[0].parts] == [record.verdict for record in results[1].parts]
 
 
 def test_tables_charts_and_files(model, tmp_path):
@@ -165,7 +165,7 @@ def test_parts_other_than_mlps_need_none():
     task = Lego(n_vars=2, sentence_format="compact")
     without = hooks.Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16, d_mlp=0))
     result = interp.audit_parts(without, task, parts=["embedding", "0.1"], n=64, at_chance=True)
-    assert [part.name for part in result.parts] == ["embedding", "0.1"]
+    assert [record.name for record in result.parts] == ["embedding", "0.1"]
     assert result.largest_harmless is None  # at chance nothing is
     assert interp.ablate(without, task, parts={"all": ["embedding"]}, n=16).names == ("all",)
 

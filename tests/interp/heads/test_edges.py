@@ -249,10 +249,10 @@ def test_some_edges_of_a_bridge():
 
 def test_the_circuit_of_a_bridge_is_that_of_our_own_model_with_the_same_weights():
     """Weights are random, so that chance is the accuracy of no edges."""
-    own = from_huggingface(hugging_face("gpt2", d_vocab=TASK.d_vocab))
+    our_model = from_huggingface(hugging_face("gpt2", d_vocab=TASK.d_vocab))
     sets = [np.ones(0, dtype=bool)]
     scores = []
-    for model in (own, from_bridge(bridge_of("gpt2", d_vocab=TASK.d_vocab))):
+    for model in (our_model, from_bridge(bridge_of("gpt2", d_vocab=TASK.d_vocab))):
         edges = interp.edges(model, TASK, n=12)
         sample = Sample.of(TASK, 16, seed=0, name="circuit")
         if len(sets[0]) == 0:
