@@ -18,25 +18,20 @@ from typing import Any, cast
 
 import torch
 from einops import einsum, repeat
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.adapters.bridge import BridgeModel
+from hooks.interventions.clean_pass import CleanPass, Net
 from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.interventions.set_tree import SetTree
 from hooks.model.checked_hooks import storing_hooks
 from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.transformer import TransformerStack
 
-TOKENS_PER_PASS = 1024
-"""Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""
-
 EMBEDDING_POINT = "blocks.0.hook_resid_pre"
 """Where the output of the embedding is, position embeddings included."""
 Head = tuple[int, int]
 """(layer, head)."""
-Net = TransformerStack | BridgeModel
-"""A model whose heads can be replaced."""
 
 NewOutput = Callable[[str, Float[Tensor, "batch pos *width"]], Float[Tensor, "#batch pos *width"]]
 """What is written instead, from the name of a hook point and what is written there."""
@@ -81,7 +76,7 @@ def projected_values(
     return outputs + b[:, None] * block.read(resid, sites)[:, :, None]
 
 
-class AblationEngine:
+class AblationEngine(CleanPass):
     """One clean pass on a batch, from which any number of head replacements are computed.
 
     Args:
@@ -110,11 +105,6 @@ class AblationEngine:
         **inputs: Any,
     ):
         _check_hooks(model)
-        self.model = model
-        self.tokens = tokens
-        self.read_at = read_at
-        self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
-        self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._output_point = head_output_point(model.cfg)
         self._input_points = [*self.further_points]
         if patterns:
@@ -125,15 +115,15 @@ class AblationEngine:
             self._input_points.append("hook_resid_pre")
         # One clean pass, whose activations all interventions start from
         cached = (*self._input_points, self._output_point, "hook_resid_pre")
-        with torch.no_grad():
-            logits, self.cache = model.run_with_cache(
-                tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(cached)
-            )
-        self.logits = logits if read_at is None else take(logits, read_at)
+
+        def is_cached(name: str) -> bool:
+            return name.startswith("blocks.") and name.endswith(cached)
+
+        super().__init__(model, tokens, is_cached, read_at=read_at, **inputs)
 
     def heads(self, layer: int) -> HeadInputs:
         """Clean activations of one layer's heads."""
-        return self._head_inputs(layer, self.cache.cache_dict)
+        return self._head_inputs(layer, self.cache)
 
     @torch.no_grad()
     def _head_inputs(self, layer: int, activations: Mapping[str, Tensor]) -> HeadInputs:
@@ -153,18 +143,16 @@ class AblationEngine:
             replace: New outputs of all heads of a layer.
             chosen: Heads to replace; if None, all.
         """
-        batch, pos = self.tokens.shape
-        per_pass = max(1, TOKENS_PER_PASS // (batch * pos))
         for layer in range(self.model.cfg.n_layers):
             heads = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
             if not heads:
                 continue
             # The heads of a layer are replaced in copies of the batch, several per pass
-            outputs_under = self._outputs_under(layer, replace, self.cache.cache_dict)
-            for start in range(0, len(heads), per_pass):
-                heads_of_pass = heads[start : start + per_pass]
+            outputs_under = self._outputs_under(layer, replace, self.cache)
+            for start in range(0, len(heads), self.copies_per_pass):
+                heads_of_pass = heads[start : start + self.copies_per_pass]
                 edits = [(head,) for head in heads_of_pass]
-                logits_by_head, _ = self._run_copies(layer, outputs_under(edits), self.cache.cache_dict, ())
+                logits_by_head, _ = self._run_copies(layer, outputs_under(edits), self.cache, ())
                 for head, logits in zip(heads_of_pass, logits_by_head, strict=True):
                     yield (layer, head), logits
 
@@ -201,7 +189,7 @@ class AblationEngine:
             root.add(heads)
         if root.is_set:
             yield (), self.logits
-        yield from self._sets_of_branch(root, (), self.cache.cache_dict, replace)
+        yield from self._sets_of_branch(root, (), self.cache, replace)
 
     def each_edit(
         self, sets: Sequence[Sequence[Head]], replace: Replacement
@@ -219,7 +207,6 @@ class AblationEngine:
     ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits of the sets of a branch, from the activations under the edits of earlier layers."""
         one_pass = self.model.pattern_before_z
-        per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
         for layer, edits in branch.layers.items():
             outputs_under = self._outputs_under(layer, replace, activations)
             # Edits from which a single set continues, and those that several sets share or that are sets themselves
@@ -237,8 +224,8 @@ class AblationEngine:
                 later = [head for index, members in later_edits.items() for head in _with_layer(index, members)]
                 yield (*earlier, *_with_layer(layer, heads), *later), logits
             # The others are edited in copies of the batch, and their later layers are stored for the sets after them
-            for start in range(0, len(shared), per_pass):
-                edits_of_pass = shared[start : start + per_pass]
+            for start in range(0, len(shared), self.copies_per_pass):
+                edits_of_pass = shared[start : start + self.copies_per_pass]
                 later_layers = {index for heads in edits_of_pass for index in edits[heads].all_layers()}
                 logits, stored = self._run_copies(layer, outputs_under(edits_of_pass), activations, later_layers)
                 for index, heads in enumerate(edits_of_pass):
@@ -258,7 +245,8 @@ class AblationEngine:
         outputs, new_outputs = clean.z, replace(layer, clean)
         # Of the last layer, only the positions that are read are computed
         is_last = layer == self.model.cfg.n_layers - 1
-        if is_last and self.read_at is not None and self.model.takes_read_at:
+        if is_last and self.narrows:
+            assert self.read_at is not None
             outputs, new_outputs = _take_rows(outputs, self.read_at), _take_rows(new_outputs, self.read_at)
         return partial(_edited, outputs, new_outputs)
 
@@ -277,14 +265,13 @@ class AblationEngine:
         resid = repeat(activations[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=n_edits)
         # What the sets after these start from is stored
         prefixes = tuple(f"blocks.{later}." for later in later_layers)
-        names = [name for name in self.cache.cache_dict if name.startswith(prefixes)]
+        names = [name for name in self.cache if name.startswith(prefixes)]
         stored: dict[str, Tensor] = {}
-        # A replacement needs all positions, of which the last layer has only those that are read
-        read_at = None if self.model.cfg.n_layers - 1 in later_layers else self.read_at
+        # A later replacement needs all positions, of which the last layer has only those that are read
+        in_last = self.model.cfg.n_layers - 1 in later_layers
         with self.model.hooks(storing_hooks(names, stored)) if names else nullcontext():
-            logits = self._resume(resid, layer, outputs.flatten(0, 1), read_at).unflatten(0, (n_edits, -1))
-        if read_at is None and self.read_at is not None:
-            logits = torch.stack([take(logits_of_edit, self.read_at) for logits_of_edit in logits])
+            logits = self.resume(resid, layer, z=outputs.flatten(0, 1), every_position=in_last)
+        logits = logits.unflatten(0, (n_edits, -1))
         return logits, {name: values.unflatten(0, (n_edits, -1)) for name, values in stored.items()}
 
     @torch.no_grad()
@@ -299,25 +286,9 @@ class AblationEngine:
         """Logits of one set, in a single pass: the outputs of a layer's heads, and edits of later layers by hooks."""
         resid = activations[f"blocks.{layer}.hook_resid_pre"]
         with self.model.hooks(list(self._edit_hooks(heads_by_layer, replace))):
-            if self.read_at is None or self.model.cfg.n_layers - 1 not in heads_by_layer:
-                return self._resume(resid, layer, outputs, self.read_at)
             # A replacement in the last layer needs all positions
-            return take(self._resume(resid, layer, outputs, None), self.read_at)
-
-    def _resume(
-        self,
-        resid: Float[Tensor, "copies pos d_model"],
-        layer: int,
-        outputs: Float[Tensor, "copies query head width"] | None,
-        read_at: Int[Tensor, "batch read"] | None,
-    ) -> Float[Tensor, "copies read d_vocab_out"]:
-        """Logits from the input of a layer and the outputs of its heads, for one or several copies of the batch."""
-        n_copies = len(resid) // len(self.tokens)
-        positions = None if self.position_ids is None else self.position_ids.expand_as(self.tokens)
-        inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "position_ids": positions}
-        inputs["read_at"] = read_at
-        copies = {name: tensor.repeat(n_copies, 1) for name, tensor in inputs.items() if tensor is not None}
-        return self.model.resume(resid, layer, z=outputs, **copies)
+            in_last = self.model.cfg.n_layers - 1 in heads_by_layer
+            return self.resume(resid, layer, z=outputs, every_position=in_last)
 
     def _edit_hooks(
         self, heads_by_layer: Mapping[int, tuple[int, ...]], replace: Replacement

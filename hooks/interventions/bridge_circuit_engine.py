@@ -15,14 +15,7 @@ from torch import Tensor
 from hooks.adapters.bridge.split_inputs import input_point, mlp_input_point, split_inputs
 from hooks.interventions.ablation_engine import NewOutput
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
-from hooks.interventions.edge_engine import (
-    EMBEDDING,
-    EMBEDDING_POINT,
-    LETTERS,
-    TOKENS_PER_PASS,
-    Receiver,
-    Sender,
-)
+from hooks.interventions.edge_engine import EMBEDDING, EMBEDDING_POINT, LETTERS, Receiver, Sender
 from hooks.model.layers import take
 
 
@@ -39,7 +32,7 @@ class BridgeCircuitEngine(BridgeEdgeEngine):
         """Logits with each set of edges replaced, with the index of the set; sets are in the order of `edges`."""
         new_outputs = self._outputs_instead(new_output)
         index = 0
-        for replaced in torch.stack(list(sets)).split(max(1, TOKENS_PER_PASS // self.tokens.numel())):
+        for replaced in torch.stack(list(sets)).split(self.copies_per_pass):
             for logits in self._pass(replaced, new_outputs):
                 yield index, logits
                 index += 1
@@ -63,7 +56,7 @@ class BridgeCircuitEngine(BridgeEdgeEngine):
             weights = replaced[:, columns].to(stacked)
             return einsum(weights, stacked, "c s, s c b p d -> c b p d").flatten(0, 1)
 
-        inputs = {name: value.expand_as(self.tokens).repeat(n_sets, 1) for name, value in self._model_inputs.items()}
+        inputs = {name: value.expand_as(self.tokens).repeat(n_sets, 1) for name, value in self.inputs.items()}
         bridge, n_layers = self.model.bridge, len(self._layers)
         own_hooks = self._hooks_of_writers(new_outputs, changes, n_sets)
         own_hooks.append(

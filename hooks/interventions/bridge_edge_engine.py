@@ -42,10 +42,6 @@ class BridgeEdgeEngine(EdgeEngine):
     model: BridgeModel  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, model: BridgeModel, tokens: Tensor, **options: Any):
-        names = ("chosen", "read_at")
-        self._model_inputs: dict[str, Tensor] = {
-            name: value for name, value in options.items() if name not in names and value is not None
-        }
         # Split inputs are computed in another order, with other rounding
         with split_inputs(model.bridge):
             super().__init__(model, tokens, patterns=False, **options)  # pyright: ignore[reportArgumentType]
@@ -64,7 +60,9 @@ class BridgeEdgeEngine(EdgeEngine):
         }
         for receiver, edges in groupby(self.edges, key=lambda edge: edge[1]):
             senders = [sender for sender, _ in edges]
-            copies = [senders[start : start + self._per_pass] for start in range(0, len(senders), self._per_pass)]
+            copies = [
+                senders[start : start + self.copies_per_pass] for start in range(0, len(senders), self.copies_per_pass)
+            ]
             yield receiver, senders, torch.cat([self._logits(receiver, senders, changes) for senders in copies])
 
     def _change(
@@ -88,7 +86,7 @@ class BridgeEdgeEngine(EdgeEngine):
         n_copies = len(senders)
         if receiver.kind == "read-out":
             last = self._clean(len(self._layers) - 1, "hook_resid_post")
-            logits = self._resume(last.repeat(n_copies, 1, 1) + rows, len(self._layers), None, self.read_at)
+            logits = self.resume(last.repeat(n_copies, 1, 1) + rows, len(self._layers))
             return logits.unflatten(0, (n_copies, -1))
 
         def add(activation: Tensor, hook: Any) -> Tensor:
@@ -100,7 +98,7 @@ class BridgeEdgeEngine(EdgeEngine):
         point = mlp_input_point(receiver.layer)
         if receiver.kind != "MLP":
             point = input_point(receiver.layer, LETTERS[receiver.kind])
-        inputs = {name: value.expand_as(self.tokens).repeat(n_copies, 1) for name, value in self._model_inputs.items()}
+        inputs = {name: value.expand_as(self.tokens).repeat(n_copies, 1) for name, value in self.inputs.items()}
         bridge = self.model.bridge
         with split_inputs(bridge), bridge.hooks(fwd_hooks=[(point, add)]):
             logits = self.model(self.tokens.repeat(n_copies, 1), **inputs)

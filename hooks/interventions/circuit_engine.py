@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import NewOutput
-from hooks.interventions.edge_engine import EMBEDDING_POINT, TOKENS_PER_PASS, EdgeEngine, Receiver
+from hooks.interventions.edge_engine import EMBEDDING_POINT, EdgeEngine, Receiver
 from hooks.model.layers import take
 from hooks.model.transformer import make_context
 
@@ -39,7 +39,7 @@ class CircuitEngine(EdgeEngine):
             replaced: The edges of each set, in the order of `edges`.
             new_outputs: What parts write instead, as for `EdgeEngine.each_receiver`.
         """
-        for sets in replaced.split(max(1, TOKENS_PER_PASS // self.tokens.numel())):
+        for sets in replaced.split(self.copies_per_pass):
             by_receiver = {receiver: sets[:, rows].to(self.logits) for receiver, rows in self.columns.items()}
             yield from self._pass(len(sets), by_receiver, new_outputs)
 
@@ -55,7 +55,8 @@ class CircuitEngine(EdgeEngine):
         """Logits of some sets, computed in copies of the batch."""
         batch, pos = self.tokens.shape
         tokens = self.tokens.repeat(n_sets, 1)
-        mask = None if self.attention_mask is None else self.attention_mask.repeat(n_sets, 1)
+        mask = self.inputs.get("attention_mask")
+        mask = None if mask is None else mask.repeat(n_sets, 1)
         context = make_context(self.model.cfg, tokens, mask, pos, tokens.device)
         embedding = self._clean(0, "hook_resid_pre")
         stream = embedding.expand(n_sets, *embedding.shape)

@@ -28,22 +28,14 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import (
-    EMBEDDING_POINT,
-    AblationEngine,
-    Net,
-    NewOutput,
-    part_points,
-)
+from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, NewOutput, part_points
+from hooks.interventions.clean_pass import Net
 from hooks.model.attention import Context, masked_scores
 from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.transformer import TransformerStack, make_context
 
 TOKENS_PER_CALL = 1 << 14
 """Streams of several edges pass a layer together up to this number of tokens."""
-TOKENS_PER_PASS = 1024
-"""Several edges are computed per pass through the later layers up to this number of tokens, as in the ablation of
-heads."""
 ROUNDING = 8
 """A head's output that changes by at most this many units in the last place is unchanged: its edge has no effect."""
 
@@ -111,7 +103,8 @@ class EdgeEngine(AblationEngine):
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
 
     Raises:
-        ValueError: a hook of the caller's inside a layer, which replaced edges would not pass.
+        ValueError: a hook of the caller's inside a layer, which replaced edges would not pass, or in the read-out, if
+            only some positions are read.
     """
 
     further_points = ("hook_mlp_out",)
@@ -120,8 +113,12 @@ class EdgeEngine(AblationEngine):
     def __init__(self, model: Net, tokens: Tensor, *, chosen: Collection[str] | None = None, **options: Any):
         self._check_hooks(model)
         super().__init__(model, tokens, **options)
-        n_layers = model.cfg.n_layers
-        self._layers = range(n_layers)
+        if model.takes_read_at and self.read_at is not None and not self.narrows:
+            raise ValueError(
+                "a hook is attached to the read-out, which replaced edges pass at the positions that are read only. "
+                "Remove it."
+            )
+        self._layers = range(model.cfg.n_layers)
         self._reach = [self._find_reach(layer) for layer in self._layers]
         self._chosen = chosen
         self._chosen_senders = None if chosen is None else {name.partition(" > ")[0] for name in chosen}
@@ -197,7 +194,7 @@ class EdgeEngine(AblationEngine):
         return [head for head in range(self.model.cfg.n_heads) if not patterns or patterns[head].learned]
 
     def _has_mlp(self, layer: int) -> bool:
-        return self._point(layer, "hook_mlp_out") in self.cache.cache_dict
+        return self._point(layer, "hook_mlp_out") in self.cache
 
     def _point(self, layer: int, name: str) -> str:
         return f"blocks.{layer}.{name}"
@@ -314,8 +311,8 @@ class EdgeEngine(AblationEngine):
             changed = self._differs(of_head)
             logits = self.logits.expand(len(indices), *self.logits.shape).clone()
             rows = changed.nonzero()[:, 0].tolist()
-            for start in range(0, len(rows), self._per_pass):
-                rows_of_pass = rows[start : start + self._per_pass]
+            for start in range(0, len(rows), self.copies_per_pass):
+                rows_of_pass = rows[start : start + self.copies_per_pass]
                 edited = clean.repeat(len(rows_of_pass), 1, 1, 1, 1)
                 edited[:, :, :, receiver.head] = of_head[1:][rows_of_pass]
                 logits[rows_of_pass] = self._after_heads(layer, edited)
@@ -325,8 +322,8 @@ class EdgeEngine(AblationEngine):
         """Logits with other outputs of an MLP, of which the first row is the clean one."""
         rows = self._differs(mlp_outs).nonzero()[:, 0].tolist()
         logits = self.logits.expand(len(mlp_outs) - 1, *self.logits.shape).clone()
-        for start in range(0, len(rows), self._per_pass):
-            rows_of_pass = rows[start : start + self._per_pass]
+        for start in range(0, len(rows), self.copies_per_pass):
+            rows_of_pass = rows[start : start + self.copies_per_pass]
             changed = mlp_outs[1:][rows_of_pass]
             _, _, posts = self._pass_layer(layer, resid.expand_as(changed), attn_out.expand_as(changed), changed)
             logits[rows_of_pass] = self._from_layer(layer + 1, posts)
@@ -386,13 +383,13 @@ class EdgeEngine(AblationEngine):
             posts = block.write(resid.flatten(0, 1), attn_outs.flatten(0, 1), sites)
             return self._read_out(posts.unflatten(0, attn_outs.shape[:2]))
         rows = resid.expand(len(outputs), *resid.shape).flatten(0, 1)
-        return self._resume(rows, layer, outputs.flatten(0, 1), self.read_at).unflatten(0, outputs.shape[:2])
+        return self.resume(rows, layer, z=outputs.flatten(0, 1)).unflatten(0, outputs.shape[:2])
 
     def _from_layer(self, layer: int, streams: Float[Tensor, "row batch pos d_model"]) -> Tensor:
         """Logits from inputs of a layer; of the read-out at positions read."""
         if layer == len(self._layers):
             return self._read_out(streams)
-        return self._resume(streams.flatten(0, 1), layer, None, self.read_at).unflatten(0, streams.shape[:2])
+        return self.resume(streams.flatten(0, 1), layer).unflatten(0, streams.shape[:2])
 
     def _read_out(self, streams: Float[Tensor, "row batch read d_model"]) -> Tensor:
         return self.model.read_out(streams.flatten(0, 1)).unflatten(0, streams.shape[:2])
@@ -472,12 +469,14 @@ class EdgeEngine(AblationEngine):
     # Sizes and clean activations
 
     def _clean(self, layer: int, name: str) -> Tensor:
-        return self.cache.cache_dict[self._point(layer, name)]
+        return self.cache[self._point(layer, name)]
 
     def _context(self, layer: int) -> Context:
         """The masks of a layer, whose queries in the last layer are the positions that are read."""
         tokens = self.tokens
-        context = make_context(self.model.cfg, tokens, self.attention_mask, tokens.shape[1], tokens.device)
+        context = make_context(
+            self.model.cfg, tokens, self.inputs.get("attention_mask"), tokens.shape[1], tokens.device
+        )
         if layer == self._layers[-1] and self.read_at is not None:
             return context.at_queries(self.read_at)
         return context
@@ -489,10 +488,6 @@ class EdgeEngine(AblationEngine):
         if self.read_at is None or layer != self._layers[-1]:
             return rows
         return torch.stack([take(row, self.read_at) for row in rows])
-
-    @property
-    def _per_pass(self) -> int:
-        return max(1, TOKENS_PER_PASS // self.tokens.numel())
 
     @property
     def _per_call(self) -> int:

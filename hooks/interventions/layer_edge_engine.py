@@ -69,7 +69,7 @@ class LayerEdgeEngine(EdgeEngine):
                 yield receiver, [senders[index] for index in indices], torch.stack(logits)
             # The layer becomes a sender
             senders.append(receiver)
-            changes.append(self._written(layer, new_outputs) - self._written(layer, self.cache.cache_dict))
+            changes.append(self._written(layer, new_outputs) - self._written(layer, self.cache))
         # Of the read-out, only positions that are read
         last, receiver = self._layers[-1], Receiver("read-out", len(self._layers))
         indices = self._indices(senders, receiver)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, Head, Net, NewOutput
+from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, Head, NewOutput
+from hooks.interventions.clean_pass import Net
 from hooks.interventions.set_tree import SetTree
 from hooks.model.checked_hooks import storing_hooks
-from hooks.model.layers import take
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,11 @@ class PartEngine(AblationEngine):
             return edited
 
         # An edit of the last layer sees all positions, not only those that are read
-        read_at = None if self.model.cfg.n_layers - 1 in layers else self.read_at
+        in_last = self.model.cfg.n_layers - 1 in layers
         stored: dict[str, Tensor] = {}
         names = {f"blocks.{layer}.hook_resid_pre": layer for layer in later_layers}
         with self.model.hooks([*((point, edit) for point in replaced), *storing_hooks(list(names), stored)]):
-            logits = self._resume(stream, first_layer, None, read_at)
-        if read_at is None and self.read_at is not None:
-            logits = take(logits, self.read_at)
+            logits = self.resume(stream, first_layer, every_position=in_last)
         return logits, {names[name]: values for name, values in stored.items()}
 
     def _place_of(self, member: Part) -> tuple[str, tuple[int, ...] | None]:

@@ -22,6 +22,8 @@ class ModelTraits:
     """Whether it can be pickled and sent to another process."""
     resumes_inside_layers = True
     """Whether a pass can start inside a layer, from the output of attention, and at some positions only."""
+    is_hooked_at_the_end = False
+    """Whether a hook is attached in the last layer or the read-out; asked only of models that take `read_at`."""
     pattern_before_z = True
     """Whether the pattern of every layer is computed before its z."""
 

@@ -35,6 +35,7 @@ from hooks.model.layers import (
     TiedReadOut,
     check_read_positions,
     check_tokens,
+    is_hooked,
     take,
 )
 from hooks.model.locks import one_thread
@@ -148,6 +149,13 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
         if self.norm_final is not None:
             resid = self.norm_final(resid, self.ln_final)
         return self.unembed(resid)
+
+    @property
+    def is_hooked_at_the_end(self) -> bool:
+        """Whether a hook is attached in the last layer or the read-out, where `read_at` leaves some positions out."""
+        last = self.cfg.n_layers - 1
+        modules = (self.blocks[last], self.block(last), self.ln_final, self.norm_final, self.unembed)
+        return any(module is not None and is_hooked(module) for module in modules)
 
     @one_thread
     def resume(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
+from hooks.interventions.clean_pass import TOKENS_PER_PASS, Net
 from hooks.model.layers import take
 from interp.algorithms.algorithm import Algorithm, Computation
 from interp.algorithms.learned import MOST_DIMENSIONS, learned_basis

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.checks import check_choice, check_number
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.state import check_differentiable, restores_state
 from hooks.typed import checks_types
 from interp.algorithms.algorithm import Algorithm

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
+from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
+from hooks.interventions.clean_pass import Net
 from hooks.interventions.replacements import Replacement
 from hooks.model.attention import visible_keys
 from interp.auditing.interventions import (

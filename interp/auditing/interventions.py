@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net
+from hooks.interventions.ablation_engine import AblationEngine, Head
+from hooks.interventions.clean_pass import Net
 from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
 from interp.core.inputs import partners

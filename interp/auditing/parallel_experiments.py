@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Head
+from hooks.interventions.ablation_engine import Head
+from hooks.interventions.clean_pass import TOKENS_PER_PASS
 from interp.auditing.experiments import Effects, HeadExperiments
 from interp.core.processes import in_processes
 from interp.tasks.base import Score

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Literal
 
 from hooks.checks import shown
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import DISTINCT, checks_types
 from interp.auditing.audit import pairs_not_tried

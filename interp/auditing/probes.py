@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import shown
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
 from interp.auditing.significance import corrected_together, readable_p_values, sequences_needed, used_p_values

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.checks import check_names, check_number
-from hooks.interventions.ablation_engine import Head, Net
+from hooks.interventions.ablation_engine import Head
+from hooks.interventions.clean_pass import Net
 from interp.auditing.acts_like import kinds_to_try
 from interp.auditing.experiments import Effects, HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS, ON_UNDECIDED_HEADS, ROWS_OF_LABEL

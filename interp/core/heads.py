@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.ablation_engine import Head, every_head
+from hooks.interventions.clean_pass import Net
 
 
 def check_heads(name: str, heads: Any, model: Net) -> list[Head]:

@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
-from hooks.model.layers import has_activation_hooks, has_hooks, take
-from interp.core.activations import chunks, residual_names
+from hooks.interventions.ablation_engine import head_output_point
+from hooks.interventions.clean_pass import TOKENS_PER_PASS, CleanPass, Net
+from hooks.model.layers import has_hooks, is_hooked
+from interp.core.activations import residual_names
 from interp.core.devices import device_of
 from interp.tasks.base import Batch
 from interp.tasks.batch import check_finite_logits
@@ -102,22 +103,40 @@ def swap_whole(base: Float[Tensor, "pair width"], source: Float[Tensor, "pair wi
     return base + (source - base)
 
 
-@dataclass(frozen=True)
-class Recording:
-    """Inputs with activations and logits of a clean pass, from which passes with other activations resume."""
+class Recording(CleanPass):
+    """A clean pass on some inputs, read at the targets, from which passes with other activations resume.
 
-    net: Net
-    batch: Batch
-    cache: dict[str, Tensor]
-    logits: Float[Tensor, "batch target d_vocab_out"]
-    """Logits at the targets of the clean pass."""
+    Args:
+        net: Model to intervene on. It is not changed.
+        batch: The inputs.
+        kinds: Kinds of sites that will be read or set.
+        size: Number of inputs that are run at once; if None, all.
+
+    Raises:
+        ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
+    """
+
+    def __init__(self, net: Net, batch: Batch, kinds: Sequence[SiteKind], *, size: int | None = None):
+        if has_hooks(net.hook_dict["blocks.0.hook_resid_pre"]):
+            raise ValueError(
+                "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act "
+                "twice. Remove it, or attach it to hook_embed."
+            )
+        recorded = list(kinds)
+        if "mlp_out" in kinds and net.resumes_inside_layers:
+            recorded.append("attn_out")  # passes with another output of the MLP resume from it
+        names = residual_names(net) + [site.hook_point(net) for site in sites_of(net, recorded)]
+        batch = batch.to(device_of(net))
+        inputs: dict[str, Any] = batch.model_inputs()
+        super().__init__(net, batch.tokens, names, read_at=batch.target_positions, size=size, **inputs)
+        check_finite_logits(self.logits)
 
     def activations(
         self, site: Site, positions: Int[Tensor, "row position"], rows: Any = slice(None)
     ) -> Float[Tensor, "row position *width"]:
         """Activations at a site and some positions, of all inputs or of the rows that are named; of all heads (head,
         width) where `z` names none."""
-        values = self.cache[site.hook_point(self.net)][rows]
+        values = self.cache[site.hook_point(self.model)][rows]
         if site.head is not None:
             values = values[:, :, site.head]
         return values[torch.arange(len(values))[:, None], positions.to(values.device)]
@@ -135,7 +154,7 @@ class Recording:
             values = self._stream_after(site, positions, values, rows)
             site = Site("resid", site.layer + 1)
         # Set the activations at the positions.
-        edited = self.cache[site.hook_point(self.net)][rows].clone()
+        edited = self.cache[site.hook_point(self.model)][rows].clone()
         values = values.to(edited)
         row_index = torch.arange(len(edited))[:, None]
         positions = positions.to(edited.device)
@@ -144,26 +163,21 @@ class Recording:
         else:
             edited[row_index, positions, site.head] = values
         # Resume from the residual stream, or from the layer's input with a hook at the site.
-        batch = self.batch.select(rows)
         if site.kind == "resid":
-            return self._resume(batch, edited, site.layer, batch.target_positions)
+            return self.resume(edited, site.layer, rows=rows)
 
         def replace(_: Tensor, hook: Any) -> Tensor:
             return edited
 
-        # The hook replaces all positions, so the last layer must not be reduced to the positions that are read out.
-        resid = self.cache[residual_names(self.net)[site.layer]][rows]
-        with self.net.hooks([(site.hook_point(self.net), replace)]):
-            logits = self._resume(batch, resid, site.layer, None)
-        return take(logits, batch.target_positions)
+        # The hook replaces all positions, so the last layer must not be reduced to those that are read.
+        resid = self.cache[residual_names(self.model)[site.layer]][rows]
+        with self.model.hooks([(site.hook_point(self.model), replace)]):
+            return self.resume(resid, site.layer, rows=rows, every_position=True)
 
     def _is_unhooked(self, layer: int) -> bool:
         """Whether a pass can start inside a layer, which has no hook that would see some positions only."""
-        net: Any = self.net
-        if not net.resumes_inside_layers:
-            return False
-        modules = [*net.blocks[layer].modules(), *net.block(layer).modules()]
-        return not any(map(has_activation_hooks, modules))
+        net: Any = self.model
+        return net.resumes_inside_layers and not is_hooked(net.blocks[layer]) and not is_hooked(net.block(layer))
 
     def _stream_after(
         self,
@@ -173,7 +187,7 @@ class Recording:
         rows: Any,
     ) -> Float[Tensor, "row position d_model"]:
         """The residual stream after the layer of a site, at the positions where its activations are set to `values`."""
-        net: Any = self.net
+        net: Any = self.model
         resid = self.activations(Site("resid", site.layer), positions, rows)
         values = values.to(resid)
         # The output of attention, with the edit or as it was.
@@ -190,39 +204,6 @@ class Recording:
         with net.hooks(edits) if edits else nullcontext():
             return net.block(site.layer).write(resid, attn_out, net.blocks[site.layer])
 
-    def _resume(self, batch: Batch, resid: Tensor, layer: int, read_at: Tensor | None) -> Tensor:
-        inputs: dict[str, Any] = {"tokens": batch.tokens, **batch.model_inputs()}
-        # A hook in the last layer sees all positions, not only those that are read out.
-        if read_at is not None and layer < self.net.cfg.n_layers and not self._is_unhooked(self.net.cfg.n_layers - 1):
-            return take(self.net.resume(resid, layer, **inputs), read_at)
-        return self.net.resume(resid, layer, read_at=read_at, **inputs)
-
-
-def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> Iterator[Recording]:
-    """Clean passes on `size` inputs at a time, with the residual stream and all sites of these kinds.
-
-    Raises:
-        ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
-    """
-    if has_hooks(net.hook_dict["blocks.0.hook_resid_pre"]):
-        raise ValueError(
-            "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
-            "Remove it, or attach it to hook_embed."
-        )
-    recorded = list(kinds)
-    if "mlp_out" in kinds and net.resumes_inside_layers:
-        recorded.append("attn_out")  # passes with another output of the MLP resume from it
-    names = residual_names(net) + [site.hook_point(net) for site in sites_of(net, recorded)]
-    names = list(dict.fromkeys(names))
-    for inputs in chunks(batch, size):
-        inputs = inputs.to(device_of(net))
-        options: dict[str, Any] = inputs.model_inputs()
-        with torch.no_grad():
-            logits, cache = net.run_with_cache(inputs.tokens, **options, names_filter=names)
-        target_logits = take(logits, inputs.target_positions)
-        check_finite_logits(target_logits)
-        yield Recording(net, inputs, dict(cache.cache_dict), target_logits)
-
 
 class Interchange:
     """Outputs of base inputs with activations of source inputs, from one clean pass on each input.
@@ -235,13 +216,10 @@ class Interchange:
     """
 
     def __init__(self, net: Net, base: Batch, sources: Sequence[Batch], kinds: Sequence[SiteKind]):
-        self._size = max(1, TOKENS_PER_PASS // base.tokens.shape[1])
-        self._base = _joined(list(recordings(net, base, kinds, self._size)))
-        source_recordings = []
-        for source in sources:
-            source_recordings += recordings(net, source, kinds, max(1, TOKENS_PER_PASS // source.tokens.shape[1]))
-        self._sources = source_recordings
-        self._first_rows = np.cumsum([0] + [len(recording.batch) for recording in source_recordings])
+        self._size = _sequences_per_pass(base)
+        self._base = Recording(net, base, kinds, size=self._size)
+        self._sources = [Recording(net, source, kinds, size=_sequences_per_pass(source)) for source in sources]
+        self._first_rows = np.cumsum([0] + [len(recording.tokens) for recording in self._sources])
         self.logits = self._base.logits
         """Logits at the targets of the base inputs."""
 
@@ -353,19 +331,6 @@ class Interchange:
         return torch.cat(answers) if answers else torch.zeros(0, n_targets, dtype=torch.long)
 
 
-def _joined(several: Sequence[Recording]) -> Recording:
-    """One recording of all inputs of several."""
-    first = several[0]
-    if len(several) == 1:
-        return first
-    tensors = {
-        name: torch.cat([recording.batch.tensors()[name] for recording in several]) for name in _by_row(first.batch)
-    }
-    cache = {name: torch.cat([recording.cache[name] for recording in several]) for name in first.cache}
-    logits = torch.cat([recording.logits for recording in several])
-    return Recording(first.net, replace(first.batch, **tensors), cache, logits)
-
-
-def _by_row(batch: Batch) -> list[str]:
-    """Fields with a row for each input."""
-    return [name for name in batch.tensors() if name != "supervised"]
+def _sequences_per_pass(batch: Batch) -> int:
+    """Number of sequences of a batch that are run at once."""
+    return max(1, TOKENS_PER_PASS // batch.tokens.shape[1])

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.model.checked_hooks import storing_hooks
 from hooks.state import evaluation_mode
 from interp.core.devices import device_of

@@ -11,7 +11,7 @@ import interp
 from hooks import TransformerStack, from_bridge, make_model
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Capabilities, Use
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.lazy_names import modules_of_names
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline

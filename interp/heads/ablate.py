@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 
 from hooks.checks import check_number, shown
-from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.ablation_engine import Head, every_head
+from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import (
     COUNT,

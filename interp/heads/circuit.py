@@ -11,9 +11,10 @@ from jaxtyping import Bool, Float
 
 from hooks.checks import check_number, shown
 from hooks.files import user_path, write_json, write_text
-from hooks.interventions.ablation_engine import Net, part_points
+from hooks.interventions.ablation_engine import part_points
 from hooks.interventions.bridge_circuit_engine import BridgeCircuitEngine
 from hooks.interventions.circuit_engine import BLOCKS_WITH_CIRCUITS, CircuitEngine
+from hooks.interventions.clean_pass import Net
 from hooks.randomness import usable_seed
 from hooks.typed import COUNT, DIFFERENCE, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SHARE, Axes
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that

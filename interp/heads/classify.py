@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from scipy import special
 
 from hooks.checks import check_names, shown
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, ROUNDING, SHARE, SIZE, Axes, checks_types
 from interp.core.consistency import check_known, check_that

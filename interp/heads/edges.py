@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from hooks.checks import check_choice, check_names, shown
-from hooks.interventions.ablation_engine import Head, Net, part_points
+from hooks.interventions.ablation_engine import Head, part_points
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
+from hooks.interventions.clean_pass import Net
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
 from hooks.interventions.layer_edge_engine import LayerEdgeEngine
 from hooks.state import restores_state

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Net
+from hooks.interventions.ablation_engine import AblationEngine
+from hooks.interventions.clean_pass import Net
 from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.processes import in_processes
 from interp.core.progress import Count, counted

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import did_you_mean, shown
-from hooks.interventions.ablation_engine import Net, head_output_point
+from hooks.interventions.ablation_engine import head_output_point
+from hooks.interventions.clean_pass import Net
 from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hooks import TransformerStack
 from hooks.checks import shown
-from hooks.interventions.ablation_engine import Net, head_output_point
+from hooks.interventions.ablation_engine import head_output_point
+from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SIZE, Axes, checks_types
 from interp.core.activations import CHUNK, chunks

@@ -10,7 +10,8 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net, projected_values
+from hooks.interventions.ablation_engine import projected_values
+from hooks.interventions.clean_pass import Net
 from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.heads.kinds import PackedRelations, related_keys, sequences_at_once

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from hooks.checks import shown
-from hooks.interventions.ablation_engine import Net, every_head, part_points
+from hooks.interventions.ablation_engine import every_head, part_points
+from hooks.interventions.clean_pass import Net
 from hooks.interventions.part_engine import Embedding, Mlp, Part, PartEngine
 from interp.core.sample import Sample
 from interp.heads.experiment import Experiment

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import shown
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net
+from hooks.interventions.clean_pass import TOKENS_PER_PASS, Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, SHARE, Axes, checks_types
 from interp.core.consistency import check_known, check_that, grid

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 
 from hooks.checks import check_number
-from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.ablation_engine import Head, every_head
+from hooks.interventions.clean_pass import Net
 from hooks.state import evaluation_mode, restores_state
 from hooks.typed import checks_types
 from interp.core.activations import patterns_on

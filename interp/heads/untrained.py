@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.clean_pass import Net
 from hooks.model.initialise import initialise
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net
-from interp.core.activations import CHUNK, EXAMPLES_PER_BLOCK, class_means, residuals_at_targets, same_examples
+from hooks.interventions.clean_pass import Net
+from interp.core.activations import CHUNK, EXAMPLES_PER_BLOCK, chunks, class_means, residuals_at_targets, same_examples
 from interp.core.inputs import number_of_pairings, partners
-from interp.core.interchange import Site, recordings
+from interp.core.interchange import Recording, Site
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
@@ -249,7 +249,8 @@ def edited_answers(
     """
     model.eval()
     streams: dict[int, Float[Tensor, "layer target chunk d_model"]] = {}
-    for chunk, recording in enumerate(recordings(model, batch, ["resid"], CHUNK)):
+    for chunk, examples in enumerate(chunks(batch, CHUNK)):
+        recording = Recording(model, examples, ["resid"])
         streams = _source_streams(model, batch, chunk, pairs, streams)
         before = task.answers(recording.logits).cpu()
         for (layer, target), cell in directions.items():
@@ -261,7 +262,7 @@ def edited_answers(
                 continue
             # Activations of base and source at the position of the target, and the edited ones.
             site = Site("resid", layer)
-            positions = recording.batch.target_positions[rows, target][:, None]
+            positions = examples.target_positions[rows, target][:, None]
             source_rows = sources[in_chunk].tolist()
             source = torch.stack([streams[row // CHUNK][layer, target, row % CHUNK] for row in source_rows])
             base = recording.activations(site, positions, rows)[:, 0].to(source)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from hooks import HeadPattern
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, AblationEngine, projected_values
+from hooks.interventions.ablation_engine import AblationEngine, projected_values
+from hooks.interventions.clean_pass import TOKENS_PER_PASS
 from hooks.interventions.replacements import Mean, Pattern, Resample, Zero
 
 PATTERN = torch.rand(4, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -171,7 +172,7 @@ def test_stays_within_1e_5_in_single_precision_when_many_heads_share_a_pass(make
 def test_small_passes_give_the_same_logits(make, tokens, monkeypatch):
     model = make()
     together = dict(AblationEngine(model, tokens).each_head(zero))
-    monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", 1)
+    monkeypatch.setattr("hooks.interventions.clean_pass.TOKENS_PER_PASS", 1)
     apart = dict(AblationEngine(model, tokens).each_head(zero))
     assert list(apart) == list(together)
     for head, logits in apart.items():
@@ -192,7 +193,7 @@ SOME = [(2, 1), (0, 0), (1, 1), (0, 2), (2, 0)]
 @pytest.mark.parametrize("per_pass", [1, 3])
 @pytest.mark.parametrize("settings", [MODELS[0], MODELS[4], MODELS[11], MODELS[12]], ids=str)
 def test_every_subset_equals_hooks_by_hand(make, tokens, settings, per_pass, monkeypatch):
-    monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", per_pass * tokens.numel())
+    monkeypatch.setattr("hooks.interventions.clean_pass.TOKENS_PER_PASS", per_pass * tokens.numel())
     model, rows = make(**settings), torch.arange(4)[:, None]
     whole, part = (
         dict(AblationEngine(model, tokens, read_at=at).every_subset(SOME, sharpened)) for at in (None, READ_AT)
@@ -218,7 +219,7 @@ def test_chosen_sets_are_each_computed_once(make, tokens):
 
 def test_sets_that_agree_in_their_first_layers_share_them(make, tokens, monkeypatch):
     """Every subset takes one pass from the layer of its last head; without read positions, in one copy each."""
-    monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", 1)
+    monkeypatch.setattr("hooks.interventions.clean_pass.TOKENS_PER_PASS", 1)
     model, started = make(), []
     original = type(model).resume
     monkeypatch.setattr(type(model), "resume", lambda *args, **rest: started.append(args[2]) or original(*args, **rest))

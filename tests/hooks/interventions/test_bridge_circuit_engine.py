@@ -36,7 +36,7 @@ def test_equal_to_our_own_model_with_the_same_weights(compatible):
     our_engine = CircuitEngine(hooks.from_huggingface(hugging_face("gpt2")), TOKENS, **OPTIONS)
     engine = BridgeCircuitEngine(hooks.from_bridge(bridge), TOKENS, **OPTIONS)
     sets = sets_of(len(our_engine.edges))
-    instead = {name: values for name, values in other_outputs(our_engine).items() if name in engine.cache.cache_dict}
+    instead = {name: values for name, values in other_outputs(our_engine).items() if name in engine.cache}
     expected, logits = logits_of(our_engine, sets, instead), logits_of(engine, sets, instead)
     assert list(logits) == list(range(len(sets)))
     for index in logits:

@@ -27,8 +27,8 @@ def test_equal_to_our_own_model_with_the_same_weights(compatible):
     engine = BridgeEdgeEngine(hooks.from_bridge(bridge), TOKENS, read_at=READ_AT, attention_mask=MASK)
     assert names(engine) == names(own)
     torch.testing.assert_close(engine.logits, own.logits, rtol=0, atol=1e-5)
-    instead = {name: values for name, values in other_outputs(own).items() if name in engine.cache.cache_dict}
-    expected = replaced(own, {**own.cache.cache_dict, **instead})
+    instead = {name: values for name, values in other_outputs(own).items() if name in engine.cache}
+    expected = replaced(own, {**own.cache, **instead})
     logits = replaced(engine, instead)
     assert list(logits) == engine.edges
     for edge in engine.edges:

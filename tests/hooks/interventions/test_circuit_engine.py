@@ -16,7 +16,7 @@ def setting(family, **options):
     tokens = tokens_of(model, 5, n=3)
     engine = CircuitEngine(model, tokens, **options)
     generator = torch.Generator().manual_seed(3)
-    outputs = engine.cache.cache_dict
+    outputs = engine.cache
     return engine, {name: torch.randn(values.shape, generator=generator) for name, values in outputs.items()}
 
 

@@ -29,7 +29,7 @@ def plain(name):
 def other_outputs(engine, seed=0):
     """Random outputs in place of every part."""
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(values.shape, generator=generator) for name, values in engine.cache.cache_dict.items()}
+    return {name: torch.randn(values.shape, generator=generator) for name, values in engine.cache.items()}
 
 
 def replaced(engine, new_outputs):
@@ -90,7 +90,7 @@ def test_one_output_for_all_sequences():
     model = plain("pre_ln")
     tokens = tokens_of(model, 5, n=3)
     engine, separate = EdgeEngine(model, tokens), points_on_demand(model)
-    means = {name: values.mean(0, keepdim=True) for name, values in engine.cache.cache_dict.items()}
+    means = {name: values.mean(0, keepdim=True) for name, values in engine.cache.items()}
     expanded = {name: mean.expand_as(engine.cache[name]) for name, mean in means.items()}
     for edge, logits in replaced(engine, means).items():
         torch.testing.assert_close(logits, brute_force(separate, tokens, expanded, edge), rtol=0, atol=1e-5)
@@ -100,7 +100,7 @@ def test_the_clean_outputs_change_nothing():
     for family in ("pre_ln", "post_ln", "dyck", "pathways"):
         model = plain(family)
         engine = EdgeEngine(model, tokens_of(model, 5))
-        for logits in replaced(engine, dict(engine.cache.cache_dict)).values():
+        for logits in replaced(engine, dict(engine.cache)).values():
             torch.testing.assert_close(logits, engine.logits, rtol=0, atol=2e-5)
 
 

@@ -11,7 +11,7 @@ from own_models import own_model
 
 import interp
 from hooks import Transformer
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS
+from hooks.interventions.clean_pass import TOKENS_PER_PASS
 from interp.auditing import parallel_experiments
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS

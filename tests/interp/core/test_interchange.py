@@ -116,3 +116,23 @@ def test_sources_of_several_batches_are_counted_on(small):
         one_pair = Rows(torch.tensor([0]), torch.tensor([0]))
         ((_, expected),) = alone.logits_by_chunk(Site("resid", 1), alone_place, one_pair)
         torch.testing.assert_close(logits[[index]], expected)
+
+
+@pytest.mark.parametrize("point", ["blocks.1.hook_resid_post", "blocks.1.attn.hook_z", "ln_final.hook_normalized"])
+def test_a_hook_at_one_position_acts_there(small, point):
+    """In the last layer and the read-out, of which only the targets are read."""
+    task, _, base, source = small
+    model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2), seed=1).eval()
+
+    def set_first(activation, hook):
+        edited = activation.clone()
+        edited[:, 0] = 1.0
+        return edited
+
+    model.add_hook(point, set_first)
+    nowhere = torch.full((len(base), 1), -1)
+    place = Place("none", nowhere, nowhere)
+    for site in (Site("z", 0, 1), Site("resid", 1), Site("mlp_out", 1)):
+        engine = Interchange(model, base, [source], [site.kind])
+        logits = torch.cat([logits for _, logits in engine.logits_by_chunk(site, place, each_with_its_own(base))])
+        torch.testing.assert_close(logits, logits_at_targets(model(base.tokens), base))
