@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.auditing.experiments import Effects
 from interp.auditing.interventions import CANCELLING, LABEL_TESTS, MOSTLY_SHARED, NEEDED_IN, TESTED
-from interp.core.statistics import drop_interval, drop_tests, holm
+from interp.core.statistics import EQUAL, drop_interval, drop_tests, holm
 from interp.tasks.splits import ALL
 
 SHARE_OF_QUESTION = {"needed": 0.5, "pattern": 0.25, "sets": 0.25}
@@ -34,9 +34,6 @@ level alpha is false, and two that are nested share their error, so these claims
 SUSPECTED = 0.05
 """p value at which the search suspects that a set costs accuracy. Its sets are tested again, on other sequences and at
 the audit's level."""
-EQUAL = 1e-12
-"""Losses of every input this close to a threshold are equal to it. Both are ratios of sums of a few hundred thousand
-answers, with relative rounding errors below 1e-14; two that differ, do so by more than 1e-11."""
 MARGIN = 0.1
 """Share of the threshold within which a loss of every input is marginal, and not decided: trained again, or on another
 processor, such a model would lose a little more or less."""

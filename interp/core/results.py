@@ -29,6 +29,10 @@ MADE = "made"
 """Entry of a saved result with the versions, hardware and threads of the process that saved it first."""
 NOT_SAVED = {"saved": False}
 """Metadata of a field that is not saved, such as a model."""
+MOST_LINES = 24
+"""Largest number of rows of a result that are printed; of more, those with the largest effects."""
+MOST_PANELS = 6
+"""Largest number of targets that are drawn one by one; of more, the mean."""
 AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
 
 

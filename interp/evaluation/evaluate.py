@@ -16,6 +16,7 @@ from interp.core.devices import device_of
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
+from interp.core.read_out import MOST_LOGITS
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, Needs, prepare_scorable
@@ -25,10 +26,6 @@ from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
-
-
-MOST_LOGITS = 1 << 24
-"""Largest number of logits in memory at a time, if there is more than one sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)

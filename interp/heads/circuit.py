@@ -22,7 +22,7 @@ from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
 from interp.core.results import Result, table_lines
 from interp.core.sample import Sample
-from interp.core.statistics import drop_interval, pooled_interval
+from interp.core.statistics import EQUAL, drop_interval, pooled_interval
 from interp.heads.circuit_json import circuit_json
 from interp.heads.experiment import Edit, Experiment
 from interp.heads.interventions import Intervention
@@ -47,8 +47,6 @@ MODEL, CIRCUIT, WITHOUT, MAGNITUDE, NOTHING = (
 SETS = (MODEL, CIRCUIT, WITHOUT, MAGNITUDE, NOTHING)
 N_SUBSETS, N_RANDOM = 8, 8
 """Random halves of a circuit on which it is compared with the model; random circuits of the same size."""
-EQUAL = 1e-12
-"""Losses this close to what is tolerated are equal to it."""
 Answer = Literal["yes", "no", "undecided"]
 
 

@@ -32,9 +32,9 @@ from hooks.typed import (
 from interp.core.consistency import check_lost_accuracy, check_same_numbers, check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
-from interp.core.results import NOT_SAVED, Result, table_lines
+from interp.core.results import MOST_LINES, NOT_SAVED, Result, table_lines
 from interp.core.sample import Sample
-from interp.core.statistics import SHARE_THAT_COUNTS, check_level, drop_interval, drop_tests, holm, mean_interval
+from interp.core.statistics import EQUAL, SHARE_THAT_COUNTS, check_level, drop_interval, drop_tests, holm, mean_interval
 from interp.core.verbs import AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.circuit import CircuitResult, find_circuit
@@ -49,15 +49,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Verdict = Literal["needed", "harmless", "undecided"]
-EQUAL = 1e-12
-"""Losses of every input this close to the threshold equal it; they are ratios of sums with smaller rounding errors."""
 MANY_EDGES = 10_000
 """Number of edges beyond which a warning says how long they take."""
 MOST_NUMBERS = 1 << 24
 """Largest number of elements of the streams with each part replaced, of which about a dozen copies are in memory: 64 MB
 each in single precision."""
-MOST_LINES = 24
-"""Largest number of edges that are printed; of more, those that cost most."""
 
 
 search_circuit = restores_state(find_circuit)

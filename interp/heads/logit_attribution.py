@@ -20,7 +20,7 @@ from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
 from interp.core.read_out import chunk_size, contrasts_of, mean_contrasts, read_directions, rows_at_targets
-from interp.core.results import Result, count_range, table_lines
+from interp.core.results import MOST_LINES, MOST_PANELS, Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import mean_interval
 from interp.core.verbs import AnyModel, Needs, prepare_model
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 EMBEDDING, READ_OUT_BIAS = "embedding", "read-out bias"
 """Parts that belong to no layer."""
-MOST_PANELS = 6
-"""Largest number of targets that are drawn one by one; of more, the mean."""
-MOST_LINES = 24
-"""Largest number of parts that are printed; of more, those that add most, in either direction."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from interp.core.interchange import Interchange, Place, Rows, Site, SiteKind, si
 from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, count_range, table_lines
+from interp.core.results import MOST_LINES, MOST_PANELS, Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import effective_trials, mean_interval, share_interval
 from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model, without_mlps
@@ -43,10 +43,6 @@ WORDS = {
 """Kinds of sites in a sentence, before their number."""
 PAIRS_AT_ONCE = 8 * TOKENS_PER_PASS
 """Tokens of the pairs whose activations are in memory at a time."""
-MOST_PANELS = 6
-"""Largest number of targets that are drawn one by one; of more, the mean."""
-MOST_LINES = 24
-"""Largest number of sites and places that are printed; of more, those with the largest effects."""
 
 
 @dataclass(frozen=True, kw_only=True)
