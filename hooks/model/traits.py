@@ -12,8 +12,6 @@ class ModelTraits:
     """What can be read and edited, if that had to be tested; None: everything."""
     has_attention = True
     """Whether it has heads and a residual stream."""
-    takes_depth = True
-    """Whether `depth` is an argument of its forward pass, which it checks."""
     takes_read_at = True
     """Whether `read_at` is an argument of its forward pass: positions to compute the last layer and the read-out at."""
     made_from_cfg = True

@@ -13,13 +13,19 @@ from interp.core.devices import device_of
 from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
-"""Examples per forward pass."""
+"""Examples per forward pass, at most."""
 TOKENS_PER_CHUNK = 1536
 """Tokens of a chunk whose clean run is kept while heads are ablated."""
 EXAMPLES_PER_BLOCK = 8 * CHUNK
 """Examples whose residual streams at the targets are in memory at the same time where statistics are collected."""
-SHORT = 64
-"""Sequence length above which fewer examples are run per forward pass."""
+TOKENS_PER_FORWARD_PASS = {"cpu": 1 << 12, "cuda": 1 << 15}
+"""Tokens of a forward pass without a cache, by the type of the device: on a CPU more take longer for each."""
+
+
+def examples_per_pass(batch: Batch, device: torch.device) -> int:
+    """Examples of a batch that are run at once on a device, at most `CHUNK`."""
+    most_tokens = TOKENS_PER_FORWARD_PASS.get(device.type, 1 << 15)
+    return max(1, min(CHUNK, most_tokens // batch.tokens.shape[1]))
 
 
 def chunks(batch: Batch, size: int) -> Iterator[Batch]:
@@ -69,12 +75,13 @@ def residuals_at_targets(model: Any, batch: Batch, *, first: int = 0) -> Float[T
     """
     names = residual_names(model)
     activations = torch.empty(0)
-    for index, chunk in enumerate(chunks(batch, CHUNK)):
+    size = examples_per_pass(batch, device_of(model))
+    for index, chunk in enumerate(chunks(batch, size)):
         streams = activations_at_targets(model, chunk.to(device_of(model)), names)
         if index == 0:  # the sizes are known with the first chunk
             n_targets, width = streams[0].shape[1:]
             activations = torch.empty(len(names), n_targets, len(batch), width, dtype=streams[0].dtype)
-        rows = slice(index * CHUNK, index * CHUNK + len(chunk))
+        rows = slice(index * size, index * size + len(chunk))
         for layer, stream in enumerate(streams):
             activations[layer, :, rows] = stream.transpose(0, 1)
     if not activations.isfinite().all():

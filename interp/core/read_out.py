@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks.interventions.clean_pass import Net
 from hooks.model.checked_hooks import storing_hooks
 from hooks.state import evaluation_mode
+from interp.core.activations import examples_per_pass
 from interp.core.devices import device_of
 from interp.tasks.base import Batch, logits_at_targets
 from interp.tasks.batch import check_finite_logits
@@ -40,10 +41,11 @@ def check_read_out(error: float, size: float) -> None:
         )
 
 
-def chunk_size(batch: Batch, d_vocab_out: int, most: int) -> int:
+def chunk_size(model: Net, batch: Batch) -> int:
     """Examples to read out at a time, of which a pass has the logits of every position; two are compared at least."""
     n_places = max(batch.tokens.shape[1], batch.labels.shape[1])
-    return max(2, min(most, MOST_LOGITS // max(1, n_places * d_vocab_out)))
+    most = MOST_LOGITS // max(1, n_places * model.cfg.d_vocab_out)
+    return max(2, min(examples_per_pass(batch, device_of(model)), most))
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Held-out accuracy of each outcome of a task."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -9,9 +10,10 @@ import torch
 from hooks import BridgeModel
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
+from hooks.model.layers import is_hooked
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
-from interp.core.activations import CHUNK, SHORT, chunks
+from interp.core.activations import chunks, examples_per_pass
 from interp.core.devices import device_of
 from interp.core.inputs import all_inputs_text, distinct_inputs, repeats_text, sum_by_input
 from interp.core.intervals import Interval
@@ -79,7 +81,6 @@ def evaluate(
     *,
     n: int | EveryInput = 10_000,
     split: Split = "test",
-    depth: int | None = None,
     seed: int = 0,
 ) -> EvaluationResult:
     """Accuracy of every outcome on fresh held-out examples.
@@ -89,11 +90,10 @@ def evaluate(
         task: Task that samples and scores the examples.
         n: Number of examples; "all" for every input of the split, without sampling error.
         split: Split of the examples.
-        depth: Number of layers to apply; default: all. A wrapped model always applies all.
         seed: Seed of the examples.
 
     Raises:
-        ValueError: fewer than one example, an unknown split, a depth for a bridge, or an object that is not a model.
+        ValueError: fewer than one example, an unknown split, or an object that is not a model.
 
     >>> import interp
     >>> from interp.tasks import Lego
@@ -106,11 +106,9 @@ def evaluate(
     """
     check_sample_size("n", n, low=1)
     net: ScorableModel = prepare_scorable(model, NEEDS, task)
-    if depth is not None and not net.takes_depth:
-        raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     # fresh examples, and their scores
     batch = sample_split(task, n, generator=derived_generator(seed, "evaluate", split), split=split)
-    score = score_batch(net, task, batch, depth=depth)
+    score = score_batch(net, task, batch)
     # equal inputs are one independent unit
     inputs = distinct_inputs(batch)
     right = sum_by_input(score.right.double().numpy(), inputs)
@@ -136,17 +134,21 @@ def held_out(model: ScorableModel, task: Task, batch: Batch) -> tuple[list[float
 
 
 @torch.no_grad()
-def score_batch(model: ScorableModel, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
+def score_batch(model: ScorableModel, task: Task, batch: Batch) -> Score:
     """Score of every example, computed in chunks on the model's device and returned on the CPU.
 
     The model is left in evaluation mode.
     """
-    options = {} if depth is None else {"depth": depth}
-    logits_per_example = batch.tokens.shape[1] * task.d_vocab_out
+    # Of the last layer only the targets, unless a hook must see all positions
+    reads_targets = model.takes_read_at and not is_hooked(model)
+    logits_per_example = (batch.labels if reads_targets else batch.tokens).shape[1] * task.d_vocab_out
     scores = []
     for chunk in chunks_on_device(model, batch, most=MOST_LOGITS // logits_per_example):
-        logits = model(chunk.tokens, **chunk.model_inputs(), **options)
-        scores.append(task.score(logits_at_targets(logits, chunk), chunk))
+        if reads_targets:
+            logits = model(chunk.tokens, **chunk.model_inputs(), read_at=chunk.target_positions)
+        else:
+            logits = logits_at_targets(model(chunk.tokens, **chunk.model_inputs()), chunk)
+        scores.append(task.score(logits, chunk))
     return Score(
         right=torch.cat([score.right for score in scores]).cpu(),
         loss=torch.cat([score.loss for score in scores]).cpu(),
@@ -154,13 +156,11 @@ def score_batch(model: ScorableModel, task: Task, batch: Batch, *, depth: int | 
     )
 
 
-def chunks_on_device(model: ScorableModel, batch: Batch, *, most: int = CHUNK) -> Iterator[Batch]:
+def chunks_on_device(model: ScorableModel, batch: Batch, *, most: int = sys.maxsize) -> Iterator[Batch]:
     """Chunks of a batch for one forward pass each, on the model's device; puts the model in evaluation mode."""
     model.eval()
     device = device_of(model)
-    # long sequences in smaller chunks
-    n_by_length = CHUNK * SHORT // max(SHORT, batch.tokens.shape[1])
-    for chunk in chunks(batch, max(1, min(n_by_length, most))):
+    for chunk in chunks(batch, max(1, min(examples_per_pass(batch, device), most))):
         yield chunk.to(device)
 
 

@@ -15,7 +15,7 @@ from hooks.interventions.ablation_engine import head_output_point
 from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, POSITIVE_COUNT, ROUNDING, SIZE, Axes, checks_types
-from interp.core.activations import CHUNK, chunks
+from interp.core.activations import chunks
 from interp.core.consistency import check_that
 from interp.core.inputs import all_inputs_text, repeats_text
 from interp.core.intervals import Interval
@@ -217,7 +217,7 @@ def logit_attribution(
     frequencies.scatter_add_(1, batch.labels.T, (present / n_present).T)
     # What each part adds on every sequence, with its own answer and with those of all sequences
     net.eval()
-    size = chunk_size(batch, net.cfg.d_vocab_out, CHUNK)
+    size = chunk_size(net, batch)
     shares = [_contributions(net, task, chunk, frequencies) for chunk in chunks(batch, size)]
     added, added_to_frequent, difference = (torch.cat(arrays).numpy() for arrays in zip(*shares, strict=True))
     is_missing = ~present.numpy()

@@ -11,7 +11,7 @@ from torch import Tensor
 from hooks.interventions.clean_pass import Net
 from hooks.state import restores_state
 from hooks.typed import COUNT, DISTINCT, MAY_BE_MISSING, SHARE, Axes, checks_types
-from interp.core.activations import CHUNK, chunks, residual_names
+from interp.core.activations import chunks, residual_names
 from interp.core.inputs import all_inputs_text
 from interp.core.intervals import Interval
 from interp.core.read_out import check_read_out, chunk_size, contrasts_of, read_out, rows_at_targets
@@ -138,7 +138,7 @@ def logit_lens(model: AnyModel, task: Task, *, n: int | EveryInput = 1000, seed:
     sample = Sample.of(task, n, seed=seed, name="logit lens")
     batch = sample.batch
     net.eval()
-    size = chunk_size(batch, net.cfg.d_vocab_out, CHUNK)
+    size = chunk_size(net, batch)
     readings = [_readings(net, task, chunk) for chunk in chunks(batch, size)]
     answers, differences = (torch.cat(arrays, 1).numpy() for arrays in zip(*readings, strict=True))
     # Sums over the examples that have the target

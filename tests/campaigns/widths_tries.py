@@ -117,13 +117,8 @@ def tries(n: int, folder: Path) -> Iterator[Try]:
 def _chunks_of(size: int) -> Iterator[None]:
     """Chunks of so many examples, wherever a verb passes a batch in chunks."""
     from interp.core import activations
-    from interp.evaluation import evaluate
 
-    with (
-        patch.object(activations, "CHUNK", size),
-        patch.object(evaluate, "CHUNK", size),
-        patch.object(evaluate.chunks_on_device, "__kwdefaults__", {"most": size}),
-    ):
+    with patch.object(activations, "CHUNK", size):
         yield
 
 

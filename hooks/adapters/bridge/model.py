@@ -84,7 +84,6 @@ class BridgeModel(ModelTraits, ReadsText, CheckedHooks):
         capabilities: What can be read and edited in it.
     """
 
-    takes_depth = False
     takes_read_at = False
     resumes_inside_layers = False
     made_from_cfg = False

@@ -234,8 +234,6 @@ def test_accuracy_matches_the_logits_of_the_bridge(kind):
     found = interp.evaluate(bridge, PADDED, n=N)
     batch = PADDED.sample(N, generator=derived_generator(0, "evaluate", "test"), split="test")
     np.testing.assert_allclose(found.accuracy, accuracy_and_loss(PADDED, bridge, batch)[0], equal_nan=True)
-    with pytest.raises(ValueError, match=r"depth is 1; this bridge of .* always applies all"):
-        interp.evaluate(bridge, PADDED, n=N, depth=1)
 
 
 @pytest.mark.parametrize("kind", some_kinds("neox", "roberta"))

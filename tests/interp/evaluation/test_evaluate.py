@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -11,15 +12,16 @@ from hooks import Transformer
 from interp import evaluate
 from interp.core.randomness import derived_generator, derived_seed
 from interp.evaluation import EvaluationResult
-from interp.evaluation.evaluate import held_out
+from interp.evaluation.evaluate import held_out, score_batch
 from interp.tasks import S3, Lego
+from interp.tasks.base import logits_at_targets
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_accuracy_is_the_share_of_right_answers(trained, tiny, split):
-    result = evaluate(trained.model, tiny, n=700, split=split, depth=1, seed=3)  # more than one chunk
+    result = evaluate(trained.model.at_depth(1), tiny, n=700, split=split, seed=3)  # more than one chunk
     batch = tiny.sample(700, generator=derived_generator(3, "evaluate", split), split=split)
-    logits = trained.model(batch.tokens, depth=1)
+    logits = trained.model.at_depth(1)(batch.tokens)
     counts = Counter(tuple(row) for row in batch.tokens.tolist())
     assert result.accuracy.n == len(counts) < 700
     for target in range(2):
@@ -62,8 +64,6 @@ def test_invalid_arguments_of_evaluate_are_refused(trained, tiny, as_a_user):
         evaluate(trained.model, tiny, n=0)
     with pytest.raises(ValueError, match="split is 'dev'; choose one of train, validation, test"):
         evaluate(trained.model, tiny, n=5, split="dev")
-    with pytest.raises(ValueError, match="depth is 3"):
-        evaluate(trained.model, tiny, n=5, depth=3)
     with pytest.raises(ValueError, match="family is 'gpt9'; choose one of lego, bert, albert, template"):
         interp.config_for(tiny, "gpt9")
 
@@ -96,3 +96,27 @@ def test_derived_seeds_are_fixed_and_distinct():
     first, second = (torch.rand(4, generator=derived_generator(0, name)) for name in ("a", "b"))
     assert not torch.equal(first, second)
     assert torch.equal(first, torch.rand(4, generator=derived_generator(0, "a")))
+
+
+def test_only_targets_are_read_unless_a_hook_sees_more(trained, tiny, generator):
+    """A hook of the caller's at one position acts there, and gives what a full pass gives."""
+    batch = tiny.sample(20, generator=generator)
+    model = deepcopy(trained.model)
+    seen = []
+
+    def set_first(activation, hook):
+        seen.append(activation.shape[1])
+        edited = activation.clone()
+        edited[:, 0] = 1.0
+        return edited
+
+    model.add_hook("ln_final.hook_normalized", set_first)
+    score = score_batch(model, tiny, batch)
+    expected = tiny.score(logits_at_targets(model(batch.tokens), batch), batch)
+    torch.testing.assert_close(score.loss, expected.loss)
+    assert set(seen) == {batch.tokens.shape[1]}
+    model.reset_hooks()
+    read = []
+    model.forward = lambda tokens, **inputs: read.append(inputs.get("read_at")) or trained.model(tokens, **inputs)
+    torch.testing.assert_close(score_batch(model, tiny, batch).loss, score_batch(trained.model, tiny, batch).loss)
+    assert torch.equal(read[0], batch.target_positions)

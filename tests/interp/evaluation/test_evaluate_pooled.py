@@ -12,6 +12,7 @@ from scoring import per_input
 import interp
 from hooks import Transformer
 from hooks.interventions.replacements import Zero
+from interp.core import activations
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.statistics import bootstrap_mean, pooled_interval, proportion_interval
@@ -78,12 +79,11 @@ def test_the_chunk_size_does_not_change_a_score(task, monkeypatch):
         Transformer, "forward", lambda self, t, *a, **k: n_by_pass.append(len(t)) or forward(self, t, *a, **k)
     )
     score = score_batch(model, task, batch)
-    assert n_by_pass == [41]
-    for chunk, sizes in ((16, {False: [16, 16, 9], True: [6] * 6 + [5]}), (1, {False: [1] * 41, True: [1] * 41})):
+    for n_tokens, sizes in ((16 * task.n_ctx, [16, 16, 9]), (1, [1] * 41)):
         n_by_pass.clear()
-        monkeypatch.setattr(evaluation, "CHUNK", chunk)
+        monkeypatch.setitem(activations.TOKENS_PER_FORWARD_PASS, "cpu", n_tokens)
         score_of_parts = score_batch(model, task, batch)
-        assert n_by_pass == sizes[task.n_ctx > evaluation.SHORT]
+        assert n_by_pass == sizes
         for name in ("right", "total"):
             assert torch.equal(getattr(score_of_parts, name), getattr(score, name))
         torch.testing.assert_close(score_of_parts.loss, score.loss, rtol=1e-5, atol=1e-4)
