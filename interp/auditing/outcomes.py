@@ -284,13 +284,13 @@ def _too_weak(
             f"the model is not above chance ({levels}) on any outcome ({best}), so no intervention can cost accuracy. "
             "Train it, or pass at_chance=True to audit it anyway."
         )
-        return error, f"The model is not above chance ({best}, chance {levels}), so no head can be called harmless."
+        return error, f"The model is not above chance ({best}, chance {levels}), so nothing can be called harmless."
     error = (
-        f"n is {n}; {n_needed} sequences are needed to call any of the heads harmless at level {alpha:g}. Pass a "
+        f"n is {n}; {n_needed} sequences are needed to call anything harmless at level {alpha:g}. Pass a "
         "larger n or a larger alpha."
     )
     warning = (
-        f"With {n} sequences, where {n_needed} are needed, no head can be called harmless ({best}, chance {levels})."
+        f"With {n} sequences, where {n_needed} are needed, nothing can be called harmless ({best}, chance {levels})."
     )
     return error, warning
 

@@ -24,7 +24,7 @@ from interp.core.results import Result, count_range, table_lines
 from interp.core.statistics import SHARE_THAT_COUNTS, check_level, drop_interval
 from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
 from interp.probing.directions import Directions, DirectionSums, Pairs, edited_answers
-from interp.probing.labels import numbered_labels
+from interp.probing.labels import labelled
 from interp.probing.probe import ProbeResult, examples_of_probes, omitted_text, probe
 from interp.probing.ties import Isolation, isolate_targets
 from interp.tasks.base import Batch, Task
@@ -243,18 +243,16 @@ def _audited(
     seed: int,
 ) -> ProbeAudit:
     """The audit of probes that were fitted on the same examples."""
-    columns = [task.targets.index(name) for name in probes.targets]
     fitting, testing = examples_of_probes(task, n_train, n_test, seed=seed)
     every_input = n_test == ALL
-    labels = numbered_labels(task, (fitting, testing))
-    fit_labels, test_labels = (of_batch[probes.label][:, columns] for of_batch in labels)
+    examples = labelled(task, (fitting, testing), probes.label, is_predicted=False)
+    columns, (fit_labels, test_labels) = examples.targets, examples.labels
     # How the label is told apart from the others, so that every cell could still be decided if all were
-    fit_present = fitting.present[:, columns]
-    n_classes = 1 + max(int(of_batch[probes.label].max()) for of_batch in labels)
+    fit_present, n_classes = examples.present[0], examples.n_classes
     n_needed = sequences_needed(float(4 * probes.accuracy.value.size), alpha, SHARE_THAT_COUNTS)
     isolations = isolate_targets(
         probes.label,
-        labels,
+        examples.numbers,
         [batch.present for batch in (fitting, testing)],
         columns,
         n_classes=n_classes,

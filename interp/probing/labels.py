@@ -1,6 +1,7 @@
 """Labels of probes as class numbers, and the labels of their controls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,36 +11,90 @@ from interp.core.randomness import derived_generator
 from interp.tasks.base import Batch, Task
 from interp.tasks.outputs import checked_control_types, checked_probe_labels
 
+EXAMPLES_PER_CLASS = 10
+"""Fewest examples to fit on, per class."""
+EXAMPLES_OF_OTHER_CLASSES = 5
+"""Fewest examples to fit on outside of the largest class. With fewer, a probe that has found the label is no different
+from one that has memorised four examples."""
 
-def numbered_labels(task: Task, batches: Sequence[Batch]) -> list[dict[str, Int[Tensor, "_ target"]]]:
+
+@dataclass(frozen=True)
+class Labelled:
+    """Examples to fit on and examples to score on, with one label at the targets that can be probed."""
+
+    label: str
+    numbers: Sequence[Mapping[str, Int[Tensor, "_ target"]]]
+    """All labels of either batch at every target, as in `numbered_labels`."""
+    targets: list[int]
+    """Indices of the targets that can be probed."""
+    omitted: dict[str, str]
+    """Reasons why the others cannot, by name."""
+    n_classes: int
+    labels: list[Int[Tensor, "_ target"]]
+    """The label of either batch at these targets."""
+    present: list[Bool[Tensor, "_ target"]]
+    """Which examples of either batch have these targets."""
+    types: list[Int[Tensor, "_ target"]]
+    """Input types of either batch at these targets, for `control_labels`."""
+
+
+def labelled(task: Task, batches: Sequence[Batch], label: str | None, *, is_predicted: bool) -> Labelled:
+    """Two batches with one label at the targets that can be probed.
+
+    Args:
+        task: Source of the labels.
+        batches: Examples to fit on, and examples to score on.
+        label: One of `task.probe_labels`, by default the first.
+        is_predicted: Whether the label must be what the model predicts.
+
+    Raises:
+        ValueError: labels or input types that are not integers, an unknown label, one that is not predicted, too few
+            examples, or no target that can be probed.
+    """
+    classes = [checked_probe_labels(task, batch) for batch in batches]
+    numbers = numbered_labels(classes, batches)
+    label = _known_label(numbers[0], label)
+    if is_predicted:
+        _check_is_predicted(classes[1][label], batches[1], label)
+    labels = [of_batch[label] for of_batch in numbers]
+    n_classes = int(torch.cat(labels).max()) + 1
+    targets, omitted = _probed_targets(task, batches, labels[0], n_classes)
+    if not targets:
+        raise ValueError(_why_none(task, label, classes[0][label], omitted))
+    return Labelled(
+        label,
+        numbers,
+        targets,
+        omitted,
+        n_classes,
+        labels=[values[:, targets] for values in labels],
+        present=[batch.present[:, targets] for batch in batches],
+        types=[checked_control_types(task, batch)[:, targets] for batch in batches],
+    )
+
+
+def numbered_labels(
+    classes: Sequence[Mapping[str, Int[Tensor, "_ target"]]], batches: Sequence[Batch]
+) -> list[dict[str, Int[Tensor, "_ target"]]]:
     """All probe labels of some batches by name, as numbers of the classes that occur in any of them: 0, 1, ...
 
     Classes are numbered in ascending order, so that a label and one with gaps (7 x label + 3) have the same numbers.
     The number is 0 where an example does not have the target.
 
-    Raises:
-        ValueError: a label that is not a class for every target (`checked_probe_labels`).
+    Args:
+        classes: Classes of each batch by the name of the label (`checked_probe_labels`).
+        batches: The batches.
     """
     present = [batch.present for batch in batches]
-    labels_of_batches = [checked_probe_labels(task, batch) for batch in batches]
     numbered: list[dict[str, Int[Tensor, "_ target"]]] = [{} for _ in batches]
-    for name in labels_of_batches[0]:
-        classes = [labels[name][exists] for labels, exists in zip(labels_of_batches, present, strict=True)]
-        _, numbers = torch.cat(classes).unique(return_inverse=True)
-        numbers_of_batches = numbers.split([len(values) for values in classes])
+    for name in classes[0]:
+        values_of_batches = [of_batch[name][exists] for of_batch, exists in zip(classes, present, strict=True)]
+        _, numbers = torch.cat(values_of_batches).unique(return_inverse=True)
+        numbers_of_batches = numbers.split([len(values) for values in values_of_batches])
         for labels, exists, values in zip(numbered, present, numbers_of_batches, strict=True):
             labels[name] = torch.zeros(exists.shape, dtype=torch.int64)
             labels[name][exists] = values
     return numbered
-
-
-def input_types(task: Task, batches: Sequence[Batch]) -> list[Int[Tensor, "_ target"]]:
-    """Input types of some batches, for `control_labels`.
-
-    Raises:
-        ValueError: types that are not integers, one for every target.
-    """
-    return [checked_control_types(task, batch) for batch in batches]
 
 
 def control_labels(
@@ -123,3 +178,65 @@ def _in_order(
     for target, exists in enumerate(present.T):
         ordered[target, exists] = labels[order[exists[order]], target]
     return ordered
+
+
+def omitted_text(omitted: Mapping[str, str]) -> str:
+    """Targets that were not probed, by reason, as the end of a text; empty if there are none."""
+    by_reason: dict[str, list[str]] = {}
+    for target, reason in omitted.items():
+        by_reason.setdefault(reason, []).append(target)
+    groups = [f"{', '.join(targets)} ({reason})" for reason, targets in by_reason.items()]
+    return f"; omitted: {', '.join(groups)}" if groups else ""
+
+
+def _known_label(labels: Mapping[str, Int[Tensor, "batch target"]], label: str | None) -> str:
+    """The label of this name, by default the first."""
+    if label is None:
+        return next(iter(labels))
+    if label not in labels:
+        raise ValueError(f"label is {label!r}; this task has {', '.join(labels)}.")
+    return label
+
+
+def _check_is_predicted(classes: Int[Tensor, "batch target"], batch: Batch, label: str) -> None:
+    """Check that the classes of a label are the correct answers, as `verify` needs."""
+    if not torch.equal(classes[batch.present], batch.labels[batch.present]):
+        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; use verify=False.")
+
+
+def _probed_targets(
+    task: Task, batches: Sequence[Batch], labels: Int[Tensor, "fitting target"], n_classes: int
+) -> tuple[list[int], dict[str, str]]:
+    """Indices of the targets that can be probed, and reasons why the others cannot."""
+    fitting, testing = batches
+    least = EXAMPLES_PER_CLASS * n_classes
+    if len(fitting) < least:
+        raise ValueError(f"n_train is {len(fitting)} for {n_classes} classes; give at least {least}.")
+    # Sort the targets.
+    probed, omitted = [], {}
+    for index, name in enumerate(task.targets):
+        values = labels[fitting.present[:, index], index]
+        if len(values) < least:
+            omitted[name] = f"fewer than {least} examples to fit on"
+        elif not testing.present[:, index].any():
+            omitted[name] = "no examples to score on"
+        elif values.unique().numel() < 2:
+            omitted[name] = "a single class"
+        elif len(values) - int(values.bincount().max()) < EXAMPLES_OF_OTHER_CLASSES:
+            omitted[name] = f"fewer than {EXAMPLES_OF_OTHER_CLASSES} examples outside of a single class"
+        else:
+            probed.append(index)
+    return probed, omitted
+
+
+def _why_none(task: Task, label: str, classes: Int[Tensor, "fitting target"], omitted: Mapping[str, str]) -> str:
+    """Why a label can be probed at no target."""
+    if set(omitted.values()) == {"a single class"}:
+        return (
+            f"label {label!r} has a single class at every target ({int(classes[0, 0])} in all {len(classes)} examples "
+            f"at {task.targets[0]}), so there is nothing to classify. Choose another label or task."
+        )
+    return (
+        f"label {label!r} can be probed at no target{omitted_text(omitted)}. Give more examples (n_train, n_test), "
+        f"or choose another label or task."
+    )

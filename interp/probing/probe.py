@@ -1,14 +1,11 @@
 """Linear probes of the residual stream, with a control task, shuffled labels and an untrained model."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from hooks.checks import shown
 from hooks.interventions.clean_pass import Net
@@ -24,11 +21,10 @@ from interp.core.results import Result, count_range
 from interp.core.statistics import CONFIDENCE, share_interval
 from interp.core.verbs import EMBEDDED_STREAM, AnyModel, Needs, prepare_model, untrained_copy
 from interp.probing.directions import MAX_PAIRS, DirectionSums, interchange_map, isolated_interchanges
-from interp.probing.labels import control_labels, input_types, numbered_labels, shuffled_labels
+from interp.probing.labels import control_labels, labelled, omitted_text, shuffled_labels
 from interp.probing.scoring import Blocks, majority_share, position_accuracy, score_logistic, score_ridge
 from interp.probing.ties import isolate_targets
 from interp.tasks.base import Batch, Task
-from interp.tasks.outputs import checked_probe_labels
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
 if TYPE_CHECKING:
@@ -39,11 +35,6 @@ Solver = Literal["ridge", "logistic"]
 RIDGE_CONTROLS = 20
 LOGISTIC_CONTROLS = 1
 """Draws of each control; fits with scikit-learn take long."""
-EXAMPLES_PER_CLASS = 10
-"""Fewest examples to fit on, per class."""
-EXAMPLES_OF_OTHER_CLASSES = 5
-"""Fewest examples to fit on outside of the largest class. With fewer, a probe that has found the label is no different
-from one that has memorised four examples."""
 FEWEST_PAIRS = 14
 """Fewest pairs with other labels held fixed: if none of 14 answers follows, at most a fifth do, at 95 %."""
 MOST_WITHOUT_PARTNER = 0.2
@@ -268,21 +259,14 @@ def probe(
     every_input = n_test == ALL
     if every_input:
         seed = 0
-    labels_of_batches = numbered_labels(task, batches)
-    label = _known_label(labels_of_batches[0], label)
-    labels = [of_batch[label] for of_batch in labels_of_batches]
-    if verify:
-        _check_label_is_predicted(task, testing, label)
-    n_classes = int(torch.cat(labels).max()) + 1
-    targets, omitted = _probed_targets(task, batches, labels[0], label, n_classes)
-    labels = [values[:, targets] for values in labels]
-    present = [batch.present[:, targets] for batch in batches]
+    examples = labelled(task, batches, label, is_predicted=verify)
+    label, targets, n_classes = examples.label, examples.targets, examples.n_classes
+    labels, present = examples.labels, examples.present
     # Label sets: the true labels, and the draws of both controls.
-    types = [of_batch[:, targets] for of_batch in input_types(task, batches)]
     n_draws = RIDGE_CONTROLS if solver == "ridge" else LOGISTIC_CONTROLS
     true = [values.T[:, None] for values in labels]
     shuffled = shuffled_labels(labels, present, n_classes, n_draws, seed)
-    control = control_labels(types, labels, present, n_classes, n_draws, seed)
+    control = control_labels(examples.types, labels, present, n_classes, n_draws, seed)
     # Fit and score all sets on the model's activations, and the true labels on those of an untrained model.
     model.eval()
     n_blocks = 2 * sum(-(-len(batch) // EXAMPLES_PER_BLOCK) for batch in batches)
@@ -291,7 +275,7 @@ def probe(
     if verify:
         isolations = isolate_targets(
             label,
-            [labels_of_batches[0], {name: values[: len(paired)] for name, values in labels_of_batches[1].items()}],
+            [examples.numbers[0], {name: values[: len(paired)] for name, values in examples.numbers[1].items()}],
             [fitting.present, paired.present],
             targets,
             n_classes=n_classes,
@@ -351,7 +335,7 @@ def probe(
         n_test=len(testing),
         n_fitted=n_fitted,
         n_scored=n_scored,
-        omitted=omitted,
+        omitted=examples.omitted,
         n_controls=n_draws,
         causal=causal,
         tied={task.targets[targets[index]]: ties.tied for index, ties in isolations.items() if ties.tied},
@@ -373,15 +357,6 @@ def examples_of_probes(
     return fitting, testing
 
 
-def omitted_text(omitted: Mapping[str, str]) -> str:
-    """Targets that were not probed, by reason, as the end of a text; empty if there are none."""
-    by_reason: dict[str, list[str]] = {}
-    for target, reason in omitted.items():
-        by_reason.setdefault(reason, []).append(target)
-    groups = [f"{', '.join(targets)} ({reason})" for reason, targets in by_reason.items()]
-    return f"; omitted: {', '.join(groups)}" if groups else ""
-
-
 def _check_padding(batch: Batch) -> None:
     real = batch.attention_mask
     if real is not None and not (real.gather(1, batch.target_positions) | ~batch.present).all():
@@ -389,56 +364,3 @@ def _check_padding(batch: Batch) -> None:
             "some targets of this task are at padding and have no activations to probe; set target_mask of its "
             "batches to False there (interp.tasks.check_task names the first)."
         )
-
-
-def _known_label(labels: Mapping[str, Int[Tensor, "batch target"]], label: str | None) -> str:
-    """The label of this name, by default the first."""
-    if label is None:
-        return next(iter(labels))
-    if label not in labels:
-        raise ValueError(f"label is {label!r}; this task has {', '.join(labels)}.")
-    return label
-
-
-def _check_label_is_predicted(task: Task, batch: Batch, label: str) -> None:
-    """Check that a label equals the correct answers, as `verify` needs."""
-    classes = checked_probe_labels(task, batch)[label]
-    if not torch.equal(classes[batch.present], batch.labels[batch.present]):
-        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; use verify=False.")
-
-
-def _probed_targets(
-    task: Task, batches: Sequence[Batch], labels: Int[Tensor, "fitting target"], label: str, n_classes: int
-) -> tuple[list[int], dict[str, str]]:
-    """Indices of the targets that can be probed, and reasons why the others cannot."""
-    fitting, testing = batches
-    least = EXAMPLES_PER_CLASS * n_classes
-    if len(fitting) < least:
-        raise ValueError(f"n_train is {len(fitting)} for {n_classes} classes; give at least {least}.")
-    # Sort the targets.
-    probed, omitted = [], {}
-    for index, name in enumerate(task.targets):
-        values = labels[fitting.present[:, index], index]
-        if len(values) < least:
-            omitted[name] = f"fewer than {least} examples to fit on"
-        elif not testing.present[:, index].any():
-            omitted[name] = "no examples to score on"
-        elif values.unique().numel() < 2:
-            omitted[name] = "a single class"
-        elif len(values) - int(values.bincount().max()) < EXAMPLES_OF_OTHER_CLASSES:
-            omitted[name] = f"fewer than {EXAMPLES_OF_OTHER_CLASSES} examples outside of a single class"
-        else:
-            probed.append(index)
-    # Without a target to probe, name the reason.
-    if not probed and set(omitted.values()) == {"a single class"}:
-        first_class = int(checked_probe_labels(task, fitting)[label][0, 0])
-        raise ValueError(
-            f"label {label!r} has a single class at every target ({first_class} in all {len(labels)} examples at "
-            f"{task.targets[0]}), so there is nothing to classify. Choose another label or task."
-        )
-    if not probed:
-        raise ValueError(
-            f"label {label!r} can be probed at no target{omitted_text(omitted)}. Give more examples (n_train, n_test), "
-            f"or choose another label or task."
-        )
-    return probed, omitted
