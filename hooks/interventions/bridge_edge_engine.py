@@ -25,7 +25,7 @@ from hooks.interventions.edge_engine import (
     Receiver,
     Sender,
 )
-from hooks.model.layers import has_hooks, take
+from hooks.model.layers import take
 
 
 class BridgeEdgeEngine(EdgeEngine):
@@ -105,8 +105,3 @@ class BridgeEdgeEngine(EdgeEngine):
         if self.read_at is not None:
             logits = take(logits, self.read_at.repeat(n_copies, 1))
         return logits.unflatten(0, (n_copies, -1))
-
-    def _check_hooks(self, model: Any) -> None:
-        for name, point in [*model.hook_dict.items(), *model.bridge.hook_dict.items()]:
-            if name.startswith("blocks.") and has_hooks(point):
-                raise ValueError(f"a hook is attached to {name}, which replaced edges do not pass. Remove it.")

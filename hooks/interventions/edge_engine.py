@@ -31,7 +31,7 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, NewOutput, part_points
 from hooks.interventions.clean_pass import Net
 from hooks.model.attention import Context, masked_scores
-from hooks.model.layers import has_activation_hooks, has_hooks, take
+from hooks.model.layers import take
 from hooks.model.transformer import TransformerStack, make_context
 
 TOKENS_PER_CALL = 1 << 14
@@ -111,7 +111,7 @@ class EdgeEngine(AblationEngine):
     model: TransformerStack
 
     def __init__(self, model: Net, tokens: Tensor, *, chosen: Collection[str] | None = None, **options: Any):
-        self._check_hooks(model)
+        check_no_hooks_in_layers(model)
         super().__init__(model, tokens, **options)
         if model.takes_read_at and self.read_at is not None and not self.narrows:
             raise ValueError(
@@ -123,8 +123,8 @@ class EdgeEngine(AblationEngine):
         self._chosen = chosen
         self._chosen_senders = None if chosen is None else {name.partition(" > ")[0] for name in chosen}
 
-    def _check_hooks(self, model: Any) -> None:
-        check_no_hooks_in_layers(model)
+    written_points = staticmethod(part_points)
+    """Hook points of what is written, which takes new outputs."""
 
     # Which edges there are
 
@@ -513,19 +513,11 @@ def _with_clean(indices: Sequence[int]) -> list[int]:
     return [0, *(1 + index for index in indices)]
 
 
-def check_no_hooks_in_layers(model: TransformerStack) -> None:
+def check_no_hooks_in_layers(model: Net) -> None:
     """Refuse hooks inside layers.
 
     Raises:
         ValueError: a hook point or module of a layer with a hook.
     """
-    for name, point in model.hook_dict.items():
-        if name.startswith("blocks.") and has_hooks(point):
-            raise ValueError(f"a hook is attached to {name}, which replaced edges do not pass. Remove it.")
-    for layer, block in enumerate(model.stored_blocks):
-        for name, module in block.named_modules():
-            if has_activation_hooks(module):
-                raise ValueError(
-                    f"a torch hook is attached to {name or 'the block'} of layer {layer}, which replaced edges do not "
-                    f"pass. Remove it."
-                )
+    for kind, place in model.hooked_in_layers():
+        raise ValueError(f"a {kind} is attached to {place}, which replaced edges do not pass. Remove it.")

@@ -1,21 +1,27 @@
 """Exact replacement of what one layer gives to another: all parts of a layer as one sender and one receiver.
 
-A layer writes the sum of what its heads and its MLP write. To replace the edge `layer 0 > layer 2`, all inputs of layer
+A layer writes the sum of what attention and its MLP write. To replace the edge `layer 0 > layer 2`, all inputs of layer
 2 read the stream in which layer 0 wrote something else; the MLP of layer 2 also reads what its heads then write. What
-layer 2 makes of it is passed on to all later layers, which see the clean stream otherwise.
+layer 2 makes of it is passed on to all later layers, which see the clean stream otherwise. So a pass resumes at layer 2
+from the changed stream, and the change is taken out again behind it. Many edges are computed as copies of the batch.
 
 There are about half as many edges as the square of the number of layers, so a large model is measured between layers
-first, and then between the parts of pairs of layers. Layers must add to the stream (`pre_ln`, `no_norm`).
+first, and then between the parts of pairs of layers. Layers must add to the stream.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.edge_engine import EMBEDDING, EMBEDDING_POINT, EdgeEngine, Receiver, Sender
+from hooks.interventions.ablation_engine import EMBEDDING_POINT, AblationEngine, NewOutput
+from hooks.interventions.clean_pass import Net
+from hooks.interventions.edge_engine import EMBEDDING, Receiver, Sender, check_no_hooks_in_layers
+from hooks.model.layers import take
 
 
 @dataclass(frozen=True)
@@ -34,61 +40,98 @@ class WholeLayer:
 
 LayerSender = Sender | WholeLayer
 LayerReceiver = Receiver | WholeLayer
+LayerEdge = tuple[LayerSender, LayerReceiver]
 
 
-class LayerEdgeEngine(EdgeEngine):
+class LayerEdgeEngine(AblationEngine):
     """One clean pass on a batch, from which the replacement of every edge between layers is computed.
 
-    Arguments and errors are those of `EdgeEngine`; `each_receiver` too.
+    Args:
+        model: The model, whose layers add to the stream. It is not changed.
+        tokens: Token ids.
+        options: `read_at` and `inputs` of `AblationEngine`.
+
+    Raises:
+        ValueError: a hook of the caller's inside a layer, which replaced edges would not pass.
     """
 
+    further_points = ("hook_attn_out", "hook_mlp_out", "hook_resid_post")
+
+    def __init__(self, model: Net, tokens: Tensor, **options: Any):
+        check_no_hooks_in_layers(model)
+        super().__init__(model, tokens, patterns=False, **options)
+
+    @staticmethod
+    def written_points(model: Net) -> list[str]:
+        """Hook points of what is written: the embedding, and what attention and MLP of each layer add."""
+        points = [f"blocks.{layer}.{name}" for layer in range(model.cfg.n_layers) for name in _ADDED]
+        return [EMBEDDING_POINT, *(point for point in points if point in model.hook_dict)]
+
     @property
-    def edges(self) -> list[tuple[LayerSender, LayerReceiver]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Every edge, or the chosen ones, by the order of receivers."""
-        senders: list[LayerSender] = [EMBEDDING]
-        edges: list[tuple[LayerSender, LayerReceiver]] = []
-        for layer in map(WholeLayer, self._layers):
-            edges += [(senders[index], layer) for index in self._indices(senders, layer)]
-            senders.append(layer)
-        read_out = Receiver("read-out", len(self._layers))
-        return edges + [(senders[index], read_out) for index in self._indices(senders, read_out)]
+    def edges(self) -> list[LayerEdge]:
+        """Every edge, by the order of receivers."""
+        layers = [WholeLayer(layer) for layer in range(self.model.cfg.n_layers)]
+        senders: list[LayerSender] = [EMBEDDING, *layers]
+        receivers: list[LayerReceiver] = [*layers, Receiver("read-out", len(layers))]
+        return [(sender, receiver) for receiver in receivers for sender in senders[: receiver.layer + 1]]
 
     @torch.no_grad()
-    def each_receiver(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, new_outputs: Mapping[str, Float[Tensor, "#batch pos *width"]]
-    ) -> Iterator[tuple[LayerReceiver, list[LayerSender], Float[Tensor, "sender batch read d_vocab_out"]]]:
-        """Logits with each edge replaced, all edges of one receiver at a time."""
-        clean = self._clean(0, "hook_resid_pre")
-        senders: list[LayerSender] = [EMBEDDING]
-        changes = [new_outputs[EMBEDDING_POINT] - clean]
-        for receiver in map(WholeLayer, self._layers):
-            layer, stream = receiver.layer, self._clean(receiver.layer, "hook_resid_pre")
-            indices = self._indices(senders, receiver)
-            if indices:
-                logits = [self._logits_after(layer, stream, changes[index]) for index in indices]
-                yield receiver, [senders[index] for index in indices], torch.stack(logits)
-            # The layer becomes a sender
-            senders.append(receiver)
-            changes.append(self._written(layer, new_outputs) - self._written(layer, self.cache))
-        # Of the read-out, only positions that are read
-        last, receiver = self._layers[-1], Receiver("read-out", len(self._layers))
-        indices = self._indices(senders, receiver)
-        if indices:
-            clean_rows = self._block_output(last, self._clean(last, "hook_resid_pre"))
-            rows = [clean_rows + self._rows_read(last, changes[index].expand_as(clean)[None])[0] for index in indices]
-            yield receiver, [senders[index] for index in indices], self._read_out(torch.stack(rows))
+    def each_edit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, edges: Sequence[LayerEdge], new_output: NewOutput
+    ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits with each edge replaced, with the index of the edge.
 
-    def _logits_after(self, layer: int, stream: Tensor, change: Tensor) -> Float[Tensor, "batch read d_vocab_out"]:
-        """Logits if a layer reads a changed stream, and all later ones read what it then writes on the clean one."""
-        change_read = self._rows_read(layer, change.expand_as(stream)[None])[0]
-        post = self._block_output(layer, stream + change) - change_read
-        return self._from_layer(layer + 1, post[None])[0]
+        Args:
+            edges: Edges, by the order of receivers.
+            new_output: What is written instead, at each of the `written_points`.
+        """
+        changes = self._changes(new_output)
+        for receiver, edges_into in groupby(enumerate(edges), key=lambda numbered: numbered[1][1]):
+            indices, senders = zip(*((index, sender) for index, (sender, _) in edges_into), strict=True)
+            of_senders = torch.stack([changes[sender.layer + 1] for sender in senders])
+            yield from zip(indices, self._logits(receiver.layer, of_senders), strict=True)
 
-    def _block_output(self, layer: int, stream: Tensor) -> Tensor:
-        """The stream after a layer; after the last one, at positions that are read."""
-        return self.model.block(layer)(stream, self.model.blocks[layer], self._context(layer))
+    def _changes(self, new_output: NewOutput) -> list[Float[Tensor, "batch pos d_model"]]:
+        """What the embedding and each layer write instead, minus what they write."""
+        changes = [torch.zeros_like(self.cache[EMBEDDING_POINT]) for _ in range(self.model.cfg.n_layers + 1)]
+        for point in self.written_points(self.model):
+            written = 0 if point == EMBEDDING_POINT else 1 + int(point.split(".")[1])
+            changes[written] += new_output(point, self.cache[point]) - self.cache[point]
+        return changes
 
-    def _written(self, layer: int, outputs: Mapping[str, Tensor]) -> Tensor:
-        """What heads and MLP of a layer write, from their outputs."""
-        written = self.model.attention_output(layer, outputs[self._point(layer, self._output_point)])
-        return written + outputs[self._point(layer, "hook_mlp_out")] if self._has_mlp(layer) else written
+    def _logits(
+        self, layer: int, changes: Float[Tensor, "sender batch pos d_model"]
+    ) -> Float[Tensor, "sender batch read d_vocab_out"]:
+        """Logits if a layer, or the read-out, reads a changed stream, and all later ones read what it then writes on
+        the clean one."""
+        batch, n_layers = len(self.tokens), self.model.cfg.n_layers
+        passes = changes.split(self.copies_per_pass)
+        if layer == n_layers:
+            logits = [self._resume_with(of_pass.flatten(0, 1), layer) for of_pass in passes]
+            return torch.cat(logits).unflatten(0, (-1, batch))
+        # Of the last layer, our own models compute only the positions that are read
+        read_at = self.read_at if layer == n_layers - 1 and self.narrows else None
+        rows_behind = changes
+
+        def undo(stream: Tensor, hook: Any) -> Tensor:
+            return stream - rows_behind
+
+        logits = []
+        with self.model.hooks([(f"blocks.{layer}.hook_resid_post", undo)]):
+            for of_pass in passes:
+                rows = of_pass.flatten(0, 1)
+                rows_behind = rows if read_at is None else take(rows, read_at.repeat(len(of_pass), 1))
+                logits.append(self._resume_with(rows, layer))
+        return torch.cat(logits).unflatten(0, (-1, batch))
+
+    def _resume_with(
+        self, rows: Float[Tensor, "copies pos d_model"], layer: int
+    ) -> Float[Tensor, "copies read d_vocab_out"]:
+        """Logits from the clean input of a layer, or of the read-out, plus something else in each copy of the batch."""
+        last = self.model.cfg.n_layers - 1
+        clean = self.cache[f"blocks.{layer}.hook_resid_pre" if layer <= last else f"blocks.{last}.hook_resid_post"]
+        return self.resume(clean.repeat(len(rows) // len(clean), 1, 1) + rows, layer)
+
+
+_ADDED = ("hook_attn_out", "hook_mlp_out")
+"""What a layer adds to the stream."""

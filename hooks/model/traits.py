@@ -1,6 +1,9 @@
 """What analyses ask of every model, in place of its class."""
 
+from collections.abc import Iterator
 from typing import Any
+
+from hooks.model.layers import has_hooks
 
 
 class ModelTraits:
@@ -38,3 +41,9 @@ class ModelTraits:
     def can_edit(self, site: str) -> bool:
         """Whether layers have a hook point, such as `hook_mlp_out`, that can be read and edited."""
         return f"blocks.0.{site}" in self.hook_dict
+
+    def hooked_in_layers(self) -> Iterator[tuple[str, str]]:
+        """Kind and place of every hook of the caller's inside a layer."""
+        for name, point in self.hook_dict.items():
+            if name.startswith("blocks.") and has_hooks(point):
+                yield "hook", name

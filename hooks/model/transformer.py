@@ -9,7 +9,7 @@
 attention.py the heads; hook_names.py has the names of all hook points.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -35,6 +35,7 @@ from hooks.model.layers import (
     TiedReadOut,
     check_read_positions,
     check_tokens,
+    has_activation_hooks,
     is_hooked,
     take,
 )
@@ -239,6 +240,13 @@ class TransformerStack(ModelTraits, TransformerLensNames, Module, CheckedHooks):
         self.hook_embed = HookPoint()
         if self.positions is not None:
             self.hook_pos_embed = HookPoint()
+
+    def hooked_in_layers(self) -> Iterator[tuple[str, str]]:
+        yield from super().hooked_in_layers()
+        for layer, block in enumerate(self.stored_blocks):
+            for name, module in block.named_modules():
+                if has_activation_hooks(module):
+                    yield "torch hook", f"{name or 'the block'} of layer {layer}"
 
     @property
     def stored_blocks(self) -> list[Block]:

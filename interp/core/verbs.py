@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from transformer_lens.HookedRootModule import HookedRootModule
 
@@ -50,8 +50,9 @@ class Needs:
     """Whether it accepts networks without attention."""
     untrained: bool = False
     """Whether it makes an untrained copy of the model."""
-    sums: bool = False
-    """Whether the residual stream must be the sum of what the layers write."""
+    sums: Literal["", "layers", "heads"] = ""
+    """What the residual stream must be the sum of: what attention and MLPs of the `layers` write, or also each of their
+    `heads`."""
     split_inputs: bool = False
     """Whether it edits separate inputs of queries, keys, values and MLP."""
 
@@ -121,8 +122,9 @@ def _accepted(model: Any, needs: Needs) -> Net | Baseline:
 def _lacking_points(capabilities: Capabilities, needs: Needs) -> str:
     """What a verb cannot read, edit or add up in a wrapped model, in words; empty if it has all that it needs."""
     obstacle = capabilities.lacks(needs.uses)
-    if not obstacle and needs.sums and not capabilities.sums.ok:
-        return capabilities.sums.reason
+    sums = capabilities.layer_sums if needs.sums == "layers" else capabilities.sums
+    if not obstacle and needs.sums and not sums.ok:
+        return sums.reason
     if not obstacle and needs.split_inputs and not capabilities.split_inputs.ok:
         return f"it has to edit separate inputs of queries, keys, values and MLP: {capabilities.split_inputs.reason}"
     return obstacle

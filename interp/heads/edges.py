@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
+from hooks import TransformerStack
 from hooks.checks import check_choice, check_names, shown
-from hooks.interventions.ablation_engine import Head, part_points
+from hooks.interventions.ablation_engine import Head
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
 from hooks.interventions.clean_pass import Net
 from hooks.interventions.edge_engine import Edge, EdgeEngine, edge_name
@@ -35,7 +36,7 @@ from interp.core.intervals import Interval
 from interp.core.results import MOST_LINES, NOT_SAVED, Result, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import EQUAL, SHARE_THAT_COUNTS, check_level, drop_interval, drop_tests, holm, mean_interval
-from interp.core.verbs import AnyModel, Needs, prepare_model
+from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.heads.experiment import Edit, Effects, Experiment
@@ -285,8 +286,28 @@ NEEDS = Needs(
     reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
     edits=["hook_resid_post"],
     answers=True,
-    sums=True,
+    sums="heads",
     split_inputs=True,
+)
+
+
+def _lacks_sum_of_stream(model: TransformerStack) -> str:
+    """What a model lacks for edges between layers: layers that add to the stream."""
+    if model.cfg.block_class.adds_to_stream:
+        return ""
+    return (
+        f"between is 'layers', but the model's block is {model.cfg.block!r}, whose layers do not add to the residual "
+        f"stream. Blocks that do: pre_ln, no_norm. Use between='parts', with within= for some of the edges."
+    )
+
+
+NEEDS_BETWEEN_LAYERS = Needs(
+    "edges between layers",
+    reads=["hook_attn_out"],
+    edits=STREAM,
+    answers=True,
+    sums="layers",
+    lacks=_lacks_sum_of_stream,
 )
 
 
@@ -312,9 +333,9 @@ def edges(
     gradients: every edge takes a pass, which starts in the layer of the input.
 
     Args:
-        model: A `hooks` transformer with any block, causal or bidirectional; or a TransformerLens bridge whose layers
-            add to the stream and whose inputs can be split (`supported_verbs`), at a full pass per edge. It is not
-            changed.
+        model: A `hooks` transformer with any block, causal or bidirectional; or a wrapped model whose layers add to the
+            stream, at a full pass per edge: between parts a TransformerLens bridge whose inputs can be split, between
+            layers any (`supported_verbs`). It is not changed.
         task: Source of the sequences and their labels.
         method: What the part writes instead: its `mean` over 256 other sequences, position by position; `zero`; or what
             it writes for one of them, `resample`.
@@ -332,8 +353,7 @@ def edges(
 
     Raises:
         ValueError: an unknown method, too few sequences, names that are no edges, edges between layers that do not add
-            to the stream, or of a wrapped model; a model with hooks inside its layers, or one of another library
-            without split inputs.
+            to the stream; a model with hooks inside its layers, or, between parts, a wrapped one without split inputs.
 
     Source: path patching of single edges (Goldowsky-Dill et al. 2023, arXiv:2304.05969), which ACDC (Conmy et al. 2023,
     arXiv:2304.14997) repeats and EAP (Syed et al. 2023, arXiv:2310.10348) estimates. Differs: exact for every edge,
@@ -347,23 +367,11 @@ def edges(
         >>> len(result.names), len(result.needed), result.needed[-1]
         (100, 15, '0 MLP > read-out')
     """
-    net = prepare_model(model, NEEDS, task)
+    check_choice("between", between, Literal["parts", "layers"])
+    net = prepare_model(model, NEEDS_BETWEEN_LAYERS if between == "layers" else NEEDS, task)
     intervention = intervention_of_parts(method, task)
     check_level(alpha)
-    check_choice("between", between, Literal["parts", "layers"])
     check_names("within", within)
-    if between == "layers":
-        if not net.resumes_inside_layers:
-            raise ValueError(
-                "between is 'layers', which needs a hooks.Transformer; of a wrapped model only edges between parts are "
-                "measured. Choose some of them with within."
-            )
-        if not net.cfg.block_class.adds_to_stream:
-            raise ValueError(
-                f"between is 'layers', but the model's block is {net.cfg.block!r}, whose layers do not add to the "
-                f"residual stream. Blocks that do: pre_ln, no_norm. Use between='parts', with within= for some of the "
-                f"edges."
-            )
     if between == "layers" and within is not None:
         raise ValueError("within chooses among edges between parts, but between is 'layers'. Omit one of them.")
     sample = Sample.of(task, n, seed=seed, name="edges")
@@ -375,7 +383,7 @@ def edges(
 
 def _engine_and_edges(
     model: Net, batch: Batch, between: str, within: Sequence[str] | None
-) -> tuple[type[EdgeEngine], Sequence[Edge] | None]:
+) -> tuple[type[EdgeEngine] | type[LayerEdgeEngine], Sequence[Edge] | None]:
     """The engine of edges between parts or layers, and the edges within some, None for all; warns of many."""
     if between == "layers":
         return LayerEdgeEngine, None
@@ -390,19 +398,12 @@ def _engine_and_edges(
     n_edges = len(all_edges) if chosen is None else len(chosen)
     if n_edges > MANY_EDGES:
         # An edge takes about half a pass, of a wrapped model a whole one
-        if engine_class is BridgeEdgeEngine:
-            n_passes, advice = n_edges, "Choose some of them, such as within=['layer 0 > layer 1']."
-        else:
-            n_passes = n_edges // 2
-            advice = (
-                "Measure between layers first, then the parts of the needed pairs: "
-                "layers = interp.edges(model, task, between='layers'); "
-                "interp.edges(model, task, within=layers.needed)."
-            )
+        n_passes = n_edges // 2 if model.resumes_inside_layers else n_edges
         minutes = n_passes * seconds * len(batch) / 60
         warnings.warn(
             f"{n_edges:,} edges take about {n_passes:,} passes over {len(batch)} sequences, at most {minutes:,.0f} "
-            f"minutes here. {advice}",
+            f"minutes here. Measure between layers first, then the parts of the needed pairs: layers = "
+            f"interp.edges(model, task, between='layers'); interp.edges(model, task, within=layers.needed).",
             stacklevel=4,
         )
     return engine_class, chosen
@@ -441,7 +442,7 @@ def edge_effects(
     model: Net,
     sample: Sample,
     intervention: Intervention,
-    engine: type[EdgeEngine] = EdgeEngine,
+    engine: type[EdgeEngine] | type[LayerEdgeEngine] = EdgeEngine,
     chosen: Sequence[Edge] | None = None,
 ) -> EdgeEffects:
     """Replace each edge, or each of the chosen ones."""
@@ -453,7 +454,7 @@ def edge_effects(
         sample,
         engine=engine,
         options=options,
-        points=tuple(part_points(model)),
+        points=tuple(engine.written_points(model)),
         most_tokens=MOST_NUMBERS // (n_rows * model.cfg.d_model),
     )
     first = sample.batch.select(slice(0, 1))

@@ -64,8 +64,8 @@ class Intervention(HeadIntervention):
         """What is written instead.
 
         Args:
-            output: What the part writes: of attention, the output of each head of a layer (batch, pos, head, width); of
-                an MLP and the embedding, a vector (batch, pos, width).
+            output: What the part writes: of attention, the output of each head of a layer (batch, pos, head, width), or
+                their sum where whole layers are replaced; of an MLP and the embedding, a vector (batch, pos, width).
             reference: What the same part writes for other inputs, and random numbers.
         """
 

@@ -162,7 +162,7 @@ NEEDS = Needs(
     reads=["blocks.0.hook_resid_pre", "attn.hook_z", "attn.W_O"],
     edits=["hook_resid_post"],
     answers=True,
-    sums=True,
+    sums="heads",
     lacks=_lacks_sum_over_parts,
 )
 

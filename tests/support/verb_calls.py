@@ -39,6 +39,7 @@ CALLS = {
     "logit_lens": lambda model: interp.logit_lens(model, TASK, n=16),
     "logit_attribution": lambda model: interp.logit_attribution(model, TASK, n=16),
     "edges": lambda model: interp.edges(model, TASK, n=8),
+    "edges between layers": lambda model: interp.edges(model, TASK, between="layers", n=8),
     "explain_attention": lambda model: interp.explain_attention(model, TASK, (0, 0), n=8),
     "patch": lambda model: interp.patch(model, TASK, n=8),
     "patch of attention outputs": lambda model: interp.patch(model, TASK, site="attn_out", n=8),

@@ -47,8 +47,10 @@ class Capabilities:
     """The model's id of the first position."""
     positions_in_layers: bool
     """True when attention itself uses positions (rotary), so that resuming from a layer needs them."""
-    sums: Cell
+    layer_sums: Cell
     """Whether the output of every layer is the sum of its input, its attention output and its MLP output."""
+    sums: Cell
+    """Whether that is so, and the attention output of every layer is the sum of what its heads write."""
     split_inputs: Cell
     """Whether the inputs of each head's queries, keys and values, and of the MLP, can be edited alone."""
     pattern_before_z: bool
@@ -213,6 +215,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         attn_scale=attention_scale(bridge.cfg, head_width(bridge.cfg)),
         attention_mask=_test_mask(reads),
         position_ids=positions,
+        layer_sums=reads.layer_sums(),
         sums=reads.sums(),
         split_inputs=split_inputs_cell(reads, edits.fixed),
         token_type_ids=_test_types(reads),

@@ -138,6 +138,13 @@ class BridgeModel(ModelTraits, ReadsText, CheckedHooks):
     def can_edit(self, site: str) -> bool:
         return not self.capabilities.lacks({site: ("read", "edit")})
 
+    def hooked_in_layers(self) -> Iterator[tuple[str, str]]:
+        """Also hooks on the wrapped model's own hook points."""
+        yield from super().hooked_in_layers()
+        for name, point in self.bridge.hook_dict.items():
+            if name.startswith("blocks.") and has_hooks(point):
+                yield "hook", name
+
     @property
     def training(self) -> bool:
         """The bridge's mode."""

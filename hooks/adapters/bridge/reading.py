@@ -71,14 +71,9 @@ class ReadTests:
         points = [self.points[f"blocks.{layer}.{site}"] for layer in range(self.cfg.n_layers)]
         return [candidates[0] for candidates in points if candidates]
 
-    def sums(self) -> Cell:
-        """Whether the output of every layer is the sum of its input and of the outputs of its heads and its MLP."""
+    def layer_sums(self) -> Cell:
+        """Whether the output of every layer is the sum of its input, its attention output and its MLP output."""
         for layer in range(self.cfg.n_layers):
-            z, attn_out = (self.values.get(f"blocks.{layer}.{site}") for site in ("attn.hook_z", "hook_attn_out"))
-            of_heads = attn_out if z is None else self.weights[layer].output(z)
-            if attn_out is not None and not self.tolerance.equal(attn_out, of_heads):
-                reason = f"in layer {layer} a norm or a scale is between the heads' z W_O and what is added"
-                return Cell("missing", reason=f"{reason}, which is no sum over heads")
             values = [self.values.get(f"blocks.{layer}.{site}") for site in ("hook_resid_pre", "hook_attn_out")]
             mlp_out = self.values.get(f"blocks.{layer}.hook_mlp_out")
             written = [value for value in (*values, mlp_out) if value is not None]
@@ -88,6 +83,16 @@ class ReadTests:
                 reason = f"the output of layer {layer} is not the sum of its input and the outputs of its {parts}"
                 return Cell("missing", reason=reason)
         return Cell("works")
+
+    def sums(self) -> Cell:
+        """Whether that is so, and the attention output of every layer is the sum of what its heads write."""
+        for layer in range(self.cfg.n_layers):
+            z, attn_out = (self.values.get(f"blocks.{layer}.{site}") for site in ("attn.hook_z", "hook_attn_out"))
+            of_heads = attn_out if z is None else self.weights[layer].output(z)
+            if attn_out is not None and not self.tolerance.equal(attn_out, of_heads):
+                reason = f"in layer {layer} a norm or a scale is between the heads' z W_O and what is added"
+                return Cell("missing", reason=f"{reason}, which is no sum over heads")
+        return self.layer_sums()
 
     def changed_by(
         self, edits: Mapping[str, Tensor] | None = None, *, sites: Iterable[str] = CANDIDATES, **inputs: Any

@@ -73,6 +73,7 @@ REFUSED = {
     "GPT-NeoX": {"edges": SEPARATE},
     "BERT": {
         "edges": NOT_A_SUM,
+        "edges between layers": NOT_A_SUM,
         "logit_attribution": NOT_A_SUM,
         "patch of MLPs": "hook_mlp_out, which is missing",
         "ablate": "hook_mlp_out, which is missing",

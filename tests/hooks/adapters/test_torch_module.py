@@ -141,7 +141,8 @@ def test_layers_of_torch_with_every_kind_of_mask(mask, norm_first, bias):
     assert model.cfg.attention == "causal"
     obstacles = interp.supported_verbs(model).obstacles
     # In layers that do not add to the stream, what the MLP adds is at no place
-    normalised = set() if norm_first else {"logit_attribution", "patch of MLPs", "ablate", "audit_parts"}
+    sums = {"logit_attribution", "edges between layers"}
+    normalised = set() if norm_first else {*sums, "patch of MLPs", "ablate", "audit_parts"}
     assert {verb for verb, why in obstacles.items() if why} == {
         *TRANSFORMER_ONLY,
         "edges",

@@ -351,6 +351,7 @@ WORKING += (
     "logit_lens",
     "logit_attribution",
     "edges",
+    "edges between layers",
     "diagonals",
 )
 
@@ -360,8 +361,9 @@ def test_all_verbs_but_transformer_only_ones_accept_every_bridge(kind):
     found = supported_verbs(bridge_for(kind)).obstacles
     refused = dict(TRANSFORMER_ONLY)
     if kind in ("bert", "roberta"):  # layers that normalise the stream
-        refused["logit_attribution"] = found["logit_attribution"]
-        assert "output of layer 0 is not the sum" in found["logit_attribution"]
+        for verb in ("logit_attribution", "edges between layers"):
+            refused[verb] = found[verb]
+            assert "output of layer 0 is not the sum" in found[verb]
     if kind not in ("gpt2", "neox"):
         refused["edges"] = found["edges"]
     assert [verb for verb, why in found.items() if not why] == [verb for verb in WORKING if verb not in refused]
@@ -371,7 +373,8 @@ def test_all_verbs_but_transformer_only_ones_accept_every_bridge(kind):
 def test_a_bridge_without_patterns_supports_the_other_verbs():
     bridge = bridge_of("bert", attention="sdpa", d_vocab=PADDED.d_vocab)
     found = supported_verbs(bridge).obstacles
-    lacking = {verb for verb, why in found.items() if why} - set(TRANSFORMER_ONLY) - {"logit_attribution", "edges"}
+    sums = {"logit_attribution", "edges", "edges between layers"}
+    lacking = {verb for verb, why in found.items() if why} - {*TRANSFORMER_ONLY, *sums}
     lacks = {"show_attention", "attention_variation", "classify_heads", "audit"}
     assert lacking == lacks | {"ablate_heads with another pattern", "keep_heads with another pattern"}
     text = "this bridge of BertForMaskedLM: it has to read blocks.0.attn.hook_pattern, which is missing .*eager"

@@ -241,8 +241,6 @@ def test_some_edges_of_a_bridge():
         some.weights
         != interp.edges(bridge_of("gpt2", d_vocab=TASK.d_vocab, seed=1), TASK, n=12, within=["0.1 > 1 MLP"]).weights
     )
-    with pytest.raises(ValueError, match="between is 'layers', which needs a hooks"):
-        interp.edges(bridge, TASK, n=12, between="layers")
     with pytest.raises(ValueError, match="only some edges; a circuit needs every edge"):
         some.circuit()
 

@@ -1,14 +1,17 @@
-"""Edges between layers, and those within some: a separate pass for each, what a loop has, restrictions, errors."""
+"""Edges between layers, and those within some: a separate pass for each, what a loop has, wrapped models, errors."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from bridges import bridge_of, hugging_face
 from own_models import transformer
 
 import interp
-from hooks import Transformer
+from hooks import Transformer, from_bridge, from_huggingface, from_module
 from hooks.interventions.edge_engine import EdgeEngine
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
@@ -74,6 +77,135 @@ def test_equal_to_a_separate_pass_for_each_edge(sizes):
         rise = TASK.score(logits_at_targets(logits, batch), batch).loss - loss
         np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), atol=1e-5)
         assert np.abs(result.loss_rise[index]).max() > 1e-6
+
+
+LAYERS = {"gpt2": "transformer.h", "llama": "model.layers", "neox": "gpt_neox.layers", "gemma2": "model.layers"}
+"""Of models of `transformers`: layers in rows, rotary positions with shared keys, parallel layers, norms of what is
+added."""
+
+
+def gemma2():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes |= {"head_dim": 8, "intermediate_size": 24, "max_position_embeddings": TASK.n_ctx, "vocab_size": TASK.d_vocab}
+    config = transformers.Gemma2Config(**sizes, initializer_range=0.4, attn_implementation="eager", pad_token_id=None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.Gemma2ForCausalLM(config).eval()
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.data += 0.3 * torch.randn(parameter.shape)
+    return model
+
+
+def wrapped(kind):
+    """A model of `transformers` and a wrapper of one with the same weights."""
+    if kind != "gemma2":
+        return hugging_face(kind, d_vocab=TASK.d_vocab), bridge_of(kind, d_vocab=TASK.d_vocab)
+    names = {"layers": LAYERS[kind], "attention": {name: f"self_attn.{name}_proj" for name in "qkvo"}}
+    options = {"untrained": gemma2, "forward": lambda module, tokens, **inputs: module(tokens, **inputs).logits}
+    return gemma2(), from_module(gemma2(), **names, **options, d_vocab=TASK.d_vocab, n_ctx=TASK.n_ctx, n_heads=2)
+
+
+def plain_pass(module, kind, tokens, *, before=None, after=None):
+    """Logits and streams of a pass with the input or the output of a layer changed, by hooks of torch."""
+    layers, streams = module.get_submodule(LAYERS[kind]), []
+
+    def enter(index):
+        def change_input(layer, inputs):
+            stream = inputs[0] + (before or {}).get(index, 0)
+            streams.append(stream)
+            return (stream, *inputs[1:])
+
+        return change_input
+
+    def leave(index):
+        def change_output(layer, inputs, output):
+            is_tuple = isinstance(output, tuple)
+            stream = (output[0] if is_tuple else output) + (after or {}).get(index, 0)
+            if index == len(layers) - 1:
+                streams.append(stream)
+            return (stream, *output[1:]) if is_tuple else stream
+
+        return change_output
+
+    with ExitStack() as stack:
+        for index, layer in enumerate(layers):
+            for handle in (layer.register_forward_pre_hook(enter(index)), layer.register_forward_hook(leave(index))):
+                stack.callback(handle.remove)
+        return module(tokens).logits, streams
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@torch.no_grad()
+def test_wrapped_models_equal_hooks_of_torch(kind):
+    module, model = wrapped(kind)
+    result = interp.edges(model, TASK, between="layers", n=8)
+    batch = inputs_or_sample(TASK, 8, generator=derived_generator(0, "edges"))
+    clean_logits, clean = plain_pass(module, kind, batch.tokens)
+    _, of_means = plain_pass(module, kind, reference_batch(TASK, 0).tokens)
+    n_layers = len(clean) - 1
+    changes = {"embedding": of_means[0].mean(0) - clean[0]}
+    for layer in range(n_layers):
+        mean_written = (of_means[layer + 1] - of_means[layer]).mean(0)
+        changes[f"layer {layer}"] = mean_written - (clean[layer + 1] - clean[layer])
+    loss = TASK.score(logits_at_targets(clean_logits, batch), batch).loss
+    assert len(result.names) == (n_layers + 1) * (n_layers + 2) / 2
+    for index, (sender, receiver) in enumerate(zip(result.senders, result.receivers, strict=True)):
+        change = changes[sender]
+        edits = {"after": {n_layers - 1: change}}
+        if receiver != "read-out":
+            layer = int(receiver.split()[1])
+            edits = {"before": {layer: change}, "after": {layer: -change}}
+        logits, _ = plain_pass(module, kind, batch.tokens, **edits)
+        rise = TASK.score(logits_at_targets(logits, batch), batch).loss - loss
+        np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), rtol=0, atol=5e-5)
+        assert np.abs(result.loss_rise[index]).max() > 1e-3
+
+
+@pytest.mark.parametrize(("n", "method"), [(12, "mean"), (12, "zero"), (12, "resample"), ("all", "mean")])
+def test_a_bridge_equals_our_own_model_with_the_same_weights(n, method):
+    task = Lego(n_vars=2, alphabet="ab") if n == "all" else TASK
+    ours = from_huggingface(hugging_face("gpt2", d_vocab=task.d_vocab))
+    results = [
+        interp.edges(model, task, between="layers", method=method, n=n)
+        for model in (bridge_of("gpt2", d_vocab=task.d_vocab), ours)
+    ]
+    theirs, expected = results
+    assert theirs.names == expected.names
+    assert np.abs(expected.loss_rise.value).max() > 0.1
+    for name in ("drop", "loss_rise"):
+        np.testing.assert_allclose(getattr(theirs, name).value, getattr(expected, name).value, rtol=0, atol=5e-5)
+    assert theirs.drop.exact == (n == "all")
+
+
+def test_a_layer_that_writes_zero_writes_no_bias_either():
+    model = Transformer(interp.config_for(TASK, n_layers=1, n_heads=2, d_model=16), seed=1).eval()
+    model.weights[0].attention.o.bias.data.normal_(generator=torch.Generator().manual_seed(0))
+    result = interp.edges(model, TASK, between="layers", method="zero", n=N)
+    batch = inputs_or_sample(TASK, N, generator=derived_generator(0, "edges"))
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(batch.tokens)
+        logits_without = model.read_out(cache["blocks.0.hook_resid_pre"])
+    losses = [TASK.score(logits_at_targets(values, batch), batch).loss.mean(0) for values in (logits_without, logits)]
+    row = result.names.index("layer 0 > read-out")
+    np.testing.assert_allclose(result.loss_rise[row], losses[0] - losses[1], atol=1e-5)
+
+
+def test_hooks_of_the_caller_in_a_wrapped_model_are_refused():
+    model = from_bridge(bridge_of("gpt2", d_vocab=TASK.d_vocab))
+    for hooked in (model, model.bridge):
+        with (
+            hooked.hooks(fwd_hooks=[("blocks.1.hook_mlp_out", lambda activation, hook: activation)]),
+            pytest.raises(ValueError, match=r"a hook is attached to blocks\.1\.\S+, which replaced edges do not pass"),
+        ):
+            interp.edges(model, TASK, between="layers", n=8)
+
+
+def test_layers_that_do_not_add_are_refused_by_name():
+    with pytest.raises(
+        ValueError, match=r"edges between layers does not accept .*the output of layer 0 is not the sum"
+    ):
+        interp.edges(bridge_of("bert", d_vocab=TASK.d_vocab), TASK, between="layers")
 
 
 def test_the_layers_of_a_loop_and_the_parts_of_its_needed_pairs(of_loop):
