@@ -12,7 +12,7 @@ import pytest
 import shapes
 import torch
 from browser import Browser, chromium
-from durations import kind_of, read_durations, write_durations
+from durations import kinds_of, read_durations, write_durations
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy machine is slow, not wrong
 hypothesis.settings.load_profile("any machine")
@@ -122,9 +122,9 @@ def pytest_collection_modifyitems(config, items):
 
 def mark_by_duration(items):
     """Mark items slow or long by their recorded durations, those aside that the pass for shapes needs."""
-    recorded = read_durations()
+    kinds = kinds_of([item.nodeid for item in items], read_durations())
     for item in items:
-        kind = kind_of(item.nodeid, recorded.get(item.nodeid, 0))
+        kind = kinds[item.nodeid]
         if kind and not item.get_closest_marker("shapes"):
             item.add_marker(kind)
 

@@ -11,7 +11,7 @@ RECORD = Path(__file__).with_name("durations.tsv")
 RECORDED_FROM = 0.1
 """Seconds from which an item is recorded."""
 DEFAULT_LONGEST = 0.2
-"""Seconds that a default item may take; what takes longer is slow."""
+"""Seconds that the fastest item of a test may take as a default one; its others are slow if they are recorded."""
 SLOW_LONGEST = 1.5
 """Seconds that a slow item may take; what takes longer is long."""
 NEVER_LONG = {
@@ -77,11 +77,25 @@ def write_durations(seconds: Mapping[str, float], path: Path = RECORD) -> None:
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
 
 
-def kind_of(name: str, seconds: float) -> str | None:
-    """The mark of an item that takes this long; none if it is a default one."""
-    if seconds > SLOW_LONGEST and name not in NEVER_LONG:
-        return "long"
-    return "slow" if seconds > DEFAULT_LONGEST else None
+def kinds_of(names: Iterable[str], recorded: Mapping[str, float]) -> dict[str, str | None]:
+    """The mark of each item by how long it takes; none if it is a default one.
+
+    Of the items of one test that are recorded, only the fastest is a default one, and only if no faster item is.
+    """
+    kinds: dict[str, str | None] = {}
+    fastest: dict[str, str] = {}
+    for name in names:
+        seconds = recorded.get(name, 0.0)
+        kinds[name] = "slow" if seconds > 0 else None
+        if seconds > SLOW_LONGEST and name not in NEVER_LONG:
+            kinds[name] = "long"
+        test = name.partition("[")[0]
+        if test not in fastest or seconds < recorded.get(fastest[test], 0.0):
+            fastest[test] = name
+    for name in fastest.values():
+        if recorded.get(name, 0.0) <= DEFAULT_LONGEST:
+            kinds[name] = None
+    return kinds
 
 
 def missing_items(root: Path, never_long: Iterable[str] = tuple(NEVER_LONG)) -> Iterator[str]:

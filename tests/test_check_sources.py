@@ -244,6 +244,14 @@ def test_recorded_durations(tmp_path):
 
 def test_what_takes_long_is_not_run_by_default():
     default, slow = durations.DEFAULT_LONGEST, durations.SLOW_LONGEST
-    kinds = [durations.kind_of("a", seconds) for seconds in (default, default + 0.1, slow, slow + 0.1)]
-    assert kinds == [None, "slow", "slow", "long"]
-    assert {durations.kind_of(name, slow + 0.1) for name in durations.NEVER_LONG} == {"slow"}
+    recorded = {"a": default, "b": default + 0.1, "c": slow, "d": slow + 0.1}
+    kinds = durations.kinds_of([*recorded, "e"], recorded)
+    assert kinds == {"a": None, "b": "slow", "c": "slow", "d": "long", "e": None}
+    never_long = durations.kinds_of(durations.NEVER_LONG, dict.fromkeys(durations.NEVER_LONG, slow + 0.1))
+    assert set(never_long.values()) == {"slow"}
+
+
+def test_the_fastest_item_of_a_test_is_run_by_default():
+    recorded = {"a[1]": 0.2, "a[2]": 0.1, "a[3]": 0.3, "b[1]": 0.1, "c[1]": 0.4}
+    kinds = durations.kinds_of([*recorded, "b[2]", "b[3]"], recorded)
+    assert [name for name, kind in kinds.items() if kind is None] == ["a[2]", "b[2]", "b[3]"]
