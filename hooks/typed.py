@@ -386,11 +386,15 @@ class Scalar(Kind):
     def admits(self, value: Any, walk: _Walk) -> bool:
         if self.cls is float and walk.source == "file":
             value = self.numbers.saved(value)
-        return type(value) is self.cls or is_scalar(self.cls, value)
+        # What a comparison of numpy numbers gives is a truth value too
+        is_truth_value = self.cls is bool and isinstance(value, np.bool_)
+        return type(value) is self.cls or is_truth_value or is_scalar(self.cls, value)
 
     def contents(self, value: Any, name: str, walk: _Walk) -> Any:
         if type(value) is self.cls and not self.has_contents:
             return value
+        if isinstance(value, np.bool_):
+            return bool(value)
         if self.cls is str:
             check_text(name, value)
         elif self.cls is Path:

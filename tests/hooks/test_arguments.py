@@ -39,7 +39,7 @@ ARRAYS = [
 WRONG = {
     "n": (int, ["5", None, True, 2.5, [1], np.array([1])], [1, np.int64(3), 10**30, -1]),
     "share": (float, ["5", None, True, [0.5]], [1, 0.5, np.float32(0.5)]),
-    "on": (bool, ["yes", 1, None], [True]),
+    "on": (bool, ["yes", 1, None, np.int64(1)], [True, np.True_, np.bool_(False)]),
     "name": (str, [3, None, b"a", ["a"]], ["a", ""]),
     "path": (str | Path, [3, None, b"a"], ["a", Path("a")]),
     "at": (int | None, ["5", True], [None, 3]),
@@ -70,7 +70,7 @@ def test_a_value_of_another_type_is_refused_with_the_name(name):
     checked = checks_types(function)
     for value in right:
         received = checked(**{name: value})
-        assert received is value or (isinstance(value, np.generic) and type(received) in (int, float))
+        assert received is value or (isinstance(value, np.generic) and type(received) in (int, float, bool))
     for value in (*wrong, *(ARRAYS if name not in ("other", "data", "activations") else ())):
         with pytest.raises(ValueError, match=f"^{name} is .*; it must be "):
             checked(**{name: value})
@@ -111,8 +111,8 @@ def test_positional_arguments_and_fields():
 
 def test_numbers_of_numpy_can_be_stored(as_a_user):
     sizes = {name: np.int64(size) for name, size in SIZES.items()}
-    cfg = TransformerConfig(**sizes, attn_scale=np.float32(0.5), block=np.str_("pre_ln"))
-    assert cfg.to_json() == TransformerConfig(**SIZES, attn_scale=0.5).to_json()
+    cfg = TransformerConfig(**sizes, attn_scale=np.float32(0.5), block=np.str_("pre_ln"), tied=np.bool_(True))
+    assert cfg.to_json() == TransformerConfig(**SIZES, attn_scale=0.5, tied=True).to_json()
     settings = TrainSettings(steps=np.int64(1), batch_size=np.uint8(4), n_eval=8, learning_rate=np.float16(0.5))
     assert type(settings.learning_rate) is float
     json.dumps(asdict(settings))
