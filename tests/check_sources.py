@@ -29,7 +29,7 @@ ORDER = (
     ("cli",),
 )
 """The packages of interp; a package may import those of its row and of earlier rows."""
-MOST_ARROWS = {"hooks": 22, "interp": 60, "case_studies": 30}
+MOST_ARROWS = {"hooks": 22, "interp": 61, "case_studies": 30}
 """Seven of those of hooks point at two files that import next to nothing: seeds, and names of packages."""
 EXAMPLE_PACKAGES = {path.parent.name for path in ROOT.glob("examples/*/*/__init__.py")}
 """Packages of examples/, which none of ours imports."""

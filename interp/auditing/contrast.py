@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float
 
-from interp.auditing.records import HeadVerdict
+from interp.auditing.records import HeadVerdict, InterventionCost
 from interp.auditing.sentences import name_of
 from interp.heads.kinds import meaning_of
 
@@ -90,10 +90,23 @@ def _loss(head: HeadVerdict, outcomes: Sequence[str], threshold: Float[np.ndarra
     outcome = cost.worst(threshold)
     if head.verdict == "faithful" and head.outcome:
         outcome = outcomes.index(head.outcome)
-    words = f"{_points(cost.drop[outcome])} points on {outcomes[outcome]}"
-    if not cost.exact:
-        words += f" [{_points(cost.low[outcome])}, {_points(cost.high[outcome])}]"
+    words = f"{_points(cost.drop[outcome])} points on {outcomes[outcome]}{_ends(cost, outcome)}"
     return _Loss(cost.drop[outcome], words)
+
+
+def points_lost(head: HeadVerdict, threshold: Float[np.ndarray, " outcome"]) -> str:
+    """The loss without a head on the outcome with the largest, relative to its threshold: "53 points", "nothing"."""
+    cost = head.costs["mean"]
+    outcome = cost.worst(threshold)
+    points = _points(cost.drop[outcome])
+    return f"{'nothing' if float(points) == 0 else f'{points} points'}{_ends(cost, outcome)}"
+
+
+def _ends(cost: InterventionCost, outcome: int) -> str:
+    """The bounds of a cost's interval in points; nothing if it is exact."""
+    if cost.exact:
+        return ""
+    return f" [{_points(cost.low[outcome])}, {_points(cost.high[outcome])}]"
 
 
 def _points(share: float) -> str:

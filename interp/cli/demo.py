@@ -17,7 +17,7 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> Output:
-    """Train a model to follow chains of reasoning; audit and probe it; write a page that begins with two heads."""
+    """Write a page that begins with two heads that look alike; then train, audit and probe a model for it."""
     from interp.cli.demo_run import SHIPPED, run_demo, run_quick_demo
 
     if quick and fresh:

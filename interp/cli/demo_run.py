@@ -1,18 +1,32 @@
-"""Demo: train a model on LEGO, audit every head, and write a page that begins with two heads that look alike."""
+"""Demo: a page that begins with a hand-written model whose heads look alike, then trains a model and audits it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
+import interp.known_answers
 from hooks.files import make_folder
 from interp.auditing.audit import audit
+from interp.auditing.contrast import Contrast, contrast_of, points_lost
+from interp.auditing.records import HeadVerdict, InterventionCost
+from interp.auditing.result import AuditResult
+from interp.auditing.sentences import name_of
 from interp.auditing.show import show_heads
+from interp.core.inputs import all_inputs_text
+from interp.core.page_identity import page_identity, quantity
 from interp.core.progress import Count
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
+from interp.heads.kinds import meaning_of
+from interp.heads.show import AttentionPage, show_attention
 from interp.probing.probe import probe
-from interp.reporting.report import report_run
+from interp.reporting.report import Opening, Section, report, report_run
+from interp.reporting.sections import cards_section, contrast_section
 from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
@@ -27,14 +41,61 @@ SETTINGS = TrainSettings(steps=600, learning_rate=2e-3, association="query_key",
 """A start with W_K = W_Q, and no mimicking: no head is taught a pattern."""
 SHIPPED = Path(__file__).parent / "demo_model"
 """Folder of the training run that is shipped with the package: seed 0 of the demo."""
-TITLE = "A pattern is not a mechanism"
+PAGE = "report.html"
+TITLE, TRAINED = "A pattern is not a mechanism", "And in a model that was trained"
 N_SETS, N_TEST = 500, 4000
 """Sequences of the ablation of sets of heads, and of the accuracies."""
+N_HAND_WRITTEN = 128
+"""Sequences of the audit of the hand-written model; what its heads cost is measured on all."""
 
 
-def demo_spec(seed: int) -> ModelSpec:
-    """The model that the demo trains."""
-    return ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=seed)
+@dataclass(frozen=True, kw_only=True)
+class HandWrittenModel:
+    """A model whose algorithm is known, with the verdicts on its heads."""
+
+    rows: tuple[tuple[HeadVerdict, ...], ...]
+    """The heads of each kind, from the first layer to the last; their costs are exact."""
+    patterns: AttentionPage
+    """The pattern of every head on a sentence."""
+    threshold: Float[np.ndarray, " outcome"]
+    """Loss of accuracy that counts on each variable of the chain."""
+    contrast: Contrast
+    """Two heads that look alike, of which the model needs one."""
+    n: int
+    """Number of all inputs, on which costs were measured."""
+
+
+def hand_written_model() -> HandWrittenModel:
+    """Audit a model with hand-written weights, which has two heads in each layer and needs one of them.
+
+    The heads of each kind are audited together: a sixteenth of the sets of heads of an audit of them all.
+    """
+    model = interp.known_answers.lego_loop(TASK)
+    removed = ablate_heads(model, TASK, method="mean", n="all")
+    drops = {head: tuple(drop) for (head,), drop in zip(removed.heads, removed.drop.value.tolist(), strict=True)}
+    rows, threshold = [], np.ones(len(removed.targets))
+    for index in range(model.cfg.n_heads):
+        heads = [(layer, index) for layer in range(model.cfg.n_layers)]
+        audited = audit(model, TASK, heads=heads, n=N_HAND_WRITTEN)
+        threshold = audited.threshold
+        rows.append(tuple(_with_cost(head, drops[head.place], removed.n) for head in audited.heads))
+    contrast = contrast_of(rows[0], outcomes=removed.targets, threshold=threshold)
+    if contrast is None:
+        raise RuntimeError("the heads of the hand-written model have no contrast: an analysis is broken.")
+    losses = (points_lost(contrast.faithful, threshold), points_lost(contrast.misleading, threshold))
+    return HandWrittenModel(
+        rows=tuple(rows),
+        patterns=show_attention(model, TASK, seed=0),
+        threshold=threshold,
+        contrast=replace(contrast, losses=losses),
+        n=removed.n,
+    )
+
+
+def _with_cost(head: HeadVerdict, drop: tuple[float, ...], n: int) -> HeadVerdict:
+    """A verdict with the exact cost of the head's removal."""
+    cost = InterventionCost(drop=drop, low=drop, high=drop, n=n, exact=True)
+    return replace(head, costs={**head.costs, "mean": cost})
 
 
 def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
@@ -42,15 +103,16 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
 
     Args:
         folder: Folder for the model and the report.
-        seed: Seed of everything random.
+        seed: Seed of everything random in the trained model.
         fresh: Train again.
 
     Returns:
         Path of the report.
     """
+    opening = _write_first_page(folder)
     print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, such as b=-a;a=+1;c=+b; ...")
     train_to_disk({folder / "model": demo_spec(seed)}, fresh=fresh)
-    return _analyse(folder / "model", folder, seed=seed)
+    return _analyse(folder / "model", folder, opening, seed=seed)
 
 
 def run_quick_demo(folder: Path, *, seed: int = 0) -> Path:
@@ -63,49 +125,106 @@ def run_quick_demo(folder: Path, *, seed: int = 0) -> Path:
     Returns:
         Path of the report.
     """
+    opening = _write_first_page(folder)
     manifest = TrainingRun.load(SHIPPED).manifest
     print(f"A transformer that follows chains of {TASK.n_vars} clauses, trained with:\n  {manifest['command']}")
-    return _analyse(SHIPPED, folder, seed=seed)
+    return _analyse(SHIPPED, folder, opening, seed=seed)
 
 
-def _analyse(source: Path, folder: Path, *, seed: int) -> Path:
-    """Probe and audit the model of a run, write results and report, and print a summary.
+def demo_spec(seed: int) -> ModelSpec:
+    """The model that the demo trains."""
+    return ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=seed)
+
+
+def _write_first_page(folder: Path) -> Opening:
+    """Write the page about the hand-written model, and say where it is, before anything is trained."""
+    torch.set_num_threads(1)
+    opening = opening_of(hand_written_model())
+    waiting = Section(
+        title=TRAINED,
+        text="Its heads will be here within a minute: this page is written again after each analysis. Reload it.",
+    )
+    make_folder(folder)
+    page = report(
+        [*opening.sections, waiting],
+        folder / PAGE,
+        title=TITLE,
+        lead=opening.lead,
+        identity=page_identity(task=TASK),
+    )
+    print(f"{TITLE}. {opening.lead}\nThe page begins with them: {page}\n")
+    return opening
+
+
+def opening_of(model: HandWrittenModel) -> Opening:
+    """Two heads that look alike, and all heads of the hand-written model."""
+    contrast = model.contrast
+    needed, unneeded = name_of(contrast.faithful.place), name_of(contrast.misleading.place)
+    lead = (
+        f"Heads {needed} and {unneeded} of a hand-written model have the same pattern: without {needed} the model "
+        f"loses {contrast.losses[0]} of accuracy, without {unneeded} {contrast.losses[1]}, so {unneeded} is "
+        f"{contrast.misleading.verdict}."
+    )
+    counted = all_inputs_text(model.n)
+    verdicts = [head.verdict for row in model.rows for head in row]
+    every_head = cards_section(
+        {f"{row[0].label}: each token attends to {meaning_of(row[0].label)}": row for row in model.rows},
+        model.patterns,
+        threshold=model.threshold,
+        title=f"All {len(verdicts)} heads of this model",
+        text=f"{verdicts.count('misleading')} of {len(verdicts)} heads have a clear pattern that the model does not "
+        "need.",
+        counted=f"{counted}. Verdicts: an audit of the heads of each kind, {N_HAND_WRITTEN} sequences",
+    )
+    return Opening(lead=lead, sections=(contrast_section(contrast, model.patterns, counted=counted), every_head))
+
+
+def _analyse(source: Path, folder: Path, opening: Opening, *, seed: int) -> Path:
+    """Audit and probe the model of a run, write results and report, and print a summary.
 
     In one process: a second one imports everything again, which takes longer than probes and classes.
     """
     print("Auditing every head, and probing every layer ...")
+    run = TrainingRun.load(source)
     with Count("analyses", 3) as count:
-        # in the order of the page
-        results = _audit(source)
+        # The audit, on the page at once
+        audited = _audit(run)
+        opening = replace(opening, sections=(*opening.sections, trained_section(run, audited)))
+        _write_page(run, folder, opening, [audited])
         count.advance()
-        results |= _probe_and_classify(source, seed)
+        # Probes, patterns and sets of heads
+        results = {"audit": audited, **_probe_and_classify(run, seed)}
         count.advance()
-        # files and report
-        make_folder(folder)
         for name, result in results.items():
             result.save(folder / f"{name}.json")
-        run = TrainingRun.load(source)
-        viewer = show_heads(run.model, run.task, results["audit"], probes=results["probes"], seed=seed)
-        page, evaluations = report_run(
-            run,
-            run.task,
-            folder / "report.html",
-            results=[viewer, *results.values()],
-            n_test=N_TEST,
-            title=TITLE,
-        )
+        viewer = show_heads(run.model, run.task, audited, probes=results["probes"], seed=seed)
+        page, evaluations = _write_page(run, folder, opening, [viewer, *results.values()])
         count.advance()
-    # the story first: two heads that look alike, then every verdict, then accuracies
-    contrast = results["audit"].contrast()
-    story = f"\n{TITLE}. {contrast.sentence()}\n" if contrast else ""
-    print(f"{story}\n{results['audit'].summary()}\n\n{evaluations['model']}\n\n{results['probes']}\n")
+    print(f"\n{audited.summary()}\n\n{evaluations['model']}\n\n{results['probes']}\n")
     return page
 
 
-def _probe_and_classify(folder: Path, seed: int) -> dict[str, Any]:
+def _write_page(run: TrainingRun, folder: Path, opening: Opening, results: Sequence[Any]) -> tuple[Path, Any]:
+    """Write the page with what is known so far; also return the accuracies."""
+    return report_run(run, run.task, folder / PAGE, results=results, n_test=N_TEST, title=TITLE, opening=opening)
+
+
+def trained_section(run: TrainingRun, audited: AuditResult) -> Section:
+    """Every head of a trained model as a card, and the number of heads of each verdict."""
+    n_misleading = len(audited.of("misleading"))
+    return cards_section(
+        {"": audited.heads},
+        show_attention(run.model, run.task, seed=run.manifest["seed"]),
+        threshold=audited.threshold,
+        title=TRAINED,
+        text=f"{n_misleading} of its {quantity(len(audited.heads), 'head')} {'is' if n_misleading == 1 else 'are'} "
+        "misleading.",
+        counted=audited.counted(),
+    )
+
+
+def _probe_and_classify(run: TrainingRun, seed: int) -> dict[str, Any]:
     """Probes and patterns of a model, and ablations of the heads of each kind."""
-    torch.set_num_threads(1)
-    run = TrainingRun.load(folder)
     model, task = run.model, run.task
     patterns = classify_heads(model, task, seed=seed)
     results: dict[str, Any] = {"probes": probe(model, task, verify=True, seed=seed), "heads": patterns}
@@ -116,8 +235,6 @@ def _probe_and_classify(folder: Path, seed: int) -> dict[str, Any]:
     return results
 
 
-def _audit(folder: Path) -> dict[str, Any]:
+def _audit(run: TrainingRun) -> AuditResult:
     """Verdicts on the heads of a model from every held-out sentence, also if its accuracy is at chance."""
-    torch.set_num_threads(1)
-    run = TrainingRun.load(folder)
-    return {"audit": audit(run.model, run.task, n="all", at_chance=True)}
+    return audit(run.model, run.task, n="all", at_chance=True)

@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
 from interp.view.html import PageIdentity
 from interp.view.page import Section, write_page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What a page about a model begins with."""
+
+    lead: str
+    """Summary in a few sentences."""
+    sections: tuple[Section, ...] = ()
+
 
 SECTION_OF: dict[type, Callable[[Any], Section]] = {
     BalanceResult: sections.balance_section,
@@ -90,6 +101,7 @@ def report_run(
     control: TrainingRun | AnyModel | Baseline | None = None,
     n_test: int = 10_000,
     title: str | None = None,
+    opening: Opening | None = None,
 ) -> tuple[Path, dict[str, EvaluationResult]]:
     """Write a page about a training run or any model: accuracies, an example, results, learning curves and provenance.
 
@@ -104,6 +116,8 @@ def report_run(
         control: Another run or model, shown for comparison.
         n_test: Number of held-out examples for the accuracies.
         title: Heading of the page; default: "Training report", or "Model report" without a run.
+        opening: What the page begins with; if None, a summary of the model, and two heads that look alike if an audit
+            among the results has such a pair.
 
     Returns:
         The file, and the held-out accuracies of the model and of the control.
@@ -133,24 +147,29 @@ def report_run(
         # the page
         default_title = "Model report" if subject.run is None else "Training report"
         seed = "" if subject.run is None else f"{subject.seed} (training)"
+        if opening is None:
+            opening = _opening(subject, task, results, evaluations["model"])
         page = report(
-            _ordered_sections(subjects, task, results, evaluations),
+            [*opening.sections, *_ordered_sections(subjects, task, results, evaluations)],
             path,
             title=default_title if title is None else title,
-            lead=_lead(subject, task, results, evaluations["model"]),
+            lead=opening.lead,
             identity=page_identity(subject.model, task, seed=seed),
         )
         count.advance()
     return page, evaluations
 
 
+def _opening(subject: Subject, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> Opening:
+    """A summary of the model, and a contrast of two heads for each audit that has one."""
+    contrasts = [_contrast_section(subject, task, result) for result in results if isinstance(result, AuditResult)]
+    return Opening(lead=_lead(subject, task, results, evaluation), sections=tuple(filter(None, contrasts)))
+
+
 def _ordered_sections(
     subjects: dict[str, Subject], task: Task, results: Sequence[Any], evaluations: dict[str, EvaluationResult]
 ) -> list[Any]:
-    """The sections of a page about a model: a contrast of two heads and pages with findings on heads come first."""
-    contrasts = [
-        _contrast_section(subjects["model"], task, result) for result in results if isinstance(result, AuditResult)
-    ]
+    """The sections of a page about a model: pages with findings on heads come first."""
     pages_with_findings, other_results = [], []
     for result in results:
         if isinstance(result, AttentionPage) and result.findings:
@@ -159,7 +178,6 @@ def _ordered_sections(
             other_results.append(result)
     runs = {name: subject.run for name, subject in subjects.items() if subject.run is not None}
     return [
-        *filter(None, contrasts),
         *pages_with_findings,
         sections.accuracy_section(evaluations, task),
         sections.example_section(subjects["model"], task),

@@ -1,14 +1,17 @@
 """Sections of a report page, one function per kind of result: text, chart and table."""
 
 import json
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 from markupsafe import Markup
 
-from interp.auditing.contrast import Contrast
+from interp.auditing.contrast import Contrast, points_lost
+from interp.auditing.records import HeadVerdict
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import list_of_heads, name_of, sentence_on_idle_heads, what_heads_do
 from interp.comparison.variation import VariationResult
@@ -28,8 +31,8 @@ from interp.tasks.splits import sample_split
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
+from interp.view.cards import Card, census, head_cards, pattern_picture, verdict_chip
 from interp.view.charts import curves, dots
-from interp.view.figures import chart_figure
 from interp.view.page import Section
 
 Rows = list[tuple[str, ...]]
@@ -98,23 +101,62 @@ def contrast_section(contrast: Contrast, patterns: AttentionPage, *, counted: st
         counted: The sequences behind the losses, in words.
         target_names: What the names of targets mean.
     """
-    heads = (contrast.faithful, contrast.misleading)
-    captions = ("needed", "not needed")
-    figures = Markup()
-    for head, caption, loss in zip(heads, captions, contrast.losses, strict=True):
-        name = name_of(head.place)
-        figures += Markup("<div>{}<p><b>Head {} is {}: {}.</b><br>Without it, accuracy falls by {}.</p></div>").format(
-            chart_figure(patterns.plot(name)), name, caption, head.verdict, loss
-        )
+    example = patterns.examples[0]
+    cards = []
+    for head, loss in zip((contrast.faithful, contrast.misleading), contrast.losses, strict=True):
+        name = f"head {name_of(head.place)}"
+        pattern = example.patterns[patterns.heads.index(name_of(head.place))]
+        picture = pattern_picture(pattern, example.tokens, name=f"pattern of {name}")
+        cards.append(Card(name=name, verdict=head.verdict, cost=f"{loss} lost without it", picture=picture))
     text = (
-        f"{contrast.sentence()} The maps show both on the same sentence: rows are queries, columns are keys, and dark "
-        f"cells have large weights. Losses are of {counted}. {target_names}"
+        f"Both attend to {meaning_of(contrast.label)} ({contrast.label}). The model needs "
+        f"{name_of(contrast.faithful.place)}, which is {contrast.faithful.verdict}: it acts through its pattern. It "
+        f"does not need {name_of(contrast.misleading.place)}, which is {contrast.misleading.verdict}: its pattern "
+        "looks meaningful, and the model does not use it."
+    )
+    foot = (
+        "Rows are queries, columns are keys, and cells with a strong colour have large weights. Losses of accuracy: "
+        f"{counted}. {target_names}"
     )
     return Section(
         title="Two heads that look alike",
-        text=text.strip(),
-        html=Markup('<div class="pair">{}</div>').format(figures),
+        text=text,
+        html=head_cards(cards, kind="pair"),
+        foot=Markup('<p class="command">{}</p>').format(foot.strip()),
     )
+
+
+def cards_section(
+    rows: Mapping[str, Sequence[HeadVerdict]],
+    patterns: AttentionPage,
+    *,
+    threshold: Float[np.ndarray, " outcome"],
+    title: str,
+    text: str,
+    counted: str,
+) -> Section:
+    """Heads as small cards with pattern, verdict and loss, below the number of heads of each verdict.
+
+    Args:
+        rows: Heading and heads of each row; a single row needs no heading.
+        patterns: The patterns of these heads, on a sentence.
+        threshold: Loss of accuracy that counts on each outcome.
+        title: Title of the section.
+        text: The finding, in a sentence.
+        counted: The sequences behind losses and verdicts, in words.
+    """
+    html = census(head.verdict for heads in rows.values() for head in heads)
+    for heading, heads in rows.items():
+        cards = []
+        for head in heads:
+            name = name_of(head.place)
+            pattern = patterns.examples[0].patterns[patterns.heads.index(name)]
+            picture = pattern_picture(pattern, name=f"pattern of head {name}")
+            cost = f"{points_lost(head, threshold)} lost"
+            cards.append(Card(name=f"without {name}:", verdict=head.verdict, cost=cost, picture=picture))
+        html += (Markup("<h3>{}</h3>").format(heading) if heading else Markup("")) + head_cards(cards)
+    foot = f"Points of accuracy lost when the output of a head is replaced by its mean: {counted}."
+    return Section(title=title, text=text, html=html, foot=Markup('<p class="command">{}</p>').format(foot))
 
 
 def accuracy_section(evaluations: dict[str, EvaluationResult], task: Task) -> Section:
@@ -328,17 +370,17 @@ def balance_section(result: BalanceResult) -> Section:
 
 def audit_section(result: AuditResult) -> Section:
     """Verdict and finding on every head; idle heads in one row."""
-    rows = [("head", "verdict", "finding")]
+    rows: Rows = [("head", "verdict", "finding")]
     # a head that is needed under another replacement has a row of its own
     idle = [head for head in result.heads if head.reason == "not needed" and not any(head.needed.values())]
     idle = [head for head in idle if head.verdict == "idle"]
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
         name = name_of(head.place)
         if len(idle) < 2 or head not in idle:
-            rows.append((name, head.verdict, sentence.removeprefix(f"{name} ")))
+            rows.append((name, verdict_chip(head.verdict), sentence.removeprefix(f"{name} ")))
     if len(idle) > 1:
         finding = sentence_on_idle_heads(idle, outcomes=result.outcomes, threshold=result.threshold)
-        rows.append((list_of_heads([head.place for head in idle]), "idle", finding))
+        rows.append((list_of_heads([head.place for head in idle]), verdict_chip("idle"), finding))
     # one threshold per outcome; equal ones are printed once
     thresholds = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
     text = (

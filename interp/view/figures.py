@@ -14,8 +14,8 @@ from interp.view.charts import FONTS, chart_svg
 from interp.view.html import scrolling
 
 DARK = {"#0b6e8a": "#3fa9c9", "#5b4b8a": "#a596dd", "#8d6a4f": "#c79f80", "#2e4057": "#8ba6c6", "#9a031e": "#ef6a80"}
-DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f"}
-"""Colours of `charts.COLOURS` that are hard to see on a dark page, and their replacements there."""
+DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f", "#c73e51": "#e8707f"}
+"""Colours of series and verdicts that are hard to see on a dark page, and their replacements there."""
 MANY_MARKS = 20
 """Marks of a group above which the names of their values are written once."""
 MOST_ROWS = 12

@@ -60,7 +60,7 @@ def render(
         values: Variables of the template.
     """
     facts = identity.facts if identity else []
-    style = resource("page.css")
+    style = resource("page.css") + resource("cards.css")
     page = _environment().get_template(template)
     return page.render(title=title, lead=lead, facts=facts, contents=contents, style=style, **values)
 

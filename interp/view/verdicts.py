@@ -10,7 +10,7 @@ from interp.view.charts import chart_of, colour_by, numbers, text_colour, title_
 
 VERDICT_COLOURS = {
     "faithful": "#0b6e8a",
-    "misleading": "#d1495b",
+    "misleading": "#c73e51",
     "hidden": "#5b4b8a",
     "idle": "#9aa2ad",
     "redundant": "#edae49",

@@ -6,8 +6,9 @@ import pytest
 
 import interp
 from interp.auditing import show_heads
+from interp.auditing.contrast import points_lost
 from interp.known_answers import known_answer
-from interp.reporting.sections import contrast_section
+from interp.reporting.sections import cards_section, contrast_section
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,24 @@ def test_both_patterns_are_drawn_with_what_is_lost(decoy, audited):
     patterns = interp.show_attention(decoy.model, decoy.task, heads=[(0, 2), (0, 1)])
     section = contrast_section(audited.contrast(), patterns, counted="128 sequences")
     assert section.html.count("<svg") == 2
-    assert "Head 0.2 is needed: faithful." in section.html
-    assert "Head 0.1 is not needed: misleading." in section.html
-    assert section.text.endswith("Losses are of 128 sequences.")
+    assert section.html.index("head 0.2</b>") < section.html.index(">faithful</span>")
+    assert section.html.index("head 0.1</b>") < section.html.index(">misleading</span>")
+    assert "The model needs 0.2, which is faithful" in section.text
+    assert "It does not need 0.1, which is misleading" in section.text
+    assert "Losses of accuracy: 128 sequences." in section.foot
+
+
+def test_a_card_says_what_is_lost(decoy, audited):
+    patterns = interp.show_attention(decoy.model, decoy.task)
+    section = cards_section(
+        {"": audited.heads}, patterns, threshold=audited.threshold, title="t", text="", counted="128 sequences"
+    )
+    assert section.html.count('class="pattern"') == 3
+    assert "<h3>" not in section.html
+    for head in audited.heads:
+        assert f"<b>without 0.{head.head}:</b>" in section.html
+        assert f"{points_lost(head, audited.threshold)} lost" in section.html
+    assert points_lost(audited.heads[1], audited.threshold).startswith("nothing [")
+    assert points_lost(audited.heads[2], audited.threshold).startswith(
+        f"{100 * audited.cost('mean')[0][2, 0]:.0f} points"
+    )

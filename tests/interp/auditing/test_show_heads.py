@@ -16,6 +16,7 @@ from interp.auditing.sentences import verdict_summary, what_heads_do
 from interp.auditing.show import INTERVENTIONS_IN_WORDS
 from interp.reporting.sections import audit_section
 from interp.view.attention import Finding, canvas_page
+from interp.view.cards import verdict_chip
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,8 @@ def test_idle_heads_are_one_row_of_the_table(found):
     )
     result = replace(audited, heads=heads, threshold=np.full(n, 0.1))
     rows = audit_section(result).table[1:]
-    assert [row[:2] for row in rows] == [("1.0", "idle"), ("1.1", "hidden"), ("0.0 and 0.1", "idle")]
+    idle_chip, hidden_chip = verdict_chip("idle"), verdict_chip("hidden")
+    assert [row[:2] for row in rows] == [("1.0", idle_chip), ("1.1", hidden_chip), ("0.0 and 0.1", idle_chip)]
     assert rows[2][2] == (
         "look like no known kind or attend evenly and are not needed; 0.1 costs most: without it accuracy falls by "
         f"0.04 [-0.02, 0.08] on {audited.outcomes[-1]}, less than 0.10."

@@ -1,19 +1,21 @@
 import json
+import re
 import shlex
 
 import pytest
 
 import interp
 from interp.auditing.result import AuditResult
-from interp.auditing.sentences import verdict_summary, what_heads_do
+from interp.auditing.sentences import what_heads_do
 from interp.cli import demo_run
-from interp.cli.demo_run import SHIPPED, TASK, TITLE, demo_spec, run_demo
+from interp.cli.demo_run import SHIPPED, TASK, TITLE, TRAINED, demo_spec, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
 from interp.core.weight_sums import weight_sums
 from interp.sweeps.parallel import train_to_disk
 from interp.training.manifest import manifest_differences
 from interp.training.run import TrainingRun
+from interp.view.cards import census, verdict_chip
 
 SEEDS = (0, 1, 2)
 
@@ -43,17 +45,57 @@ def test_no_verdict_is_open(demo_runs, seed):
     assert audited.heads[0].costs["mean"].exact
 
 
-@pytest.mark.long
-def test_the_page_begins_with_two_heads_that_look_alike(demo_runs, capsys):
-    page = run_demo(demo_runs[0] / "0", seed=0)
-    text = page.read_text()
-    first_screen = text[: text.index("What each head does</h2>")]
-    assert f"<h1>{TITLE}</h1>" in first_screen
-    assert "W_Q was copied into W_K" in first_screen
-    assert "look alike" in first_screen
-    printed = capsys.readouterr().out
-    assert printed.index(f"{TITLE}. Heads ") < printed.index("12 heads:")
-    assert printed.count("\n") < 40  # one screen
+@pytest.fixture(scope="module")
+def hand_written():
+    return demo_run.hand_written_model()
+
+
+def test_half_of_the_hand_written_heads_are_misleading(hand_written):
+    """All heads of a row have one pattern, and the model needs every second one."""
+    for row, needed in zip(hand_written.rows, ((1, 3), (0, 2, 4)), strict=True):
+        assert len({head.label for head in row}) == 1
+        assert min(head.score for head in row) > 0.99
+        for head in row:
+            is_needed = head.layer in needed
+            assert head.verdict == ("faithful" if is_needed else "misleading")
+            assert head.costs["mean"].exact
+            assert (max(head.costs["mean"].drop) > 0.4) == is_needed
+            assert is_needed or set(head.costs["mean"].drop) == {0}
+
+
+def test_costs_of_the_hand_written_heads_are_those_of_every_input(hand_written):
+    model = interp.known_answers.lego_loop(TASK)
+    removed = interp.ablate_heads(model, TASK, method="mean", n="all")
+    assert hand_written.n == removed.n
+    for row in hand_written.rows:
+        for head in row:
+            index = removed.heads.index((head.place,))
+            assert head.costs["mean"].drop == tuple(removed.drop.value[index])
+
+
+def test_the_page_is_written_before_training_and_grows(hand_written, tmp_path, monkeypatch, capsys):
+    """Its lead has one number; what a misleading head is and which head is one are at the top."""
+    monkeypatch.setattr(demo_run, "hand_written_model", lambda: hand_written)
+    texts = []
+
+    def train(specs, *, fresh):
+        texts.append((tmp_path / "report.html").read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_run, "train_to_disk", train)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(tmp_path)
+    assert TITLE in capsys.readouterr().out
+    (text,) = texts
+    lead = re.search(r'class="lead">(.*?)</p>', text)[1]
+    assert lead.endswith("so 0.0 is misleading.")
+    assert re.findall(r"(?<![.\d])\d+(?![.\d])", lead.replace("0.0", "")) == [
+        hand_written.contrast.losses[0].split()[0]
+    ]
+    first, second = text.index("Two heads that look alike</h2>"), text.index("All 10 heads of this model</h2>")
+    assert "its pattern looks meaningful, and the model does not use it" in text[first:second]
+    assert text[first:second].count('class="pattern"') == 2
+    assert f"{TRAINED}</h2>" in text[second:]
 
 
 @pytest.mark.long
@@ -112,23 +154,24 @@ def test_quick_and_fresh_exclude_each_other(capsys):
 
 
 @pytest.mark.slow
-def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo_run, "_audit", lambda folder: {"audit": few(folder)})
-    monkeypatch.setattr(demo_run, "_probe_and_classify", lambda folder, seed: {"probes": probed(folder)})
+def test_the_quick_demo_analyses_the_shipped_model(hand_written, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo_run, "hand_written_model", lambda: hand_written)
+    monkeypatch.setattr(demo_run, "_audit", lambda run: interp.audit(run.model, run.task, n=64, at_chance=True))
+    monkeypatch.setattr(demo_run, "_probe_and_classify", lambda run, seed: {"probes": probed(run)})
 
-    def few(folder):
-        run = TrainingRun.load(folder)
-        return interp.audit(run.model, run.task, n=64, at_chance=True)
-
-    def probed(folder):
-        run = TrainingRun.load(folder)
+    def probed(run):
         return interp.probe(run.model, run.task, n_train=300, n_test=100)
 
     page = demo_run.run_quick_demo(tmp_path / "new")
     audited = AuditResult.load(tmp_path / "new/audit.json")
     text = page.read_text()
-    counts, heads = verdict_summary([head.verdict for head in audited.heads]), what_heads_do(audited.heads)
-    places = [text.index(part) for part in (counts, "What each head does</h2>", "Accuracy per target</h2>", heads)]
+    cards = f"<b>without 0.0:</b> {verdict_chip(audited.heads[0].verdict)}"
+    of_trained = text.index(f"{TRAINED}</h2>")
+    assert census(head.verdict for head in audited.heads) in text
+    assert text.index(cards, of_trained) < text.index("What each head does</h2>")
+    heads = what_heads_do(audited.heads)
+    places = [text.index(part) for part in ("What each head does</h2>", "Accuracy per target</h2>", heads)]
+    assert text.count("look alike</h2>") == 1
     assert places == sorted(places)
     printed = capsys.readouterr().out
     assert audited.summary() in printed
