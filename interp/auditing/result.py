@@ -11,7 +11,7 @@ from jaxtyping import Float
 from hooks.checks import check_class, shown
 from hooks.interventions.ablation_engine import Head
 from hooks.typed import COUNT, DISTINCT, SHARE, Axes
-from interp.auditing.contrast import Contrast, contrast_of, most_telling_head
+from interp.auditing.contrast import Contrast, contrast_of, most_telling_head, points_lost
 from interp.auditing.interventions import TESTED
 from interp.auditing.records import HeadVerdict, InterventionCost, SetCost, check_costs
 from interp.auditing.sentences import cost_on_outcome, name_of, sentence, verdict_summary, what_heads_do
@@ -208,6 +208,22 @@ class AuditResult(Result):
         from interp.view.verdicts import verdict_chart
 
         return verdict_chart(self.to_dataframe(), sentences=self.sentences(), counted=self.counted_with_intervals())
+
+    def _repr_html_(self) -> str:
+        """A card for each head, and the chart; the table, whose columns are many, is folded."""
+        from interp.view.cards import Card, notebook_cards
+        from interp.view.figures import chart_html, table_html
+
+        cards = []
+        for head, text in zip(self.heads, self.sentences(), strict=True):
+            name = name_of(head.place)
+            cost = f"{points_lost(head, self.threshold)} lost without it"
+            text = text.removeprefix(f"{name} ")
+            cards.append(Card(name=name, verdict=head.verdict, cost=cost, text=text[:1].upper() + text[1:]))
+        table = f"<details><summary>table of all numbers</summary>{table_html(self.to_dataframe())}</details>"
+        return "\n".join(
+            [notebook_cards(cards), f"<p>{self.counted_with_intervals()}</p>", chart_html(self.plot()), table]
+        )
 
     def counted(self) -> str:
         """Number of sequences behind the verdicts, as text: "128 to 256", or "all 1,024 inputs, exact"."""

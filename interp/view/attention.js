@@ -417,8 +417,6 @@ function build() {
   find("relation").onchange = redraw;
   if (hasTwoModels) find("view").onchange = (event) => { gridView = Number(event.target.value); redraw(); };
   find("svg").onclick = save;
-  addEventListener("resize", drawPanel);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawPanel);
 }
 function redraw() {  // a few thumbnails at a time, so that hundreds do not freeze the page
   const number = ++drawingNumber, buttons = [...grid.children];
@@ -443,5 +441,8 @@ async function load(index) {
   root.dataset.ready = "yes";
 }
 build();
-load(0);
+load(0).then(() => {  // not earlier: a frame is resized as soon as it has content, and there would be no weights to draw
+  addEventListener("resize", drawPanel);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawPanel);
+});
 })();

@@ -15,6 +15,8 @@ CELL = 14
 """Units of the side of a cell of a pattern, in which a letter fits."""
 MIN_WEIGHT = 0.02
 """Weights below this are too pale to see."""
+MOST_CARDS = 24
+"""Cards of a notebook that are not folded."""
 LETTER = 6.5
 """Units of the width of a letter of a token."""
 
@@ -59,9 +61,16 @@ def head_cards(cards: Sequence[Card], *, kind: str = "strip") -> Markup:
     return render_fragment("cards.html.jinja", cards=[(card, verdict_chip(card.verdict)) for card in cards], kind=kind)
 
 
-def card_style() -> Markup:
-    """The style of cards, for pages that have no stylesheet of ours, such as notebooks."""
-    return Markup("<style>{}</style>").format(resource("cards.css"))
+def notebook_cards(cards: Sequence[Card]) -> Markup:
+    """A census and cards of heads with their own style, for a notebook; those after `MOST_CARDS` are folded."""
+    shown, folded = cards[:MOST_CARDS], cards[MOST_CARDS:]
+    html = Markup("<style>{}</style>").format(resource("cards.css"))
+    html += census(card.verdict for card in cards) + head_cards(shown, kind="list")
+    if folded:
+        html += Markup("<details><summary>{} more heads</summary>{}</details>").format(
+            len(folded), head_cards(folded, kind="list")
+        )
+    return html
 
 
 def pattern_picture(pattern: Float[np.ndarray, "query key"], tokens: Sequence[str] = (), *, name: str = "") -> Markup:

@@ -22,6 +22,10 @@ from jaxtyping import Float
 _NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff\\U00010000-\\U0010ffff]")
 """Characters that no SVG may contain, and those above U+FFFF, which Vega cuts in half where it shortens a label."""
 
+_GROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
+_INK = re.compile(r'(fill|stroke)="(?:#000|black)"')
+_OPENING_TAG = re.compile(r"<svg [^>]*>")
+
 Encoding = TypeVar("Encoding")
 
 WIDTH, HEIGHT = 300, 220
@@ -37,8 +41,13 @@ THOUSANDS = "format(datum.value, '~s')"
 """Label of a tick: 500, 1k, 1.5k."""
 FONTS = "Arial, Helvetica, Liberation Sans, Arimo, sans-serif"
 """Fonts whose letters are as wide as those that charts are laid out with."""
-COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#5b4b8a", "#8d6a4f", "#2e4057", "#9a031e"]
+COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#7563a8", "#8d6a4f", "#4f6d93", "#b02fa0"]
 COLOURS += ["#5fa8d3", "#f28482", "#7a9e3a", "#b79ced"]
+"""Colours that can be seen on a white and on a dark page."""
+FILE_RULE = (
+    "svg:root { color-scheme: light dark; } @media (prefers-color-scheme: dark) { svg:root { color: #dfe4ea; } }"
+)
+"""Colour of words and lines of a picture that is a file, where the reader's system is dark."""
 GREY = "#888"
 MIN_WEIGHT = 0.004
 """Weights up to this are too pale to see and are not drawn, which keeps pages small."""
@@ -370,7 +379,7 @@ def pattern_maps(
     columns: int = 4,
     full_tokens: bool = False,
 ) -> alt.TopLevelMixin:
-    """Small attention maps in a grid: queries are rows, keys are columns, dark cells have large weights.
+    """Small attention maps in a grid: queries are rows, keys are columns, strong cells have large weights.
 
     Args:
         maps: Name and pattern of each.
@@ -394,11 +403,11 @@ def pattern_maps(
     scale = alt.Scale(domain=positions)
     chart = (
         chart_of(table)
-        .mark_rect()
+        .mark_rect(color="#000")
         .encode(
             alt.X("key:O", axis=alt.Axis(**axis, labelAngle=angle), scale=scale),
             alt.Y("query:O", axis=alt.Axis(**axis), scale=scale),
-            alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
+            alt.Opacity("weight:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None),
             tooltip=[*tooltips("map:N", "query:O", "key:O"), *numbers("weight", digits=".3f")],
         )
         .properties(width=side, height=side)
@@ -420,7 +429,17 @@ def chart_svg(chart: Any) -> str:
     # The converter draws in threads, which a forked process does not have: it would wait for them for ever
     svg = _svg_of_new_process(spec) if "vl_convert" in _inherited else _svg_of_this_process(spec)
     # the fonts that it has measured, whatever "sans-serif" is where the chart is read
-    return svg.replace('font-family="sans-serif"', f'font-family="{FONTS}"')
+    return _on_any_ground(svg.replace('font-family="sans-serif"', f'font-family="{FONTS}"'))
+
+
+def _on_any_ground(svg: str) -> str:
+    """The SVG without a ground, its words and lines in the colour of the text around it.
+
+    A file, which has no text around it, has a rule for dark systems; `svg:root` is nothing within a page.
+    """
+    svg = _GROUND.sub("", svg, count=1)
+    svg = _INK.sub(r'\1="currentColor"', svg).replace('="#ddd"', '="currentColor" stroke-opacity=".18"')
+    return _OPENING_TAG.sub(lambda tag: f"{tag[0]}<style>{FILE_RULE}</style>", svg, count=1)
 
 
 def _svg_of_this_process(spec: Any) -> str:

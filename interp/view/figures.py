@@ -13,14 +13,13 @@ from markupsafe import Markup, escape
 from interp.view.charts import FONTS, chart_svg
 from interp.view.html import scrolling
 
-DARK = {"#0b6e8a": "#3fa9c9", "#5b4b8a": "#a596dd", "#8d6a4f": "#c79f80", "#2e4057": "#8ba6c6", "#9a031e": "#ef6a80"}
-DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f", "#c73e51": "#e8707f"}
-"""Colours of series and verdicts that are hard to see on a dark page, and their replacements there."""
 MANY_MARKS = 20
 """Marks of a group above which the names of their values are written once."""
 MOST_ROWS = 12
 """Rows of a table in a notebook; of a longer one the first and the last."""
 # in the SVG text of Vega
+_FILE_RULE = re.compile(r"<style>.*?</style>")
+"""Of a chart that is a file; within a page it does nothing."""
 _ROLES = re.compile(r' role="[^"]*"| aria-roledescription="[^"]*"')
 _INVISIBLE = re.compile(r'<path(?=[^>]*(?: d="M0,0h0v0h0Z"| display="none"))[^>]*/>')
 _DECIMALS = re.compile(r"\d+\.\d{3,}")
@@ -28,7 +27,6 @@ _NUMBERS = re.compile(r' (?:d|transform|x2|y2|width|height|viewBox)="[^"]*"')
 _LABEL = re.compile(r'(?: aria-roledescription="([^"]*)")? aria-label="([^"]*)"')
 """Label of an axis, legend or title, after what it is; label of a mark, before what it is."""
 _LONG = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
-_SHADED = re.compile(r'aria-roledescription="rect mark"[^>]*fill="rgb\(')
 _MARKS = re.compile(r'<g( class="mark-[^>]*)>((?:<(?:path|line|rect) [^>]*/>)+)</g>')
 """A group of marks, without groups inside."""
 _MARK = re.compile(r"<(?:path|line|rect) [^>]*/>")
@@ -50,15 +48,9 @@ def chart_figure(chart: Any) -> Markup:
     """
     spec = dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json(validate=False))
     svg = chart_svg(spec)
-    # how the chart looks on a dark page depends on its colours
-    kind = ""
-    if '"viridis"' not in json.dumps(spec) and _SHADED.search(svg):
-        kind = " pale"  # low values are nearly white: an undrawn cell must look like them
-    elif "mark-text role-mark" in svg:
-        kind = " inked"  # text on coloured cells: its contrast is that of these colours
     width = re.search(r' width="(\d+)', svg)
-    return Markup('<figure class="chart{}" style="--width:{}px">{}</figure>').format(
-        kind, width[1] if width else 0, scrolling(image(svg), label="Chart")
+    return Markup('<figure class="chart" style="--width:{}px">{}</figure>').format(
+        width[1] if width else 0, scrolling(image(svg), label="Chart")
     )
 
 
@@ -71,9 +63,14 @@ def notebook_html(chart: Any, table: Any) -> str:
     """
     displays = [] if chart is None else [chart_html(chart)]
     if table is not None:
-        options = {"index": False, "border": 0, "na_rep": "", "max_rows": MOST_ROWS, "show_dimensions": True}
-        displays.append(f'<div style="overflow-x:auto">{table.to_html(float_format="{:.4g}".format, **options)}</div>')
+        displays.append(table_html(table))
     return "\n".join(displays)
+
+
+def table_html(table: Any) -> str:
+    """HTML of a pandas table for a notebook: its first and last rows, which scroll sideways."""
+    options = {"index": False, "border": 0, "na_rep": "", "max_rows": MOST_ROWS, "show_dimensions": True}
+    return f'<div style="overflow-x:auto">{table.to_html(float_format="{:.4g}".format, **options)}</div>'
 
 
 def chart_html(chart: Any) -> str:
@@ -91,6 +88,7 @@ def image(svg: str) -> Markup:
     svg = _NUMBERS.sub(_with_two_decimals, svg)
     # shapes and attributes that many marks have are written once
     svg = _with_unique_ids(_shapes_once(_MARKS.sub(_attributes_once, svg)))
+    svg = _FILE_RULE.sub("", svg)
     # letters that are wider than those it was laid out with may reach over its frame
     attributes = f'role="img" aria-label="{escape(text)}" font-family="{FONTS}" overflow="visible"'
     return Markup(svg.replace("<svg ", f"<svg {attributes} ", 1))
@@ -177,11 +175,3 @@ def _tip(match: re.Match[str]) -> str:
         return ""
     values = _LONG.sub(lambda number: f"{float(number[0]):.4g}", label)
     return f' data-tip="{values}"'
-
-
-def dark_rules() -> Markup:
-    """Style rules that replace colours of charts on a dark page."""
-    rule = Markup('{2} [fill="{0}"] {{ fill: {1}; }} {2} [stroke="{0}"] {{ stroke: {1}; }}\n')
-    selector = ".chart:not(.pale, .inked)"
-    rules = [rule.format(colour, dark_colour, selector) for colour, dark_colour in DARK.items()]
-    return Markup("").join(rules)

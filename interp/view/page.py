@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from hooks.checks import check_text
 from hooks.files import user_path, write_text
-from interp.view.figures import chart_figure, dark_rules
+from interp.view.figures import chart_figure
 from interp.view.html import Entry, PageIdentity, render, resource
 
 
@@ -81,7 +81,6 @@ def write_page(
         contents=contents,
         sections=rendered_sections,
         script=resource("page.js") if has_charts else None,
-        dark=dark_rules(),
     )
     write_text(path, html)
     return user_path(path)

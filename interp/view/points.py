@@ -50,6 +50,6 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
         models = base.mark_line(opacity=0.45, strokeWidth=1.2, point=alt.OverlayMarkDef(size=22, opacity=0.6)).encode(
             detail=f"{line}:N", color=alt.value(COLOURS[0]), tooltip=[f"{line}:N", f"{x}:N", *numbers(y)]
         )
-        mean = base.mark_line(strokeWidth=3.5, color="#1c2330").encode(alt.Y(f"mean({y}):Q", title=str(name)))
+        mean = base.mark_line(strokeWidth=3.5, color="#000").encode(alt.Y(f"mean({y}):Q", title=str(name)))
         charts.append(alt.layer(models, mean).properties(width=170, height=HEIGHT))
     return alt.hconcat(*charts, title=title_lines(title, 230 * len(charts))).resolve_scale(y="independent")

@@ -6,12 +6,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from interp.view.charts import chart_of, colour_by, numbers, text_colour, title_lines, tooltips
+from interp.view.charts import GREY, chart_of, colour_by, numbers, text_colour, title_lines, tooltips
 
 VERDICT_COLOURS = {
     "faithful": "#0b6e8a",
     "misleading": "#c73e51",
-    "hidden": "#5b4b8a",
+    "hidden": "#7563a8",
     "idle": "#9aa2ad",
     "redundant": "#edae49",
     "marginal": "#7fb2a0",
@@ -54,7 +54,7 @@ def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], counted: str
     layers: list[Any] = [
         base.mark_rule(opacity=0.5).encode(x, y_low, alt.Y2("cost_high:Q"), colour),
         base.mark_rule(opacity=0.5).encode(x_low, alt.X2("score_high:Q"), y, colour),
-        base.mark_point(filled=True, size=70, opacity=0.9, stroke="#444", strokeWidth=0.5).encode(
+        base.mark_point(filled=True, size=70, opacity=0.9, stroke=GREY, strokeWidth=0.5).encode(
             x, y, colour, tooltip=tooltip
         ),
     ]
@@ -68,7 +68,7 @@ def _verdict_map(base: alt.Chart, table: pd.DataFrame, colour: alt.Color, toolti
     """A map of layers and heads, coloured by verdict, with the verdict in each cell."""
     base = base.encode(alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0)), alt.Y("layer:O", title="layer"))
     size = {"width": max(120, 66 * (max(table["head"]) + 1)), "height": max(50, 30 * (max(table["layer"]) + 1))}
-    cells = base.mark_rect(stroke="#fff").encode(colour, tooltip=list(tooltip))
+    cells = base.mark_rect(stroke=GREY).encode(colour, tooltip=list(tooltip))
     # white text on dark cells
     dark = {"test": {"field": "verdict", "oneOf": list(DARK_VERDICTS)}}
     ink = text_colour(dark, "#fff", "#222")

@@ -363,10 +363,17 @@ def test_audits_are_drawn_and_reported(tmp_path):
     drawn = chart_html(result.plot())
     assert "<svg" in drawn
     assert all(head.verdict in drawn for head in result.heads)
+    notebook = result._repr_html_()
+    cards, table = notebook.split("<details><summary>table of all numbers")
+    assert cards.count("<li>") == len(result.heads)
+    assert "<table" not in cards
+    assert "<table" in table
     page = interp.report([result], tmp_path / "page.html", title="Is it true?").read_text()
     assert "Audit of heads" in page
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
-        assert sentence.removeprefix(f"{head.layer}.{head.head} ").split(" (")[0] in page
+        sentence = sentence.removeprefix(f"{head.layer}.{head.head} ").split(" (")[0]
+        assert sentence in page
+        assert sentence[1:] in cards
 
 
 def test_an_audit_says_that_not_every_pair_was_tried():

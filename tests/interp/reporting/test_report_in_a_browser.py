@@ -157,10 +157,13 @@ def test_a_chart_can_be_saved(browser, page):
 
 def test_charts_have_no_background_of_their_own(browser, page):
     """On a dark page it would be white under light text."""
-    open_page = browser.open(page, dark=True)
-    backgrounds = "[...document.querySelectorAll('.chart svg > rect')].map((rect) => getComputedStyle(rect).fill)"
-    assert open_page.run(backgrounds) == ["none"] * 3
-    open_page.close()
+    for dark, ink in ((True, "rgb(227, 231, 236)"), (False, "rgb(28, 35, 48)")):
+        open_page = browser.open(page, dark=dark)
+        assert open_page.run("document.querySelectorAll('.chart svg > rect').length") == 0
+        words = "[...document.querySelectorAll('.chart svg text[fill=currentColor]')]"
+        assert open_page.run(f"{words}.length") > 10
+        assert open_page.run(f"[...new Set({words}.map((text) => getComputedStyle(text).fill))]") == [ink]
+        open_page.close()
 
 
 def test_charts_are_beside_the_text_where_they_fit(browser, page):

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from interp.view.cards import Card, census, head_cards, pattern_picture, verdict_chip
+from interp.view.cards import MOST_CARDS, Card, census, head_cards, notebook_cards, pattern_picture, verdict_chip
 from interp.view.verdicts import DARK_VERDICTS, VERDICT_COLOURS
 
 PATTERN = np.array([[1.0, 0, 0], [0.3, 0.7, 0], [0.0, 0.01, 0.99]])
@@ -56,3 +56,13 @@ def test_a_card_has_its_sentence_escaped():
     html = head_cards([Card(name="0.1", verdict="idle", cost="nothing lost", text="a < b")], kind="list")
     assert "<p>a &lt; b</p>" in html
     assert '<ul class="heads list">' in html
+
+
+def test_cards_of_a_notebook_after_the_first_are_folded():
+    cards = [Card(name=f"0.{head}", verdict="idle", cost="nothing lost") for head in range(MOST_CARDS + 2)]
+    shown, folded = notebook_cards(cards).split("<details>")
+    assert shown.count("<li>") == MOST_CARDS
+    assert folded.startswith("<summary>2 more heads</summary>")
+    assert folded.count("<li>") == 2
+    assert f"{MOST_CARDS + 2} idle" in shown
+    assert "<details>" not in notebook_cards(cards[:2])

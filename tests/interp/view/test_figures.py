@@ -6,10 +6,11 @@ from html import unescape
 import altair as alt
 import numpy as np
 import pandas as pd
+import pytest
 
-from interp.view.charts import chart_svg, dots, head_maps, pattern_maps
+from interp.view.charts import COLOURS, chart_svg, dots, head_maps, pattern_maps
 from interp.view.figures import chart_figure, chart_html
-from interp.view.verdicts import verdict_chart
+from interp.view.verdicts import VERDICT_COLOURS
 
 
 def maps(value=0.25):
@@ -71,21 +72,37 @@ def test_figures_are_shorter_than_the_rendered_chart():
     assert len(chart_figure(chart)) < 0.75 * len(chart_svg(chart))
 
 
-def test_maps_whose_low_values_are_nearly_white_stay_on_a_light_ground():
-    greys = pattern_maps({"a": np.eye(2)}, tokens=["a", "b"], title="t")
-    assert '<figure class="chart pale"' in chart_figure(greys)
-    assert '<figure class="chart inked"' in chart_figure(maps())  # numbers in cells keep their contrast
+@pytest.mark.parametrize("draw", [chart_svg, chart_figure, chart_html])
+def test_charts_have_no_ground_and_the_ink_of_their_page(draw):
+    """Also maps of weights, whose pale cells are transparent; numbers in cells keep their contrast with the cell."""
     table = pd.DataFrame({"x": ["a"], "y": [0.1], "low": 0.05, "high": 0.9})
-    assert '<figure class="chart"' in chart_figure(dots(table, x="x", y="y", title="t"))
+    patterns = pattern_maps({"a": np.eye(2)}, tokens=["a", "b"], title="t")
+    for chart in (dots(table, x="x", y="y", title="t"), patterns):
+        svg = str(draw(chart))
+        assert 'fill="currentColor"' in svg
+        assert not re.search(r'="(#000|black|white|#fff|#ddd)"', svg)
+    assert "#111" in draw(maps(0.9))
 
 
-def test_verdicts_in_cells_keep_their_colours():
-    head = {"layer": 0, "head": 0, "verdict": "faithful", "label": "a", "kind": "a", "score": 0.5, "mean": 0.1}
-    ends = {"score_low": 0.4, "score_high": 0.6, "mean_low": 0.0, "mean_high": 0.2}
-    table = pd.DataFrame([head | ends])
-    assert '<figure class="chart inked"' in chart_figure(
-        verdict_chart(table, sentences=["fine"], counted="8 sequences")
-    )
+def test_a_chart_that_is_a_file_has_a_rule_for_dark_systems():
+    assert "prefers-color-scheme: dark" in chart_svg(maps())
+    assert "<style>" not in chart_figure(maps())
+
+
+@pytest.mark.parametrize("colour", [*COLOURS, *VERDICT_COLOURS.values()])
+def test_series_can_be_seen_on_a_dark_page(colour):
+    assert contrast(colour, "#14181e") >= 3
+
+
+def contrast(first, second):
+    """WCAG's contrast of two colours."""
+
+    def luminance(colour):
+        shares = np.array([int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)])
+        return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_notebook_html_has_one_image_and_no_script():

@@ -149,12 +149,15 @@ def test_orientation_and_colour_of_pattern_maps():
     values[2, 0], values[0, 1] = 1.0, 0.1
     svg = chart_svg(pattern_maps({"a": values}, tokens=list("abc"), title="t"))
     cells = re.findall(
-        r'query: (\d)[^>]*roledescription="rect mark" d="M([\d.]+),([\d.]+)[^"]*" fill="rgb\(([^,]*),', svg
+        r'query: (\d)[^>]*roledescription="rect mark" d="M([\d.]+),([\d.]+)[^"]*" fill="currentColor" '
+        r'opacity="([^"]*)"',
+        svg,
     )
-    cell_of = {int(query): (float(x), float(y), int(grey)) for query, x, y, grey in cells}
+    cell_of = {int(query): (float(x), float(y), float(opacity)) for query, x, y, opacity in cells}
     assert cell_of[2][0] < cell_of[0][0]  # key 0 is left of key 1
     assert cell_of[2][1] > cell_of[0][1]
-    assert cell_of[2][2] < cell_of[0][2]
+    assert cell_of[2][2] == 1
+    assert cell_of[0][2] == 0.1
 
 
 def test_every_position_is_labelled():
