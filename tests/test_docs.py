@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from check_sources import ROOT, doc_pages
 
 import interp
@@ -83,3 +84,14 @@ def test_notebook_runs(tmp_path):
     last = [float(value) for value in re.findall(r"accuracy on 4000 test.*\n(?:.*\n)*?.*#2  (\d\.\d+)", printed)]
     assert last
     assert last[0] > 0.9
+
+
+def test_the_examples_of_tasks_are_those_of_the_tasks():
+    text = (ROOT / "docs/tasks.md").read_text()
+    rows = re.findall(r"^\| \[`(\w+\(.*?\))`\]\(.*?\) \| `(.*?)` \|", text, re.MULTILINE)
+    assert len(rows) == 6
+    for call, example in rows:
+        name, _, n_vars = call.removesuffix(")").partition("(")
+        task = getattr(interp.tasks, name)(**({"n_vars": int(n_vars.removeprefix("n_vars="))} if n_vars else {}))
+        batch = task.sample(1, generator=torch.Generator().manual_seed(0), split="test")
+        assert task.text(batch.tokens[0]) == example

@@ -20,12 +20,13 @@ from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.known_answers import known_answer
 from interp.tasks.splits import sample_split
+from interp.view.charts import FILE_RULE
 from interp.view.verdicts import DARK_VERDICTS, VERDICT_COLOURS
 
 FOLDER = Path(__file__).parent.parent / "images" / "audit"
-INK, SOFT, PAPER, LINE = "#1c2330", "#4d5868", "#ffffff", "#d9dfe6"
-ATTENTION = (11, 110, 138)
-"""Colour of an attention of 1."""
+INK, SOFT, LINE = "currentColor", "#6b7686", "#8886"
+"""Colours that can be read on a white and on a dark page; the ink is that of the system."""
+ATTENTION = "#0b6e8a"
 WIDTH = 760
 REPLACED = {
     "mean": "output: its mean",
@@ -84,7 +85,12 @@ def chip(x: float, y: float, verdict: str) -> str:
     """A verdict on its colour."""
     colour = VERDICT_COLOURS[verdict]
     return rectangle(x, y, 86, 24, rx=4, fill=colour, stroke=SOFT, stroke_width=0.5) + text(
-        x + 43, y + 16.5, verdict, anchor="middle", font_weight=600, fill="#fff" if verdict in DARK_VERDICTS else INK
+        x + 43,
+        y + 16.5,
+        verdict,
+        anchor="middle",
+        font_weight=600,
+        fill="#fff" if verdict in DARK_VERDICTS else "#1c2330",
     )
 
 
@@ -93,18 +99,17 @@ def _written(attributes: Mapping[str, Any]) -> str:
 
 
 def picture(elements: Sequence[str], height: float, *, title: str, description: str) -> str:
-    """An SVG on paper of its own, so that it is readable on dark pages too."""
+    """An SVG without a ground, whose ink is light where the system is dark."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
             f'height="{height:g}" role="img" font-family="system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(description)}</desc>",
-            rectangle(0.5, 0.5, WIDTH - 1, height - 1, rx=6, fill=PAPER, stroke=LINE),
             *elements,
             "</svg>\n",
         ]
-    )
+    ).replace("<title>", f"<style>{FILE_RULE}</style><title>", 1)
 
 
 # A head with its verdict
@@ -163,11 +168,8 @@ def _pattern(elements: list[str], known: Any, head: Head, kind: str | None) -> f
         y = top + query * cell
         elements.append(text(left - 6, y + cell / 2 + 4, word, size=10.5, anchor="end"))
         for key in range(query + 1):
-            weight = float(pattern[query, key])
-            shades = ", ".join(f"{255 - weight * (255 - full):.0f}" for full in ATTENTION)
-            elements.append(
-                rectangle(left + key * cell, y, cell, cell, fill=f"rgb({shades})", stroke=LINE, stroke_width=0.6)
-            )
+            shade = {"fill": ATTENTION, "fill_opacity": round(float(pattern[query, key]), 2)}
+            elements.append(rectangle(left + key * cell, y, cell, cell, **shade, stroke=LINE, stroke_width=0.6))
     for query, key in np.argwhere(related):
         x, y = left + key * cell + 1, top + query * cell + 1
         elements.append(rectangle(x, y, cell - 2, cell - 2, fill="none", stroke="#edae49", stroke_width=2))
@@ -272,7 +274,7 @@ def decision_tree() -> str:
     for question, details, answers, onwards in QUESTIONS:
         # A box with the question
         height = max(72, 30 * len(answers) + 6)
-        elements.append(rectangle(left, y, box_width, height, rx=5, fill="#f5f7f9", stroke=SOFT))
+        elements.append(rectangle(left, y, box_width, height, rx=5, fill="#8881", stroke=SOFT))
         first = y + height / 2 - 18
         elements.append(text(left + 14, first + 5, question, size=14, font_weight=600))
         for index, words in enumerate(details):
@@ -280,9 +282,10 @@ def decision_tree() -> str:
         # Answers to the right, each with its verdict
         for index, (answer, verdicts) in enumerate(answers):
             middle = y + height * (index + 0.5) / len(answers)
-            elements.append(line(left + box_width, middle, chip_at - 6, middle, stroke=LINE))
+            # a line before and after the words
+            for start, end in ((left + box_width, answers_at - 4), (answers_at + 6.4 * len(answer) + 4, chip_at - 6)):
+                elements.append(line(start, middle, end, middle, stroke=LINE))
             elements.append(_arrow(chip_at - 2, middle, right=True))
-            elements.append(rectangle(answers_at - 4, middle - 9, 6.4 * len(answer) + 8, 18, fill=PAPER))
             elements.append(text(answers_at, middle + 4, answer, size=12))
             elements += [chip(chip_at, middle - 12, verdict) for verdict in verdicts]
             sentences.append(f"{question[3:]} {answer}: {verdicts[0]}.")

@@ -87,7 +87,7 @@ probes = interp.probe(model, task, label="depth", n_train=400, n_test=200)
 probes.plot()
 
 # %%
-audited = interp.audit(model, task, n=128)
+audited = interp.audit(model, task, seconds=None)  # looks at more sequences until every head is decided
 print(audited)
 audited.plot()
 

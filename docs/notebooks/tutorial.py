@@ -125,8 +125,8 @@ found.plot()
 # %% [markdown]
 # ## Check a verdict by hand
 #
-# Hook points have TransformerLens's names. Here is the pattern of the first head, averaged over 200 examples: rows
-# are queries, columns are keys. From the second row on, most attention is on the digit before.
+# Hook points have TransformerLens's names. Here is the pattern of head 0.2, averaged over 200 examples: rows are
+# queries, columns are keys. From the second row on, most attention is on the digit before.
 
 # %%
 batch = task.sample(200, generator=torch.Generator().manual_seed(1), split="test")

@@ -21,7 +21,10 @@ from interp.core.verbs import AnyModel
 from interp.evaluation.evaluate import EvaluationResult, evaluate
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
+from interp.heads.edges import EdgesResult
+from interp.heads.patch import PatchResult
 from interp.heads.show import show_attention
+from interp.probing.logit_lens import LogitLensResult
 from interp.probing.probe import ProbeResult
 from interp.reporting import sections
 from interp.reporting.subject import Subject, subject_of
@@ -50,6 +53,9 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     AblationResult: sections.ablation_section,
     AuditResult: sections.audit_section,
     VariationResult: sections.variation_section,
+    LogitLensResult: sections.lens_section,
+    PatchResult: sections.patch_section,
+    EdgesResult: sections.edges_section,
 }
 """The section function of each type of result."""
 

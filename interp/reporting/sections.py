@@ -13,17 +13,20 @@ from markupsafe import Markup
 from interp.auditing.contrast import Contrast, points_lost
 from interp.auditing.records import HeadVerdict
 from interp.auditing.result import AuditResult
-from interp.auditing.sentences import list_of_heads, name_of, sentence_on_idle_heads, what_heads_do
+from interp.auditing.sentences import list_of_heads, list_of_names, name_of, sentence_on_idle_heads, what_heads_do
 from interp.comparison.variation import VariationResult
 from interp.core.environment import environment
-from interp.core.inputs import all_inputs_text
-from interp.core.page_identity import model_line
+from interp.core.inputs import all_inputs_text, repeats_text
+from interp.core.page_identity import model_line, quantity
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.evaluation.evaluate import EvaluationResult, chunks_on_device
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
+from interp.heads.edges import EdgesResult
 from interp.heads.kinds import meaning_of
+from interp.heads.patch import PatchResult
+from interp.probing.logit_lens import LogitLensResult
 from interp.probing.probe import ProbeResult
 from interp.reporting.subject import Subject
 from interp.tasks.base import Task, logits_at_targets
@@ -167,7 +170,8 @@ def accuracy_section(evaluations: dict[str, EvaluationResult], task: Task) -> Se
     rows = [("target", *evaluations)]
     for index, target in enumerate(first.targets):
         rows.append((target, *(result.accuracy[index].text(4) for result in evaluations.values())))
-    text = f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals. "
+    n = f"{first.n}{repeats_text(first.n, int(first.accuracy.n))}"
+    text = f"Accuracy on {n} held-out examples of the {first.split} split, with 95 % intervals. "
     if first.accuracy.exact:
         text = f"Accuracy on {all_inputs_text(first.n)}, of the {first.split} split. "
     if len(evaluations) > 1:
@@ -366,6 +370,73 @@ def balance_section(result: BalanceResult) -> Section:
         chart=result.plot(),
         table=rows,
     )
+
+
+LIKE_THE_END = 0.9
+"""Share of the accuracy of the last layer above the control, from which a target counts as answered."""
+
+
+def lens_section(result: LogitLensResult) -> Section:
+    """After which layer each target is answered, and the accuracy of the read-out after every layer."""
+    targets_by_layer: dict[int, list[str]] = {}
+    needed = result.control[-1] + LIKE_THE_END * (result.accuracy.value[-1] - result.control[-1])
+    for target, is_answered in zip(result.targets, (result.accuracy.value >= needed).T, strict=True):
+        # the first layer from which the accuracy stays
+        first = len(is_answered) - int(np.argmin([*is_answered[::-1], False]))
+        targets_by_layer.setdefault(first, []).append(target)
+    findings = [f"{list_of_names(names)} from layer {layer} on" for layer, names in sorted(targets_by_layer.items())]
+    text = (
+        f"Answered: {'; '.join(findings)}. From there on the read-out of the residual stream has {LIKE_THE_END:.0%} of "
+        "what it has at the end above the control: the same answers on the labels of other examples. Layer 0 is the "
+        "embedding."
+    )
+    return Section(title="Where the answer is there", text=text, chart=result.plot())
+
+
+def patch_section(result: PatchResult) -> Section:
+    """The site and place that moves each answer most, and the map of all."""
+    site_name = {"z": "head", "resid": "the residual stream before layer"}.get(result.kind, f"{result.kind} of layer")
+    rows: Rows = [("target", "patched", "at", "share of the logit difference", "answers that follow [95 %]")]
+    for index, target in enumerate(result.targets):
+        share = result.share[:, :, index]
+        if np.isnan(share).all():
+            continue
+        site, place = np.unravel_index(np.nanargmax(share), share.shape)
+        follows = result.follows[site, place, index].text(2)
+        name = result.places[place]
+        # a place is a role of the task, a position, or all of them
+        name = f"position {name}" if name.isdigit() else name.replace("all", "all positions")
+        rows.append((target, f"{site_name} {result.sites[site]}", name, f"{share[site, place]:.2f}", follows))
+    findings = [f"{target}: {site} at {place}" for target, site, place, *_ in rows[1:]]
+    text = (
+        f"What carries the answer most: {'; '.join(findings)}. An activation of one input takes the place of that of "
+        f"another one; a share of 1 moves the whole logit difference. {result.n} pairs."
+    )
+    return Section(title="What carries the answer", text=text, chart=result.plot(), table=rows)
+
+
+MOST_EDGES = 20
+"""Needed edges in the table of a page, the most costly first."""
+
+
+def edges_section(result: EdgesResult) -> Section:
+    """The needed edges, the most costly first."""
+    drop = result.drop
+    rows: Rows = [("edge", "outcome", "accuracy lost [95 %]")]
+    for name in result.needed[:MOST_EDGES]:
+        edge = result.names.index(name)
+        outcome = int(np.nanargmax(drop.value[edge]))
+        rows.append((name, result.outcomes[outcome], drop[edge, outcome].text(2)))
+    counts = {verdict: result.verdicts.count(verdict) for verdict in ("needed", "harmless", "undecided")}
+    costliest = f": without {rows[1][0]}, accuracy on {rows[1][1]} falls by {rows[1][2]}" if len(rows) > 1 else ""
+    verb = "is" if counts["needed"] == 1 else "are"
+    text = (
+        f"{counts['needed']} of {quantity(len(result.names), 'edge')} {verb} needed alone{costliest}. "
+        f"{counts['harmless']} {'is' if counts['harmless'] == 1 else 'are'} harmless, {counts['undecided']} undecided. "
+        f"What the sender writes for the receiver alone is replaced ({result.method}); {result.n} sequences, level "
+        f"{result.alpha:g} over all edges."
+    )
+    return Section(title="Which connections are needed", text=text, chart=result.plot(), table=rows)
 
 
 def audit_section(result: AuditResult) -> Section:

@@ -13,6 +13,7 @@ import interp
 from hooks import FullyConnected, Recurrent, Transformer
 from interp import TrainSettings, report_run
 from interp import report as write_report
+from interp.reporting.sections import edges_section, lens_section, patch_section
 from interp.tasks import Lego, Template
 from interp.view import page
 from interp.view.chain import chain_svg, sentence_html
@@ -262,3 +263,37 @@ def test_other_results_show_their_chart_and_text(tmp_path):
     assert "<h2>Pruning</h2>" in text
     assert "<pre>linear map 2 x 2, out of random weights" in text
     assert "upper bound" in text
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """A hand-written model that knows one more variable of the chain after every second layer."""
+    task = Lego(n_vars=2)
+    return interp.known_answers.lego_loop(task), task
+
+
+def test_the_lens_says_from_which_layer_a_target_is_answered(loop):
+    result = interp.logit_lens(*loop, n=50)
+    section = lens_section(result)
+    last = len(result.accuracy) - 1
+    first = [next(i for i in range(last + 1) if (result.accuracy.value[i:, j] > 0.95).all()) for j in range(2)]
+    assert section.text.startswith(f"Answered: #0 from layer {first[0]} on; #1 from layer {first[1]} on.")
+
+
+def test_a_patch_names_the_site_that_carries_the_answer(loop):
+    result = interp.patch(*loop, n=24)
+    section = patch_section(result)
+    assert [row[0] for row in section.table[1:]] == list(result.targets)
+    for index, (_, patched, place, share, _) in enumerate(section.table[1:]):
+        site = result.sites.index(patched.removeprefix("head "))
+        assert place.startswith("position ")
+        value = result.share[site, result.places.index(place.removeprefix("position ")), index]
+        assert value == np.nanmax(result.share[:, :, index])
+        assert share == f"{value:.2f}"
+
+
+def test_edges_begin_with_the_needed_ones(loop):
+    result = interp.edges(*loop, n=200)
+    section = edges_section(result)
+    assert [row[0] for row in section.table[1:]] == list(result.needed[: len(section.table) - 1])
+    assert section.text.startswith(f"{len(result.needed)} of {len(result.names)} edges are needed alone: without ")
