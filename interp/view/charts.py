@@ -23,7 +23,8 @@ _NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\
 """Characters that no SVG may contain, and those above U+FFFF, which Vega cuts in half where it shortens a label."""
 
 _GROUND = re.compile(r'<rect width="[^"]*" height="[^"]*" fill="white"/>')
-_INK = re.compile(r'(fill|stroke)="(?:#000|black)"')
+_INK = re.compile(r'(fill|stroke)="(?:#000|black|rgb\(0, 0, 0\))"')
+_WEIGHT = re.compile(r'fill="rgba\(0, 0, 0, ([\d.]+)\)"')
 _OPENING_TAG = re.compile(r"<svg [^>]*>")
 
 Encoding = TypeVar("Encoding")
@@ -44,6 +45,14 @@ FONTS = "Arial, Helvetica, Liberation Sans, Arimo, sans-serif"
 COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#7563a8", "#8d6a4f", "#4f6d93", "#b02fa0"]
 COLOURS += ["#5fa8d3", "#f28482", "#7a9e3a", "#b79ced"]
 """Colours that can be seen on a white and on a dark page."""
+COLOURS_OF_STORED_CHARTS = {
+    '"#5b4b8a"': '"#7563a8"',
+    '"#2e4057"': '"#4f6d93"',
+    '"#9a031e"': '"#b02fa0"',
+    '"#1c2330"': '"#000"',
+    '"scheme": "greys"': '"range": ["rgba(0,0,0,0)", "rgba(0,0,0,1)"]',
+}
+"""Colours of charts that were stored for white pages, and those that take their place."""
 FILE_RULE = (
     "svg:root { color-scheme: light dark; } @media (prefers-color-scheme: dark) { svg:root { color: #dfe4ea; } }"
 )
@@ -425,11 +434,19 @@ if hasattr(os, "register_at_fork"):
 
 def chart_svg(chart: Any) -> str:
     """SVG text of a chart, or of its Vega-Lite dict, rendered without a browser."""
-    spec = drawable(dict(chart) if isinstance(chart, Mapping) else chart.to_dict())
+    spec = drawable(_of_today(chart) if isinstance(chart, Mapping) else chart.to_dict())
     # The converter draws in threads, which a forked process does not have: it would wait for them for ever
     svg = _svg_of_new_process(spec) if "vl_convert" in _inherited else _svg_of_this_process(spec)
     # the fonts that it has measured, whatever "sans-serif" is where the chart is read
     return _on_any_ground(svg.replace('font-family="sans-serif"', f'font-family="{FONTS}"'))
+
+
+def _of_today(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored chart with colours that can be seen on any ground."""
+    text = json.dumps(dict(spec))
+    for old, new in COLOURS_OF_STORED_CHARTS.items():
+        text = text.replace(old, new)
+    return json.loads(text)
 
 
 def _on_any_ground(svg: str) -> str:
@@ -438,7 +455,8 @@ def _on_any_ground(svg: str) -> str:
     A file, which has no text around it, has a rule for dark systems; `svg:root` is nothing within a page.
     """
     svg = _GROUND.sub("", svg, count=1)
-    svg = _INK.sub(r'\1="currentColor"', svg).replace('="#ddd"', '="currentColor" stroke-opacity=".18"')
+    svg = _WEIGHT.sub(r'fill="currentColor" opacity="\1"', _INK.sub(r'\1="currentColor"', svg))
+    svg = svg.replace(' stroke-dasharray="1,0"', "").replace('="#ddd"', '="currentColor" stroke-opacity=".18"')
     return _OPENING_TAG.sub(lambda tag: f"{tag[0]}<style>{FILE_RULE}</style>", svg, count=1)
 
 

@@ -13,11 +13,15 @@ from markupsafe import Markup, escape
 from interp.view.charts import FONTS, chart_svg
 from interp.view.html import scrolling
 
+MOST_WEIGHTS = 8000
+"""Weights of patterns in a chart; of more, the largest are drawn, which keeps a page below 1 MB."""
 MANY_MARKS = 20
 """Marks of a group above which the names of their values are written once."""
 MOST_ROWS = 12
 """Rows of a table in a notebook; of a longer one the first and the last."""
 # in the SVG text of Vega
+_CELL = re.compile(r'<path [^>]*fill="currentColor" opacity="([\d.]+)"[^>]*/>')
+"""A weight of a pattern, with its opacity."""
 _FILE_RULE = re.compile(r"<style>.*?</style>")
 """Of a chart that is a file; within a page it does nothing."""
 _ROLES = re.compile(r' role="[^"]*"| aria-roledescription="[^"]*"')
@@ -47,11 +51,23 @@ def chart_figure(chart: Any) -> Markup:
         `<figure class="chart">` with one SVG image. Equal charts give equal text. `data-tip` of a mark has its values.
     """
     spec = dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json(validate=False))
-    svg = chart_svg(spec)
+    svg, smallest = without_small_weights(chart_svg(spec))
     width = re.search(r' width="(\d+)', svg)
-    return Markup('<figure class="chart" style="--width:{}px">{}</figure>').format(
-        width[1] if width else 0, scrolling(image(svg), label="Chart")
+    caption = (
+        Markup("<figcaption>Weights below {:.3g} are not drawn.</figcaption>").format(smallest) if smallest else ""
     )
+    return Markup('<figure class="chart" style="--width:{}px">{}{}</figure>').format(
+        width[1] if width else 0, scrolling(image(svg), label="Chart"), caption
+    )
+
+
+def without_small_weights(svg: str) -> tuple[str, float]:
+    """A chart with at most `MOST_WEIGHTS` weights of patterns, and the smallest that is drawn, 0 if all are."""
+    weights = sorted((float(weight) for weight in _CELL.findall(svg)), reverse=True)
+    if len(weights) <= MOST_WEIGHTS:
+        return svg, 0.0
+    smallest = weights[MOST_WEIGHTS - 1]
+    return _CELL.sub(lambda cell: cell[0] if float(cell[1]) >= smallest else "", svg), smallest
 
 
 def notebook_html(chart: Any, table: Any) -> str:

@@ -84,6 +84,30 @@ def test_charts_have_no_ground_and_the_ink_of_their_page(draw):
     assert "#111" in draw(maps(0.9))
 
 
+def test_a_stored_chart_has_the_colours_of_today():
+    """Stored charts have a scheme of greys, whose small weights are nearly white."""
+    old = {
+        "color": {"field": "w", "type": "quantitative", "scale": {"scheme": "greys", "domain": [0, 1]}, "legend": None}
+    }
+    encoding = {"x": {"field": "a", "type": "nominal"}} | old
+    data = {"values": [{"a": "x", "w": 0.25}, {"a": "y", "w": 1}]}
+    svg = chart_svg({"data": data, "mark": "rect", "encoding": encoding})
+    assert re.findall(r'fill="currentColor" opacity="([\d.]+)"', svg)[0] == "0.25"
+    assert "rgb(0, 0, 0)" not in svg
+    line = {"mark": {"type": "point", "color": "#9a031e"}, "data": data, "encoding": {"x": encoding["x"]}}
+    assert "#9a031e" not in chart_svg(line)
+
+
+def test_of_many_weights_the_largest_are_drawn(monkeypatch):
+    monkeypatch.setattr("interp.view.figures.MOST_WEIGHTS", 3)
+    values = np.array([[0.9, 0.1], [0.5, 0.3]])
+    figure = chart_figure(pattern_maps({"a": values}, tokens=["a", "b"], title="t"))
+    assert "Weights below 0.3 are not drawn." in figure
+    assert "weight: 0.1" not in figure
+    assert all(f"weight: {weight}" in figure for weight in (0.3, 0.5, 0.9))
+    assert "not drawn" not in chart_figure(pattern_maps({"a": values[:1, :1]}, tokens=["a"], title="t"))
+
+
 def test_a_chart_that_is_a_file_has_a_rule_for_dark_systems():
     assert "prefers-color-scheme: dark" in chart_svg(maps())
     assert "<style>" not in chart_figure(maps())
