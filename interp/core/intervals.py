@@ -143,7 +143,7 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         return float(self.value.item()), float(self.low.item()), float(self.high.item())
 
     def text(self, digits: int = 3) -> str:
-        """A single estimate followed by the ends of its interval, or by "(exact)".
+        """A single estimate followed by the ends of its interval, or by "(exact)" or "(no interval)".
 
         Raises:
             ValueError: several estimates.
@@ -151,6 +151,8 @@ class Interval(np.lib.mixins.NDArrayOperatorsMixin):
         value, low, high = self.floats()
         if self.exact:
             return f"{value:z.{digits}f} (exact)"
+        if np.isnan(low) and np.isfinite(value):
+            return f"{value:z.{digits}f} (no interval)"
         return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
 
     def __str__(self) -> str:

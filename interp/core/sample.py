@@ -19,6 +19,7 @@ from interp.core.inputs import distinct_inputs, inputs_or_sample, number_of_pair
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.tasks.base import Batch, Task
+from interp.tasks.outputs import checked_batch
 from interp.tasks.splits import ALL, EveryInput, Split, check_sample_size, sample_split
 
 Estimator = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -159,6 +160,28 @@ class Sample:
     def _drawn_partners(self) -> Int[Tensor, " sample"]:
         generator = derived_generator(self.seed, "replacement")
         return torch.randint(len(self.reference), (self.first + len(self),), generator=generator)[self.first :]
+
+    @cached_property
+    def counterparts(self) -> Batch:
+        """The counterpart of each example (`Task.counterparts`).
+
+        Raises:
+            ValueError: counterparts of another length.
+        """
+        generator = derived_generator(self.seed, "counterparts")
+        batch = checked_batch(
+            self.task,
+            self.task.counterparts(self.batch, generator=generator, split="test"),
+            "counterparts",
+            n=len(self),
+        )
+        length, expected = batch.tokens.shape[1], self.batch.tokens.shape[1]
+        if length != expected:
+            raise ValueError(
+                f"the counterparts of {type(self.task).__name__} have {length} tokens, the examples {expected}; what "
+                f"is written for them has no place in the examples. Use method='resample', or interp.patch."
+            )
+        return batch
 
     def draw_seed(self, draw: int) -> int:
         """Seed of what a draw gives each example; of every input, the same for every seed of the verb."""

@@ -317,7 +317,7 @@ def edges(
     model: AnyModel,
     task: Task,
     *,
-    method: Literal["mean", "zero", "resample"] | Intervention = "mean",
+    method: Literal["mean", "zero", "resample", "counterpart"] | Intervention = "mean",
     between: Literal["parts", "layers"] = "parts",
     within: Sequence[str] | None = None,
     n: int | EveryInput = 256,

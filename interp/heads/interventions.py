@@ -142,6 +142,14 @@ class _Resample(Intervention):
         return reference.other_input()
 
 
+class _Counterpart(Intervention):
+    name = "counterpart"
+    draws = True
+
+    def new_output(self, output: Tensor, reference: "Reference") -> Tensor:
+        return reference.counterpart(output)
+
+
 class _Uniform(PatternIntervention):
     name = "uniform"
 
@@ -171,8 +179,10 @@ class _Ideal(PatternIntervention):
 
 
 REMOVALS = ("zero", "mean", "resample")
-OF_PARTS: Mapping[str, Intervention] = {removal.name: removal for removal in (_Zero(), _Mean(), _Resample())}
-"""The removals, which also replace embeddings and MLPs."""
+OF_PARTS: Mapping[str, Intervention] = {
+    intervention.name: intervention for intervention in (_Zero(), _Mean(), _Resample(), _Counterpart())
+}
+"""Those that also replace embeddings and MLPs: the removals, and what is written for the counterpart of an input."""
 BUILT_IN: Mapping[str, HeadIntervention] = {
     **OF_PARTS,
     **{pattern.name: pattern for pattern in (_Uniform(), _RandomRows())},
@@ -226,18 +236,18 @@ def check_method(method: str | HeadIntervention, task: Task, *, of_parts: bool =
     if isinstance(method, HeadIntervention):
         check_intervention(method, kinds)
         if of_parts and not isinstance(method, Intervention):
-            raise ValueError(f"method is {method.name}, which only heads have; choose one of {', '.join(REMOVALS)}.")
+            raise ValueError(f"method is {method.name}, which only heads have; choose one of {', '.join(OF_PARTS)}.")
         return
     if not isinstance(method, str):
         raise ValueError(f"method is {shown(method)}; choose a name, or give an interp.Intervention.")
-    names = REMOVALS if of_parts else (*METHODS, *kinds)
+    names = tuple(OF_PARTS) if of_parts else (*METHODS, *kinds)
     if method not in names:
         raise ValueError(f"method is {method!r}; choose one of {', '.join(names)}.{did_you_mean(method, names)}")
 
 
 def needs_patterns(method: str | HeadIntervention) -> bool:
     """Whether a method replaces patterns, or reads them."""
-    return method.reads_patterns if isinstance(method, HeadIntervention) else method not in REMOVALS
+    return method.reads_patterns if isinstance(method, HeadIntervention) else method not in OF_PARTS
 
 
 def check_intervention(intervention: HeadIntervention, kinds: Sequence[str], *, argument: str = "method") -> None:
@@ -278,6 +288,13 @@ class Reference:
     def other_input(self) -> Float[Tensor, "batch pos *width"]:
         """What the part writes for another input, which is drawn for each input."""
         return self.references.of_other_inputs(self.rows, self.draw)[self.hook_point]
+
+    def counterpart(self, output: Float[Tensor, "batch pos *width"]) -> Float[Tensor, "batch pos *width"]:
+        """What the part writes for the counterpart of each input (`Task.counterparts`): of a pair of prompts, the
+        corrupted one. Where the counterpart is padding, it is `output`, what the part writes for the input itself."""
+        instead, real = self.references.of_counterparts(self.rows, self.draw)
+        exists = real.view(*real.shape, *[1] * (output.ndim - 2)).to(output.device)
+        return torch.where(exists, instead[self.hook_point], output)
 
     def normal(self) -> Float[Tensor, "batch pos *width"]:
         """Standard normal numbers, which depend on the seed, the input and the hook point only."""
@@ -345,6 +362,22 @@ class References:
         if self._last[0] != key:
             self._last = key, self._of_partners(sources)
         return self._last[1]
+
+    def of_counterparts(
+        self, rows: slice, draw: int
+    ) -> tuple[dict[str, Float[Tensor, "batch pos *width"]], Bool[Tensor, "batch pos"]]:
+        """What is written for the counterparts of some inputs, and where these are not padding.
+
+        Counterparts that a task draws are a sample: of every input, the partners stand for them.
+        """
+        if self.sample.exact and not self.sample.task.counterparts_are_fixed:
+            outputs = self.of_other_inputs(rows, draw)
+            return outputs, torch.ones(next(iter(outputs.values())).shape[:2], dtype=torch.bool)
+        counterparts = self.sample.counterparts.select(rows)
+        key = rows.start, rows.stop, None
+        if self._last[0] != key:
+            self._last = key, self._run(counterparts)
+        return self._last[1], real_positions(counterparts)
 
     def relations(self, kind: str) -> PackedRelations:
         """The relation of a kind on the sample."""

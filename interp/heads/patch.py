@@ -24,7 +24,7 @@ from interp.core.results import MOST_LINES, MOST_PANELS, Result, count_range, ta
 from interp.core.sample import Sample
 from interp.core.statistics import effective_trials, mean_interval, share_interval
 from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model, without_mlps
-from interp.tasks.base import Batch, Task
+from interp.tasks.base import LOGIT_DIFFERENCE, Batch, Task
 from interp.tasks.outputs import checked_batch
 from interp.tasks.splits import ALL, EveryInput, check_sample_size, sample_split
 
@@ -62,10 +62,10 @@ class PatchResult(Result):
     targets: Annotated[tuple[str, ...], Axes("target"), DISTINCT]
     """Names of the targets."""
     effect: Annotated[Interval, Axes("site place target"), MAY_BE_MISSING]
-    """Mean rise of the logit difference, the logit of the source's answer minus that of the base's, over pairs whose
-    answers differ, with its 95 % t interval."""
+    """Mean rise of the `contrast`, by default the logit of the source's answer minus that of the base's, over pairs
+    whose answers differ, with its 95 % t interval; without one for a single pair."""
     gap: Annotated[Interval, Axes("target"), MAY_BE_MISSING]
-    """Mean logit difference on the source minus that on the base: the effect of patching everything."""
+    """Mean contrast on the source minus that on the base: the effect of patching everything."""
     follows: Annotated[Interval, Axes("site place target"), SHARE, MAY_BE_MISSING]
     """Share of the pairs whose answers differ in which the model gives the source's answer."""
     control: Annotated[Float[np.ndarray, "site place target"], SHARE, MAY_BE_MISSING]
@@ -75,6 +75,8 @@ class PatchResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: Annotated[int, COUNT]
     """Pairs sampled."""
+    contrast: str = LOGIT_DIFFERENCE
+    """What is moved: `Task.contrast`, in words."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,8 +138,8 @@ class PatchResult(Result):
         lines.append(everything)
         n = count_range(np.asarray(self.gap.n))
         lines.append(
-            f"rise of the logit of the source's answer minus that of the base's; {self.n} pairs, {n} of them with "
-            f"different answers, {'exact' if self.gap.exact else 'which intervals count'}"
+            f"rise of {self.contrast}; {self.n} pair{'s' if self.n > 1 else ''}, {n} of them with different answers, "
+            f"{'exact' if self.gap.exact else 'which intervals count'}"
         )
         return "\n".join([*lines, self.sentence()])
 
@@ -153,11 +155,12 @@ class PatchResult(Result):
             patched = "residual stream before the read-out"
         effect, gap, follows = self.effect[site, place, target], self.gap[target], self.follows[site, place, target]
         control = self.control[site, place, target]
+        contrast = "the logit difference" if self.contrast == LOGIT_DIFFERENCE else self.contrast
         unrelated = (
             "" if np.isnan(control) else f"; where both have the same answer, {control:.2f} of the answers change"
         )
         return (
-            f"The source's {patched} {where} moves the logit difference of "
+            f"The source's {patched} {where} moves {contrast} of "
             f"{self.targets[target]} by {effect.text(2)} of {gap:.2f}, and {follows.text(2)} of the answers become the "
             f"source's{unrelated}."
         )
@@ -274,12 +277,13 @@ def patch(
         control=changed / np.where(unmoved.sum(0) > 0, unmoved.sum(0), np.nan),
         shape=(net.cfg.n_layers, net.cfg.n_heads),
         n=len(base),
+        contrast=task.contrast_name,
     )
 
 
 def _pairs(task: Task, n: int | EveryInput, seed: int) -> tuple[Batch, Batch]:
     """Base inputs and the source input of each: counterparts of a sample, or the partners of every input."""
-    if n == ALL:
+    if n == ALL and not task.counterparts_are_fixed:
         every = Sample.of(task, n, seed=seed, name="patch")
         base = torch.arange(len(every)).repeat(every.n_draws)
         source = torch.cat([every.partners(slice(None), draw) for draw in range(every.n_draws)])
@@ -333,11 +337,9 @@ def _patched(
     the answers at every site and place, and those to the base."""
     rows = Rows(torch.arange(len(base)), torch.arange(len(base)))
     interchange = Interchange(net, base, [source], [sites[0].kind])
-    contrast = torch.stack([source.labels, base.labels], -1)
 
     def difference(logits: Tensor, pairs: slice) -> Float[Tensor, "pair target"]:
-        of_source, of_base = logits.cpu().double().gather(-1, contrast[pairs]).unbind(-1)
-        return of_source - of_base
+        return task.contrast(logits.cpu().double(), source.labels[pairs], base.select(pairs))
 
     clean = interchange.logits
     before = difference(clean, slice(None))

@@ -17,6 +17,8 @@ from .lego.groups import symmetric as symmetric
 from .lego.task import Lego as Lego
 from .lego.task import LegoBatch as LegoBatch
 from .modular_addition.task import ModularAddition as ModularAddition
+from .prompts.task import PromptBatch as PromptBatch
+from .prompts.task import Prompts as Prompts
 from .registry import known_tasks as known_tasks
 from .registry import register as register
 from .registry import task_from as task_from

@@ -28,6 +28,8 @@ AttentionKind = Literal["causal", "bidirectional"]
 MOST_STRATA = 16
 """Possible answers up to which each is a stratum: of 256 sequences, 16 for each of as many frequent answers, of which a
 loss of everything can still be shown."""
+LOGIT_DIFFERENCE = "the logit of the source's answer minus that of the base's"
+"""What patches are measured by, in words, unless a task says otherwise."""
 AnyTask = TypeVar("AnyTask", bound="Task")
 
 
@@ -63,6 +65,9 @@ class Task:
     """Fields whose command-line option has another name: the name by field."""
     command_line_defaults: ClassVar[Mapping[str, Any]] = {}
     """Options of `interp train` that differ from the task's, the preset's and the recipe's defaults."""
+
+    counterparts_are_fixed: ClassVar[bool] = False
+    """Whether `counterparts` gives every example the same one each time, whatever the generator."""
 
     if TYPE_CHECKING:
 
@@ -215,6 +220,29 @@ class Task:
         right = self.answers(target_logits) == batch.labels
         loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
         return Score(right=right * total, loss=loss * total, total=total)
+
+    @default
+    def contrast_name(self) -> str:
+        """What `contrast` is, in words."""
+        return LOGIT_DIFFERENCE
+
+    def contrast(
+        self,
+        target_logits: Float[Tensor, "batch target d_vocab_out"],
+        other_labels: Int[Tensor, "batch target"],
+        batch: Any,
+    ) -> Float[Tensor, "batch target"]:
+        """What a patch is measured by, for each target; default: the logit of another answer minus that of the right
+        one.
+
+        Args:
+            target_logits: Logits at the targets.
+            other_labels: The other answers, those of the sources of a patch.
+            batch: The examples, the bases of a patch.
+        """
+        labels = torch.stack([other_labels, batch.labels], -1).to(target_logits.device)
+        logit_of_other, logit_of_right = target_logits.gather(-1, labels).unbind(-1)
+        return logit_of_other - logit_of_right
 
     def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """Predicted labels; default: the most likely answer at each target, of equal ones the first (`likeliest`)."""

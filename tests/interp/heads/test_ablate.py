@@ -137,7 +137,7 @@ def test_ablation_result_formats(trained, tiny, tmp_path):
     [
         (
             {"method": "erase"},
-            "method is 'erase'; choose one of zero, mean, resample, uniform, random_rows, association",
+            "method is 'erase'; choose one of zero, mean, resample, counterpart, uniform, random_rows, association",
         ),
         ({"method": "broadcast"}, "kind 'broadcast' relates no query to any key in this task"),
         ({"n": 3}, "n is 3; at least 8 sequences"),

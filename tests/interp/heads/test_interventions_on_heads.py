@@ -23,7 +23,8 @@ from interp.tasks.base import logits_at_targets
 N = 60
 TOKENS_PER_CHUNK = 600
 """Of N sequences there are two chunks."""
-SAME_WHEN_PADDED = [method for method in METHODS if method != "random_rows"]  # draws one number per key
+SAME_WHEN_PADDED = [method for method in METHODS if method not in ("random_rows", "counterpart")]
+# `random_rows` draws one number per key; the counterparts of `Padded` have no padding
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SETS = {"one": [(1, 1)], "several": [(0, 1), (1, 0), (0, 0)]}
 
@@ -45,6 +46,8 @@ def by_hand(model, task, heads, method):
     _, cache = model.run_with_cache(reference.tokens, **reference.model_inputs())
     handed_on = "result" if model.cfg.vo_identity else "z"
     rows_of_all = torch.randint(N_REFERENCE, (N,), generator=derived_generator(0, "replacement"))
+    counterparts = task.counterparts(batch, generator=derived_generator(0, "counterparts"), split="test")
+    _, of_counterparts = model.run_with_cache(counterparts.tokens, **counterparts.model_inputs())
     lost, size = [], TOKENS_PER_CHUNK // batch.tokens.shape[1]
     for index, part in enumerate(chunks(batch, size)):
         values = {}
@@ -72,6 +75,9 @@ def by_hand(model, task, heads, method):
                     z[:, :, head] = other[:, :, head].mean(0)
                 elif method == "resample":
                     z[:, :, head] = other[rows][:, :, head]  # noqa: B023
+                elif method == "counterpart":
+                    start = index * size  # noqa: B023
+                    z[:, :, head] = of_counterparts[handed_on, layer][start : start + len(z), :, head]
                 else:
                     v = values["attn.hook_v", layer][:, :, head]
                     if model.cfg.vo_identity:

@@ -1,0 +1,1 @@
+"""Pairs of prompts that the user brings."""
