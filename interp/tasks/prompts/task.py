@@ -125,13 +125,13 @@ class Prompts(Task):
 
     def _answer(self, answer: Any) -> int:
         """The token id of an answer."""
-        first, *others = self._ids(answer if isinstance(answer, str) else [answer], "answer_pairs")
-        if others:
-            words = self.tokenizer.vocab.words([first, *others])
+        token, *further_tokens = self._ids(answer if isinstance(answer, str) else [answer], "answer_pairs")
+        if further_tokens:
+            words = self.tokenizer.vocab.words([token, *further_tokens])
             raise ValueError(
                 f"answer_pairs has {shown(answer)}, which is {len(words)} tokens: {words}; give one token."
             )
-        return first
+        return token
 
     @property
     def _size(self) -> int:
