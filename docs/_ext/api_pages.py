@@ -49,7 +49,7 @@ GROUPS = (
     Group("lego", "Tasks: LEGO", ("interp.tasks.lego.task", "interp.tasks.lego")),
     Group("dyck", "Tasks: bounded Dyck", ("interp.tasks.dyck",)),
     Group("template", "Tasks: templates", ("interp.tasks.template",)),
-    Group("text", "Tasks: text", ("interp.tasks.text",)),
+    Group("text", "Tasks: text and prompts", ("interp.tasks.text", "interp.tasks.prompts")),
     Group(
         "lookup",
         "Tasks: lookup, addition, indirect objects",
