@@ -314,6 +314,7 @@ class Transformer(TransformerStack):
         read_at: Int[Tensor, "batch read"] | None = None,
         return_type: ReturnType | None = "logits",
         loss_per_token: bool = False,
+        stop_at_layer: int | None = None,
     ) -> Float[Tensor, "..."] | tuple[Float[Tensor, "batch pos d_vocab_out"], Float[Tensor, "..."]] | None:
         """Logits at every position.
 
@@ -327,14 +328,18 @@ class Transformer(TransformerStack):
             return_type: `loss`: mean cross entropy of each next token, as in `next_token_loss`, in place of logits
                 (batch, pos, d_vocab_out). `both`: (logits, loss). None: nothing, for hooks alone.
             loss_per_token: The loss of each target (batch, pos - 1) in place of the mean.
+            stop_at_layer: Return the residual stream (batch, pos, d_model) before this layer, from which on nothing is
+                computed; negative numbers count from the end. Arguments about logits have no effect.
 
         Raises:
             ValueError: tokens without a batch axis, tokens or positions out of range, a sequence longer than `n_ctx`, a
-                mask or `read_at` of another shape, a depth that the model does not have, a text without a tokenizer, or
-                a loss of a model that does not predict next tokens, or of some positions only.
+                mask or `read_at` of another shape, a depth or a layer that the model does not have, a text without a
+                tokenizer, or a loss of a model that does not predict next tokens, or of some positions only.
         """
         if not isinstance(tokens, Tensor):
             tokens = self.to_tokens(tokens)
+        if stop_at_layer is not None:
+            return self._stream_before(stop_at_layer, tokens, attention_mask, position_ids)
         if return_type != "logits" or loss_per_token:
             check_return_type(self.cfg, return_type, loss_per_token)
             if read_at is not None and return_type is not None:
@@ -346,6 +351,18 @@ class Transformer(TransformerStack):
             return logits
         loss = next_token_loss(logits, tokens, attention_mask, per_token=loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
+
+    def _stream_before(
+        self, layer: int, tokens: Tensor, attention_mask: Mask | None, position_ids: Tensor | None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The residual stream before a layer."""
+        n_layers = self.cfg.n_layers
+        if not -n_layers <= layer <= n_layers:
+            raise ValueError(f"stop_at_layer is {layer}; this model can stop at {-n_layers} to {n_layers}.")
+        self._check_input(tokens, attention_mask, None)
+        context = make_context(self.cfg, tokens, attention_mask, tokens.shape[1], tokens.device)
+        layers = range(layer if layer >= 0 else n_layers + layer)
+        return self._apply_layers(layers, self._embed_tokens(tokens, position_ids=position_ids), context, None)
 
     def _make_embedding(self, cfg: TransformerConfig) -> nn.Module:
         if cfg.embedding is not None:

@@ -143,6 +143,18 @@ def _is_huggingface(tokenizer: Any) -> bool:
     return hasattr(tokenizer, "all_special_ids")
 
 
+def _stacked(sublayer: str, name: str) -> property:
+    """A weight of every applied layer, stacked: (layer, ...)."""
+
+    def weights(self: "TransformerLensNames") -> Tensor:
+        for layer, sites in enumerate(self.blocks):
+            if not hasattr(getattr(sites, sublayer, None), name):
+                raise ValueError(f"layer {layer} of this model has no {sublayer}.{name}.")
+        return torch.stack([getattr(getattr(sites, sublayer), name) for sites in self.blocks])
+
+    return property(weights)
+
+
 class TransformerLensNames(ReadsText):
     """Weights, directions in the residual stream, texts, and hook points on demand, under TransformerLens's names."""
 
@@ -156,6 +168,9 @@ class TransformerLensNames(ReadsText):
     setup: Any
     training: bool
 
+    W_Q, W_K, W_V, W_O = (_stacked("attn", name) for name in ("W_Q", "W_K", "W_V", "W_O"))
+    b_Q, b_K, b_V, b_O = (_stacked("attn", name) for name in ("b_Q", "b_K", "b_V", "b_O"))
+    W_in, W_out, b_in, b_out = (_stacked("mlp", name) for name in ("W_in", "W_out", "b_in", "b_out"))
     W_E = property(lambda self: self.embed.weight)
     b_U = property(lambda self: self.unembed.bias_or_zero)
 
@@ -163,6 +178,32 @@ class TransformerLensNames(ReadsText):
     def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:
         """The read-out."""
         return self.unembed.weight.T
+
+    @property
+    def QK(self) -> Any:
+        """W_Q W_K^T of every head (layer, head, d_model, d_model), as TransformerLens's `FactoredMatrix`.
+
+        Raises:
+            ValueError: hard-coded heads, or a I on W_Q W_K^T, which is not a product of these.
+        """
+        from transformer_lens import FactoredMatrix  # takes a second to import
+
+        if self.cfg.qk_identity:
+            raise ValueError("W_Q W_K^T of this model is not all that heads compare with: there is a I (qk_identity).")
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> Any:
+        """W_V W_O of every head (layer, head, d_model, d_model), as TransformerLens's `FactoredMatrix`.
+
+        Raises:
+            ValueError: b I on W_V W_O, which is not a product of these.
+        """
+        from transformer_lens import FactoredMatrix  # takes a second to import
+
+        if self.cfg.vo_identity:
+            raise ValueError("W_V W_O of this model is not all that heads write: there is b I (vo_identity).")
+        return FactoredMatrix(self.W_V, self.W_O)
 
     @property
     def _device(self) -> Any:

@@ -315,3 +315,34 @@ def test_parameters_by_transformer_lens_names(make, settings):
     names = {f"blocks.{layer}.{part}.{name}" for layer in range(3) for part, all in parts.items() for name in all}
     names |= set() if "block" in settings else {"ln_final.w", "ln_final.b"}
     assert set(weights) == {*names, "embed.W_E", "unembed.W_U", "unembed.b_U"}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_of_all_layers_are_stacked(make, tied):
+    model = make(tied=tied)
+    for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
+        for layer in range(3):
+            assert torch.equal(getattr(model, name)[layer], getattr(model.blocks[layer].attn, name))
+    for name in ("W_in", "W_out", "b_in", "b_out"):
+        assert torch.equal(getattr(model, name)[2], getattr(model.blocks[2].mlp, name))
+    close(model.QK.AB, model.W_Q @ model.W_K.transpose(-1, -2))
+    close(model.OV.AB[1, 2], model.blocks[1].attn.W_V[2] @ model.blocks[1].attn.W_O[2])
+
+
+def test_weights_that_a_model_lacks_are_named(make):
+    with pytest.raises(ValueError, match=r"layer 0 of this model has no mlp\.W_in"):
+        _ = make(d_mlp=0).W_in
+    with pytest.raises(ValueError, match="there is a I"):
+        _ = make(qk_identity=True).QK
+    with pytest.raises(ValueError, match="there is b I"):
+        _ = make(vo_identity=True).OV
+
+
+def test_a_pass_stops_at_a_layer(model, tokens, cache):
+    before = [cache["resid_pre", layer] for layer in range(3)] + [cache["resid_post", 2]]
+    for layer in range(-3, 4):
+        assert torch.equal(model(tokens, stop_at_layer=layer), before[layer if layer >= 0 else 3 + layer])
+    _, partial = model.run_with_cache(tokens, stop_at_layer=1)
+    assert not any(name.startswith(("blocks.1", "blocks.2", "ln_final")) for name in partial)
+    with pytest.raises(ValueError, match="stop_at_layer is 4; this model can stop at -3 to 3"):
+        model(tokens, stop_at_layer=4)
