@@ -36,7 +36,7 @@ def inputs_or_sample(task: Task, n: int | EveryInput, *, generator: torch.Genera
     batch = sample_split(task, n, generator=generator, split=split)
     if n != ALL:
         return batch
-    if len(batch) < 2:
+    if len(batch) < 2 and not task.counterparts_are_fixed:
         raise ValueError(
             f"n is 'all', but the {split} split of {type(task).__name__} has a single input, and none to compare it "
             f"with; use a task with more inputs."
@@ -67,7 +67,7 @@ def partners(rows: slice, n_inputs: int, pairing: int) -> Int[Tensor, " batch"]:
 
 def all_inputs_text(n_inputs: int) -> str:
     """Words for a result without sampling error."""
-    return f"all {n_inputs:,} inputs, exact"
+    return "the only input, exact" if n_inputs == 1 else f"all {n_inputs:,} inputs, exact"
 
 
 def distinct_inputs(batch: Batch) -> Int[np.ndarray, " sample"]:

@@ -140,10 +140,12 @@ class Sample:
 
     @cached_property
     def reference(self) -> Batch:
-        """Inputs that say what a part usually writes: others from the validation split, or every input."""
-        if self.exact:
-            return self.batch if self.every is None else self.every
-        return reference_batch(self.task, self.seed)
+        """Inputs that say what a part usually writes: others from the validation split, or every input, with its
+        counterpart if that is fixed."""
+        if not self.exact:
+            return reference_batch(self.task, self.seed)
+        every = self.batch if self.every is None else self.every
+        return every.followed_by(self._counterparts_of(every)) if self.task.counterparts_are_fixed else every
 
     def partners(self, rows: slice, draw: int = 0) -> Int[Tensor, " batch"]:
         """Rows of `reference` that a draw gives some of the examples.
@@ -168,14 +170,13 @@ class Sample:
         Raises:
             ValueError: counterparts of another length.
         """
+        return self._counterparts_of(self.batch)
+
+    def _counterparts_of(self, examples: Batch) -> Batch:
         generator = derived_generator(self.seed, "counterparts")
-        batch = checked_batch(
-            self.task,
-            self.task.counterparts(self.batch, generator=generator, split="test"),
-            "counterparts",
-            n=len(self),
-        )
-        length, expected = batch.tokens.shape[1], self.batch.tokens.shape[1]
+        drawn = self.task.counterparts(examples, generator=generator, split="test")
+        batch = checked_batch(self.task, drawn, "counterparts", n=len(examples))
+        length, expected = batch.tokens.shape[1], examples.tokens.shape[1]
         if length != expected:
             raise ValueError(
                 f"the counterparts of {type(self.task).__name__} have {length} tokens, the examples {expected}; what "

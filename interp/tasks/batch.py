@@ -69,6 +69,11 @@ class Batch:
         tensors = {name: value for name, value in self.tensors().items() if name != "supervised"}
         return replace(self, **{name: value[rows] for name, value in tensors.items()})
 
+    def followed_by(self: AnyBatch, later: AnyBatch) -> AnyBatch:
+        """These examples and others of the same length, in one batch."""
+        tensors = {name: value for name, value in self.tensors().items() if name != "supervised"}
+        return replace(self, **{name: torch.cat([value, getattr(later, name)]) for name, value in tensors.items()})
+
     def to(self: AnyBatch, device: torch.device | str) -> AnyBatch:
         """Move every tensor to a device."""
         return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})

@@ -147,6 +147,29 @@ def test_the_task_is_consistent_and_pairs_are_drawn_in_turn():
     assert Prompts(np.array([[1, 2]]), torch.tensor([[3, 2]]), np.array([[1, 3]]), d_vocab=5).corrupted == ((3, 2),)
 
 
+def test_a_single_pair_is_compared_with_itself_and_its_corrupted_prompt():
+    """By hand: the mean of both prompts, and what is written for the corrupted one."""
+    model, clean, corrupted = model_of(), torch.tensor([[1, 2, 3]]), torch.tensor([[4, 2, 3]])
+    task = Prompts(clean, corrupted, [(1, 4)], d_vocab=D_VOCAB)
+    _, cache = model.run_with_cache(torch.cat([clean, corrupted]))
+    z = cache["z", 1]
+    for method, instead in (("mean", z.mean(0)), ("resample", z[1]), ("counterpart", z[1])):
+        found = interp.ablate_heads(model, task, heads={"1.0": [(1, 0)]}, method=method, n="all")
+
+        def replace(activation, hook, instead=instead):
+            edited = activation.clone()
+            edited[:, :, 0] = instead[:, 0]
+            return edited
+
+        with torch.no_grad():
+            logits = model.run_with_hooks(clean, fwd_hooks=[("blocks.1.attn.hook_z", replace)])[:, -1:]
+            rise = (
+                task.score(logits, task.every_input()).loss - task.score(model(clean)[:, -1:], task.every_input()).loss
+            )
+        assert found.loss_rise.value[0, 0] == pytest.approx(float(rise), abs=1e-5)
+        assert "the only input, exact" in str(found)
+
+
 def test_a_single_pair_has_no_interval():
     found = interp.patch(model_of(), Prompts([[1, 2, 3]], [[4, 2, 3]], [(1, 4)], d_vocab=D_VOCAB), n=8)
     assert np.isnan(found.effect.low[np.isfinite(found.effect.value)]).all()
