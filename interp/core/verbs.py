@@ -50,11 +50,13 @@ class Needs:
     """Whether it accepts networks without attention."""
     untrained: bool = False
     """Whether it makes an untrained copy of the model."""
-    sums: Literal["", "layers", "heads"] = ""
+    sums: Literal["", "layers", "heads", "scores"] = ""
     """What the residual stream must be the sum of: what attention and MLPs of the `layers` write, or also each of their
-    `heads`."""
+    `heads`; with `scores`, attention scores must be sums over pairs of these too."""
     split_inputs: bool = False
     """Whether it edits separate inputs of queries, keys, values and MLP."""
+    instead: str = ""
+    """What to use for a wrapped model that lacks something."""
 
     @property
     def uses(self) -> Mapping[str, tuple[Use, ...]]:
@@ -115,16 +117,17 @@ def _accepted(model: Any, needs: Needs) -> Net | Baseline:
     # Any other object is refused by `from_bridge`; of a wrapped model, hook points may be missing
     net = from_bridge(model)
     if obstacle := _lacking_points(net.capabilities, needs):
-        raise ValueError(f"{needs.verb} does not accept this {net.label}: {obstacle}.")
+        instead = f" Use {needs.instead}." if needs.instead else ""
+        raise ValueError(f"{needs.verb} does not accept this {net.label}: {obstacle}.{instead}")
     return net
 
 
 def _lacking_points(capabilities: Capabilities, needs: Needs) -> str:
     """What a verb cannot read, edit or add up in a wrapped model, in words; empty if it has all that it needs."""
     obstacle = capabilities.lacks(needs.uses)
-    sums = capabilities.layer_sums if needs.sums == "layers" else capabilities.sums
-    if not obstacle and needs.sums and not sums.ok:
-        return sums.reason
+    sums = {"layers": capabilities.layer_sums, "heads": capabilities.sums, "scores": capabilities.score_sums}
+    if not obstacle and needs.sums and not sums[needs.sums].ok:
+        return sums[needs.sums].reason
     if not obstacle and needs.split_inputs and not capabilities.split_inputs.ok:
         return f"it has to edit separate inputs of queries, keys, values and MLP: {capabilities.split_inputs.reason}"
     return obstacle

@@ -1,6 +1,6 @@
 """Why does a head attend where it does? Its scores, taken apart into pairs of what wrote into query and key."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -14,6 +14,8 @@ from torch import Tensor
 from hooks import TransformerStack
 from hooks.checks import check_number, shown
 from hooks.interventions.ablation_engine import AblationEngine, Head, head_output_point
+from hooks.interventions.clean_pass import Net
+from hooks.interventions.head_reading import HeadReading
 from hooks.interventions.replacements import Pattern
 from hooks.model.attention import visible_keys
 from hooks.state import restores_state
@@ -26,7 +28,7 @@ from interp.core.intervals import Interval
 from interp.core.results import Result
 from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, mean_interval
-from interp.core.verbs import AnyModel, Needs, prepare_model
+from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
 from interp.heads.part_names import named_part
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import EveryInput
@@ -46,7 +48,7 @@ EXPLAINED = 0.9
 MOST_PAIRS = 12
 """Largest number of pairs that are listed by default."""
 TOLERANCE = 1e-3
-"""Largest distance of the sum of all pairs from the scores, as a share of the largest score: rounding."""
+"""Largest distance of the pattern that the sum of all pairs gives from the model's, in single precision: rounding."""
 DECIMALS = 6
 """Shares that are equal to this many decimals differ by rounding only."""
 
@@ -87,7 +89,7 @@ class AttentionExplanation(Result):
     drop: Annotated[Interval, Axes("removal outcome"), DIFFERENCE, MAY_BE_MISSING]
     """Per removal and outcome: drop in accuracy with its conservative 95 % interval."""
     remainder: Annotated[float, SIZE]
-    """Largest distance of the sum of all pairs from a score, as a share of the largest score (at least 1): rounding."""
+    """Largest distance of the pattern that the sum of all pairs gives from the model's: rounding."""
     n: Annotated[int, COUNT]
     """Sequences sampled, or all that there are."""
 
@@ -192,8 +194,11 @@ def _lacks_sum_of_stream(model: TransformerStack) -> str:
 
 NEEDS = Needs(
     "explain_attention",
+    edits=HEAD_OUTPUTS,
+    reads=[*HEAD_INPUTS, "attn.hook_q", "attn.hook_k"],
     answers=True,
-    only_transformer="it takes scores apart by the weights of a hooks.Transformer; use show_attention",
+    sums="scores",
+    instead="show_attention",
     lacks=_lacks_sum_of_stream,
 )
 
@@ -220,7 +225,7 @@ def explain_attention(
     sequence, so that pairs are listed in turn by their share and by their share beyond the control.
 
     Args:
-        model: A `hooks` transformer whose layers add to the residual stream. It is not changed.
+        model: A transformer whose layers add to the residual stream, of `hooks` or wrapped. It is not changed.
         task: Source of the sequences and their labels.
         head: (layer, head), with learned queries and keys.
         n: Number of held-out sequences. "all": every input of the test split once, without sampling error.
@@ -230,8 +235,9 @@ def explain_attention(
         seed: Determines the sequences.
 
     Raises:
-        ValueError: layers that normalise the stream or do not add to it, a head that does not exist or is hard-coded,
-            too few sequences or pairs, scores that do not vary, or a hook that changes them.
+        ValueError: layers that normalise the stream or do not add to it, a wrapped model whose scores are no sums over
+            pairs (`supported_verbs`), a head that does not exist or is hard-coded, too few sequences or pairs, scores
+            that do not vary, or a hook that changes them.
 
     Source: Elhage et al. 2021, A Mathematical Framework for Transformer Circuits (the QK circuit; composition of
     queries and keys). Differs: pairs are of all parts, and each is verified by removing it.
@@ -244,7 +250,7 @@ def explain_attention(
         >>> why.removals[0], bool(why.remainder < 1e-5)
         ('positions of keys x positions of queries', True)
     """
-    net = cast(TransformerStack, prepare_model(model, NEEDS, task))
+    net = prepare_model(model, NEEDS, task)
     if len(head) != 2 or not all(isinstance(number, Integral) for number in head):
         raise ValueError(f"head is {shown(head)}; it must be (layer, head), such as (0, 1).")
     ((layer, index),) = check_heads("head", [head], net)
@@ -258,7 +264,7 @@ def explain_attention(
     inputs = Sample.of(task, n, seed=seed, name="explain attention")
     net.eval()
     size = max(1, TOKENS_PER_CHUNK // inputs.batch.tokens.shape[1])
-    sample = HeadSample(net=net, inputs=inputs, head=(layer, index), size=size)
+    sample = HeadSample(reading=HeadReading.of(net, (layer, index)), inputs=inputs, size=size)
     # Shares of the variance of scores, of every pair
     shares = _shares(sample)
     parts = shares.parts
@@ -307,64 +313,51 @@ class ScoreParts:
     """Scaled so that the dot product with keys is a score."""
     keys: Float[Tensor, "part batch pos width"]
     scores: Float[Tensor, "batch query key"]
-    """Those of the model."""
+    """The sum of all pairs."""
     visible: Bool[Tensor, "batch query key"]
     """Keys that each real query sees; none of a query that is padding."""
+    remainder: float
+    """Largest distance of their pattern from the model's."""
 
     @staticmethod
     @torch.no_grad()
-    def of(net: TransformerStack, batch: Batch, head: Head) -> "ScoreParts":
+    def of(reading: HeadReading, batch: Batch) -> "ScoreParts":
         """The parts of the scores of a head, in double precision.
 
         Raises:
-            ValueError: scores that are not the sum of all pairs, because of a hook or of the block.
+            ValueError: a pattern that is not that of the sum of all pairs, because of a hook or of the model.
         """
-        layer, index = head
-        names, streams, constant, scores = _streams(net, batch, layer)
-        block: Any = net.block(layer)
-        attention, sites = block.attention, net.blocks[layer].attn
-        # With the scale of the norm held at its value, what attention reads is a sum over parts
-        inputs, shift = streams, torch.zeros_like(constant)
-        if block.n_norms:
-            norm = block.norm_1
-            stream = streams.sum(0) + constant
-            scale = (stream.var(-1, keepdim=True, unbiased=False) + norm.eps).sqrt()
-            weight = norm.weight.double()
-
-            def normed(x: Tensor) -> Tensor:
-                return (x - x.mean(-1, keepdim=True)) / scale * weight
-
-            inputs, shift = normed(streams), norm.bias.double()
-            constant = normed(constant.expand_as(stream))
-        inputs = torch.cat([inputs, (constant + shift).expand_as(inputs[0])[None]])
-        # Queries and keys of the head, whose biases belong to those of the stream
-        w_q, w_k = sites.W_Q[index].double(), sites.W_K[index].double()
-        queries, keys = inputs @ w_q, inputs @ w_k
-        queries[-1] += sites.b_Q[index].double()
-        keys[-1] += sites.b_K[index].double()
-        queries = queries / attention.scale
-        if attention.a is not None:  # a I: the scores gain a dot product of the inputs
-            queries = torch.cat([queries, inputs * attention.a[index].double()], -1)
+        model, (layer, index) = reading.model, reading.head
+        pattern_point = f"blocks.{layer}.attn.hook_pattern"
+        names, streams, constant, cache = _streams(model, batch, layer, [*reading.points, pattern_point])
+        queries, keys, inputs = reading.inputs(streams, constant, cache)
+        queries = queries / model.cfg.attn_scale
+        if model.cfg.qk_identity:  # a I: the scores gain a dot product of the inputs
+            a: Any = cast(TransformerStack, model).block(layer).attention.a
+            queries = torch.cat([queries, inputs * a[index].double()], -1)
             keys = torch.cat([keys, inputs], -1)
-        visible = visible_keys(net.cfg, batch.tokens, batch.attention_mask)
+        visible = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
         if batch.attention_mask is not None:
             visible = visible & batch.attention_mask.bool()[:, :, None]
+        scores = (queries.sum(0) @ keys.sum(0).mT).masked_fill(~visible, 0)
         parts = ScoreParts(
             names=[*names, BIASES],
-            head=head,
+            head=reading.head,
             queries=queries,
             keys=keys,
-            scores=scores[:, index].double().masked_fill(~visible, 0),
+            scores=scores,
             visible=visible,
+            remainder=0.0,
         )
-        remainder = parts.distance() / parts.largest_score()
-        if remainder > TOLERANCE:
+        pattern = cache[pattern_point][:, index]
+        remainder = float((parts.pattern(scores) - pattern.masked_fill(~visible, 0)).abs().max())
+        if remainder > max(TOLERANCE, 4 * torch.finfo(pattern.dtype).eps):
             raise ValueError(
-                f"the scores of head {layer}.{index} differ from the sum over parts by {remainder:.2g} of the "
-                f"largest: a hook changes them, or the block {net.cfg.block!r} reads the stream in another way. Remove "
-                f"the hooks of layer {layer}, or use interp.edges."
+                f"the attention of head {layer}.{index} differs from that of the sum over parts by {remainder:.2g}: a "
+                f"hook changes it, or the layer computes scores in another way. Remove the hooks of layer {layer}, or "
+                f"use interp.edges or interp.show_attention."
             )
-        return parts
+        return replace(parts, remainder=remainder)
 
     def pair(self, query: int, key: int) -> Float[Tensor, "batch query key"]:
         """What a pair adds to the scores, even over keys removed."""
@@ -389,35 +382,26 @@ class ScoreParts:
         """Real queries of each sequence."""
         return self.visible.any(-1).double().sum(-1)
 
-    def distance(self) -> float:
-        """Largest distance of the sum of all pairs from a score."""
-        total = (self.queries.sum(0) @ self.keys.sum(0).mT).masked_fill(~self.visible, 0)
-        return float((total - self.scores).abs().max())
-
-    def largest_score(self) -> float:
-        """Size of the largest score, at least 1."""
-        return max(1.0, float(self.scores.abs().max()))
-
     def pattern(self, scores: Float[Tensor, "batch query key"]) -> Float[Tensor, "batch query key"]:
         """The attention that scores give; zero for queries that are padding."""
         return scores.masked_fill(~self.visible, -torch.inf).softmax(-1).nan_to_num(0)
 
 
 def _streams(
-    net: TransformerStack, batch: Batch, layer: int
-) -> tuple[list[str], Float[Tensor, "part batch pos d_model"], Float[Tensor, " d_model"], Tensor]:
-    """What each part wrote into the stream before a layer, the sum of biases, and the scores of the layer."""
+    net: Net, batch: Batch, layer: int, points: Sequence[str]
+) -> tuple[list[str], Float[Tensor, "part batch pos d_model"], Float[Tensor, " d_model"], Mapping[str, Tensor]]:
+    """What each part wrote into the stream before a layer, the sum of biases, and activations at further points."""
     point = head_output_point(net.cfg)
-    names = ["blocks.0.hook_resid_pre", f"blocks.{layer}.attn.hook_attn_scores"]
-    names += ["hook_pos_embed"] if "hook_pos_embed" in net.hook_dict else []
+    names = ["blocks.0.hook_resid_pre", "hook_pos_embed", *points]
     for earlier in range(layer):
-        names += [f"blocks.{earlier}.{point}"] + ([] if net.cfg.attn_only else [f"blocks.{earlier}.hook_mlp_out"])
+        names += [f"blocks.{earlier}.{point}", f"blocks.{earlier}.hook_mlp_out"]
     inputs: dict[str, Any] = batch.model_inputs()
+    names = [name for name in names if name in net.hook_dict]
     _, cache = net.run_with_cache(batch.tokens, **inputs, names_filter=names)
     embedding = cache["blocks.0.hook_resid_pre"].double()
     parts = {TOKENS: embedding}
     if "hook_pos_embed" in names:
-        parts[POSITIONS] = cache["hook_pos_embed"].double()
+        parts[POSITIONS] = cache["hook_pos_embed"].double().expand_as(embedding)
         parts[TOKENS] = embedding - parts[POSITIONS]
     constant = torch.zeros_like(embedding[0, 0])
     for earlier in range(layer):
@@ -427,32 +411,31 @@ def _streams(
             heads = einsum(heads, sites.W_O.double(), "b p h e, h e d -> b p h d")
         parts |= {f"{earlier}.{index}": written for index, written in enumerate(heads.unbind(2))}
         constant = constant + sites.b_O.double()
-        if not net.cfg.attn_only:
+        if f"blocks.{earlier}.hook_mlp_out" in names:
             parts[f"{earlier} MLP"] = cache[f"blocks.{earlier}.hook_mlp_out"].double()
-    return list(parts), torch.stack(list(parts.values())), constant, cache[names[1]]
+    return list(parts), torch.stack(list(parts.values())), constant, cache.cache_dict
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSample:
     """A head, and the sequences on which it is explained."""
 
-    net: TransformerStack
+    reading: HeadReading
     inputs: Sample
-    head: Head
     size: int
     """Sequences that are run at a time; no result depends on it."""
 
     def chunks(self) -> Iterator[tuple[Batch, "ScoreParts"]]:
         """Some sequences at a time, with the parts of their scores."""
         for _, chunk in self.inputs.chunks(self.size):
-            yield chunk, ScoreParts.of(self.net, chunk, self.head)
+            yield chunk, ScoreParts.of(self.reading, chunk)
 
     def chunks_with_next(self) -> Iterator["ScoreParts"]:
         """Parts of the scores of some sequences at a time and of the one after them; the first follows the last."""
         n = len(self.inputs)
         for start in range(0, n, self.size):
             rows = torch.arange(start, min(start + self.size, n) + 1) % n
-            yield ScoreParts.of(self.net, self.inputs.batch.select(rows), self.head)
+            yield ScoreParts.of(self.reading, self.inputs.batch.select(rows))
 
     def interval(
         self,
@@ -481,24 +464,27 @@ class PairShares:
 def _shares(sample: HeadSample) -> PairShares:
     """Covariance with the scores, and with those of the next sequence, over the variance of the scores."""
     statistics = []
-    distance, largest_score, parts = 0.0, 0.0, []
+    remainder, parts = 0.0, []
     for scores in sample.chunks_with_next():
         # The last sequence only gives its scores to the one before
         of_own, of_next = scores.covariance(scores.scores), scores.covariance(scores.scores.roll(-1, 0))
         statistics.append((of_own[:-1], of_next[:-1], scores.variance()[:-1]))
-        distance, largest_score = max(distance, scores.distance()), max(largest_score, scores.largest_score())
-        parts = scores.names
+        remainder, parts = max(remainder, scores.remainder), scores.names
     covariance, of_others, variance = (torch.cat(blocks).cpu().numpy() for blocks in zip(*statistics, strict=True))
     scale = variance.mean()
     if not np.isfinite(scale):
-        raise ValueError(f"head is {sample.head}, whose scores are not finite. The model's weights may be too large.")
+        raise ValueError(
+            f"head is {sample.reading.head}, whose scores are not finite. The model's weights may be too large."
+        )
     if not scale > 0:
-        raise ValueError(f"head is {sample.head}, whose scores are the same for all keys: there is nothing to explain.")
+        raise ValueError(
+            f"head is {sample.reading.head}, whose scores are the same for all keys: there is nothing to explain."
+        )
     return PairShares(
         parts=tuple(parts),
         share=sample.interval(covariance / scale, variance[:, None, None] / scale),
         control=of_others.sum(0) / variance.sum(),
-        remainder=distance / largest_score,
+        remainder=remainder,
     )
 
 
@@ -567,7 +553,7 @@ def _removals(sample: HeadSample, scores_without: Callable[["ScoreParts"], Seque
     changes, drops, queries, right, total = [], [], [], [], []
     for chunk, parts in sample.chunks():
         inputs: Any = chunk.model_inputs()
-        engine = AblationEngine(sample.net, chunk.tokens, read_at=chunk.target_positions, **inputs)
+        engine = AblationEngine(sample.reading.model, chunk.tokens, read_at=chunk.target_positions, **inputs)
         score = sample.inputs.task.score(engine.logits, chunk)
         clean_pattern = parts.pattern(parts.scores)
         moved, lost = [], []

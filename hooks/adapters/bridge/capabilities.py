@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hooks.adapters.bridge.editing import EditTests
 from hooks.adapters.bridge.reading import ReadTests, hugging_face_config
+from hooks.adapters.bridge.score_sums import score_sums_cell
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
 from hooks.adapters.bridge.split_inputs import split_inputs_cell
 from hooks.adapters.bridge.untrained import no_untrained
@@ -51,6 +52,8 @@ class Capabilities:
     """Whether the output of every layer is the sum of its input, its attention output and its MLP output."""
     sums: Cell
     """Whether that is so, and the attention output of every layer is the sum of what its heads write."""
+    score_sums: Cell
+    """Whether that is so, and the scores of every head are sums over pairs of what was written to the stream."""
     split_inputs: Cell
     """Whether the inputs of each head's queries, keys and values, and of the MLP, can be edited alone."""
     pattern_before_z: bool
@@ -217,6 +220,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
         position_ids=positions,
         layer_sums=reads.layer_sums(),
         sums=reads.sums(),
+        score_sums=score_sums_cell(reads, edits.fixed),
         split_inputs=split_inputs_cell(reads, edits.fixed),
         token_type_ids=_test_types(reads),
         position_offset=offset,

@@ -175,6 +175,8 @@ class LayerReadTests:
         self.batch, self.pos = model.tokens.shape
         self.n_heads, self.d_head = model.cfg.n_heads, head_width(model.cfg)
         self.tested_weights: set[str] = set()
+        self.scores_fault = "queries, keys or pattern cannot be read"
+        """Why the pattern is not the softmax of q k / scale; empty if it is."""
         self.output_point = ""
         """The hook point of z W_O + b_O, before a norm or scale of what attention adds; empty if there is none."""
         # The order matters: each test uses the results of those before it
@@ -375,6 +377,7 @@ class LayerReadTests:
             return
         scores = self._unrotated_scores(q, k)
         if self.tolerance.equal(scores.softmax(-1), pattern):
+            self.scores_fault = ""
             return
         # The layer may have a scale of its own, as with inverse scaling; else positions or a bias enter later
         note = "before positions enter"
@@ -383,6 +386,7 @@ class LayerReadTests:
         factor = _common_factor(scores, pattern)
         if self.tolerance.equal((scores * factor).softmax(-1), pattern):
             note = f"scores are q k / {attention_scale(self.model.cfg, self.d_head) / factor:.4g}"
+        self.scores_fault = f"the pattern is not the softmax of hook_q hook_k / scale: {note}"
         for name in ("attn.hook_q", "attn.hook_k"):
             cell = self.model.cells[self.prefix + name]
             self.model.cells[self.prefix + name] = Cell(cell.state, cell.point, note)

@@ -65,16 +65,18 @@ ADDED = {
 """What adds to the stream; of BERT the sum with the MLP is normed."""
 NOT_A_SUM = "is not the sum of its input and the outputs of its attention"
 NORMED = "a norm or a scale is between the heads' z W_O and what is added"
+ROTATED = "the pattern is not the softmax of hook_q hook_k / scale: before positions enter"
 SEPARATE = "it has to edit separate inputs of queries, keys, values and MLP"
 REFUSED = {
     "GPT-2": {"edges": SEPARATE},
-    "Llama": {"edges": SEPARATE},
-    "Gemma-2": {"edges": NORMED, "logit_attribution": NORMED},
-    "GPT-NeoX": {"edges": SEPARATE},
+    "Llama": {"edges": SEPARATE, "explain_attention": ROTATED},
+    "Gemma-2": {"edges": NORMED, "logit_attribution": NORMED, "explain_attention": NORMED},
+    "GPT-NeoX": {"edges": SEPARATE, "explain_attention": ROTATED},
     "BERT": {
         "edges": NOT_A_SUM,
         "edges between layers": NOT_A_SUM,
         "logit_attribution": NOT_A_SUM,
+        "explain_attention": NOT_A_SUM,
         "patch of MLPs": "hook_mlp_out, which is missing",
         "ablate": "hook_mlp_out, which is missing",
         "audit_parts": "hook_mlp_out, which is missing",

@@ -141,7 +141,7 @@ def test_layers_of_torch_with_every_kind_of_mask(mask, norm_first, bias):
     assert model.cfg.attention == "causal"
     obstacles = interp.supported_verbs(model).obstacles
     # In layers that do not add to the stream, what the MLP adds is at no place
-    sums = {"logit_attribution", "edges between layers"}
+    sums = {"logit_attribution", "edges between layers", "explain_attention"}
     normalised = set() if norm_first else {*sums, "patch of MLPs", "ablate", "audit_parts"}
     assert {verb for verb, why in obstacles.items() if why} == {
         *TRANSFORMER_ONLY,
@@ -192,7 +192,7 @@ def test_without_a_pattern_the_verbs_that_read_it_are_refused():
     model = hooks.from_module(module, **{**LINEAR, "attention": NO_PATTERN_NAMED})
     obstacles = interp.supported_verbs(model).obstacles
     lacking = {verb for verb, why in obstacles.items() if why} - {*TRANSFORMER_ONLY, "edges"}
-    lacks = {"show_attention", "attention_variation", "classify_heads", "audit"}
+    lacks = {"show_attention", "attention_variation", "classify_heads", "audit", "explain_attention"}
     lacks |= {"ablate_heads with another pattern", "keep_heads with another pattern"}
     assert lacking == lacks | WITH_UNTRAINED
     reason = "missing (no softmax over keys and no scaled_dot_product_attention runs between the maps of this attention"

@@ -352,6 +352,7 @@ WORKING += (
     "logit_attribution",
     "edges",
     "edges between layers",
+    "explain_attention",
     "diagonals",
 )
 
@@ -361,11 +362,14 @@ def test_all_verbs_but_transformer_only_ones_accept_every_bridge(kind):
     found = supported_verbs(bridge_for(kind)).obstacles
     refused = dict(TRANSFORMER_ONLY)
     if kind in ("bert", "roberta"):  # layers that normalise the stream
-        for verb in ("logit_attribution", "edges between layers"):
+        for verb in ("logit_attribution", "edges between layers", "explain_attention"):
             refused[verb] = found[verb]
             assert "output of layer 0 is not the sum" in found[verb]
     if kind not in ("gpt2", "neox"):
         refused["edges"] = found["edges"]
+    if kind in ("llama", "neox"):  # positions in attention
+        refused["explain_attention"] = found["explain_attention"]
+        assert found["explain_attention"].endswith("hook_q hook_k / scale: before positions enter")
     assert [verb for verb, why in found.items() if not why] == [verb for verb in WORKING if verb not in refused]
     assert {verb: why for verb, why in found.items() if why} == refused
 
@@ -375,7 +379,7 @@ def test_a_bridge_without_patterns_supports_the_other_verbs():
     found = supported_verbs(bridge).obstacles
     sums = {"logit_attribution", "edges", "edges between layers"}
     lacking = {verb for verb, why in found.items() if why} - {*TRANSFORMER_ONLY, *sums}
-    lacks = {"show_attention", "attention_variation", "classify_heads", "audit"}
+    lacks = {"show_attention", "attention_variation", "classify_heads", "audit", "explain_attention"}
     assert lacking == lacks | {"ablate_heads with another pattern", "keep_heads with another pattern"}
     text = "this bridge of BertForMaskedLM: it has to read blocks.0.attn.hook_pattern, which is missing .*eager"
     for verb in (interp.show_attention, interp.classify_heads, interp.audit):

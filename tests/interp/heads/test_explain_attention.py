@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bridges import bridge_of
 from families import MODELS, model_of
 from packs import write_pack
 from resting import resting_head
@@ -13,6 +12,7 @@ from rounding import assert_equal_up_to_rounding
 
 import interp
 from hooks import HeadPattern, Transformer
+from hooks.interventions.head_reading import HeadReading
 from interp.core.activations import TOKENS_PER_CHUNK
 from interp.core.inputs import inputs_or_sample
 from interp.core.randomness import derived_generator
@@ -55,7 +55,7 @@ def test_pairs_sum_to_the_scores(family, batch):
     model = random_model(family)
     _, cache = model.run_with_cache(batch.tokens)
     for head in (0, 1):
-        parts = ScoreParts.of(model, batch, (1, head))
+        parts = ScoreParts.of(HeadReading.of(model, (1, head)), batch)
         total = sum(q @ k.mT for q in parts.queries for k in parts.keys)
         scores = cache["blocks.1.attn.hook_attn_scores"][:, head]
         visible = scores.isfinite()
@@ -176,7 +176,7 @@ def test_the_control_is_that_of_the_next_sequence_of_all(model):
     sequences = inputs_or_sample(TASK, n, generator=derived_generator(0, "explain attention"))
     assert sequences.tokens.shape == (257, 6)
     result = interp.explain_attention(model, TASK, (1, 1), n=n, n_pairs=1)
-    parts = ScoreParts.of(model, sequences, (1, 1))
+    parts = ScoreParts.of(HeadReading.of(model, (1, 1)), sequences)
     scores = parts.scores - parts.scores.mean(-1, keepdim=True)
     expected = np.zeros_like(result.control)
     for row in range(n):
@@ -199,7 +199,7 @@ def test_nothing_depends_on_how_many_sequences_are_run_at_a_time(model, result, 
 
 @torch.no_grad()
 def test_shares_and_removals_against_hooks_on_the_scores(model, batch, result):
-    parts = ScoreParts.of(model, batch, (1, 1))
+    parts = ScoreParts.of(HeadReading.of(model, (1, 1)), batch)
     (query, key) = result.pairs[0]
     contribution = parts.queries[query] @ parts.keys[key].mT
     _, cache = model.run_with_cache(batch.tokens)
@@ -235,7 +235,7 @@ def test_shares_and_removals_against_hooks_on_the_scores(model, batch, result):
 def test_listed_pairs_explain_what_their_sum_leaves(model, batch):
     """One minus the variance of the remainder, of the first pair, the first two and so on."""
     result = interp.explain_attention(model, TASK, (1, 1), n=N, n_pairs=4)
-    parts = ScoreParts.of(model, batch, (1, 1))
+    parts = ScoreParts.of(HeadReading.of(model, (1, 1)), batch)
     scores = parts.scores - parts.scores.mean(-1, keepdim=True)
     sums, expected = torch.zeros_like(scores), []
     for query, key in result.pairs:
@@ -267,7 +267,7 @@ def test_padding_changes_nothing(model, batch):
         tokens=torch.nn.functional.pad(batch.tokens, (0, 3)),
         attention_mask=torch.nn.functional.pad(mask, (0, 3)),
     )
-    plain, with_padding = (ScoreParts.of(model, sequences, (1, 0)) for sequences in (batch, padded))
+    plain, with_padding = (ScoreParts.of(HeadReading.of(model, (1, 0)), sequences) for sequences in (batch, padded))
     covariances = [parts.covariance(parts.scores) for parts in (with_padding, plain)]
     torch.testing.assert_close(*covariances, rtol=1e-4, atol=1e-4)
     assert with_padding.n_queries().tolist() == plain.n_queries().tolist() == [batch.tokens.shape[1]] * N
@@ -297,7 +297,7 @@ def test_sentences_say_what_opposes_the_scores():
 
 def test_a_hook_that_changes_the_scores_is_refused(model):
     hook = [("blocks.1.attn.hook_attn_scores", lambda scores, hook: 2 * scores)]
-    message = "a hook changes them, or the block 'pre_ln' reads .* Remove the hooks of layer 1, or use interp.edges"
+    message = r"by 0\.22: a hook changes it, or .* Remove the hooks of layer 1, or use interp.edges"
     with model.hooks(hook), pytest.raises(ValueError, match=message):
         interp.explain_attention(model, TASK, (1, 0), n=8)
 
@@ -355,6 +355,3 @@ def test_errors(model):
     flat.weights[0].attention.q.bias.data.zero_()
     with pytest.raises(ValueError, match="whose scores are the same for all keys"):
         interp.explain_attention(flat, TASK, (0, 0), n=8)
-    bridge = bridge_of("native", d_vocab=TASK.d_vocab, d_model=16, d_head=8, n_heads=2, n_ctx=TASK.n_ctx)
-    with pytest.raises(ValueError, match="explain_attention does not accept a TransformerLens bridge"):
-        interp.explain_attention(bridge, TASK, (0, 0))
