@@ -121,7 +121,13 @@ def test_the_remaining_verbs_work(model, learned):
     assert curve.accuracy[:, 0] == pytest.approx(curve.clean)
     refused = {verb for verb, obstacle in interp.supported_verbs(model).obstacles.items() if obstacle}
     # blocks are post_ln, and heads are hard-coded
-    assert refused == {"balance_violation", "explain_attention", "indistinguishable", "logit_attribution"}
+    assert refused == {
+        "balance_violation",
+        "edges between layers",
+        "explain_attention",
+        "indistinguishable",
+        "logit_attribution",
+    }
 
 
 @pytest.mark.parametrize("association", ["mimic", "query_key"])
