@@ -11,7 +11,7 @@ from hooks.files import write_text
 from interp.auditing import HeadVerdict
 from interp.auditing.contrast import points_lost
 from interp.auditing.sentences import name_of
-from interp.cli.demo_run import HandWrittenModel, hand_written_model
+from interp.cli.demo_run import HandWrittenModel, hand_written_models
 from interp.core.inputs import all_inputs_text
 from interp.heads.kinds import meaning_of
 from interp.view.cards import pattern_picture
@@ -40,7 +40,7 @@ def head_elements(model: HandWrittenModel, head: HeadVerdict, left: float, top: 
 
 def main() -> None:
     """Draw the heads of the hand-written model, one row for each kind."""
-    model = hand_written_model()
+    model = list(hand_written_models())[-1]
     elements = []
     for index, row in enumerate(model.rows):
         top = TOP + index * ROW

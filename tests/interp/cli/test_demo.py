@@ -46,8 +46,14 @@ def test_no_verdict_is_open(demo_runs, seed):
 
 
 @pytest.fixture(scope="module")
-def hand_written():
-    return demo_run.hand_written_model()
+def hand_written_models():
+    """The hand-written model with the verdicts on its heads of the first kind, and with all."""
+    return list(demo_run.hand_written_models())
+
+
+@pytest.fixture(scope="module")
+def hand_written(hand_written_models):
+    return hand_written_models[-1]
 
 
 def test_half_of_the_hand_written_heads_are_misleading(hand_written):
@@ -73,9 +79,15 @@ def test_costs_of_the_hand_written_heads_are_those_of_every_input(hand_written):
             assert head.costs["mean"].drop == tuple(removed.drop.value[index])
 
 
+def test_the_page_begins_with_the_contrast_before_every_head_has_a_verdict(hand_written_models):
+    first, last = map(demo_run.opening_of, hand_written_models)
+    assert first.lead == last.lead
+    assert first.sections == last.sections[:1]
+
+
 def test_the_page_is_written_before_training_and_grows(hand_written, tmp_path, monkeypatch, capsys):
     """Its lead has one number; what a misleading head is and which head is one are at the top."""
-    monkeypatch.setattr(demo_run, "hand_written_model", lambda: hand_written)
+    monkeypatch.setattr(demo_run, "hand_written_models", lambda: [hand_written])
     texts = []
 
     def train(specs, *, fresh):
@@ -155,7 +167,7 @@ def test_quick_and_fresh_exclude_each_other(capsys):
 
 @pytest.mark.slow
 def test_the_quick_demo_analyses_the_shipped_model(hand_written, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo_run, "hand_written_model", lambda: hand_written)
+    monkeypatch.setattr(demo_run, "hand_written_models", lambda: [hand_written])
     monkeypatch.setattr(demo_run, "_audit", lambda run: interp.audit(run.model, run.task, n=64, at_chance=True))
     monkeypatch.setattr(demo_run, "_probe_and_classify", lambda run, seed: {"probes": probed(run)})
 
