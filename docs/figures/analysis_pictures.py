@@ -50,8 +50,8 @@ def main() -> None:
         "implements": results["tested"].plot(),
     }
     for name, chart in charts.items():
-        # the last panel of ablations: the last variable of the chain needs every layer
-        panel = panel_of(chart.to_dict(), -1 if name == "ablate_heads" else 0)
+        # the last panel of ablations, whose variable needs every layer, and of the audit, whose colours are verdicts
+        panel = panel_of(chart.to_dict(), -1 if name in ("ablate_heads", "audit") else 0)
         svg = without_words(chart_svg(panel))
         write_text(FOLDER / f"{name}.svg", svg)
         print(f"{name}: {len(svg) / 1e3:.0f} kB")
