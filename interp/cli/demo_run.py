@@ -35,7 +35,7 @@ from interp.training.run import TrainingRun
 from interp.training.settings import TrainSettings
 
 TASK = Lego(n_vars=3, alphabet="abcde")
-"""Five letters: few enough sentences for an audit of every held-out one, which leaves no verdict open."""
+"""Five letters: few enough sentences for an audit of every held-out one. Only a loss at the threshold stays open."""
 CONFIG = config_for(TASK, n_layers=3, n_heads=4, d_model=32)
 SETTINGS = TrainSettings(steps=600, learning_rate=2e-3, association="query_key", eval_every=150, n_eval=300)
 """A start with W_K = W_Q, and no mimicking: no head is taught a pattern."""
