@@ -2,6 +2,7 @@
 
 from functools import cache
 from inspect import isfunction
+from pathlib import Path
 
 import pytest
 import torch
@@ -152,3 +153,29 @@ def test_each_verb_works_or_is_refused_as_listed(kind, as_a_user):
         if bool(refusal) != bool(listed[verb]):
             wrong[verb] = listed[verb], refusal
     assert not wrong
+
+
+IN_THE_GUIDE = {
+    "ours": "transformer",
+    "bridge of GPT-2": "bridge of GPT2",
+    "bridge of Llama": "bridge of Llama",
+    "bridge of BERT": "bridge of BERT",
+    "module": "plain",
+    "parallel module": "parallel",
+    "RNN": "recurrent",
+}
+"""Kinds of models in the table of `docs/guides/bring_a_model.md`, by their names there."""
+
+
+def table_of_the_guide():
+    obstacles = {name: interp.supported_verbs(model_of(kind)).obstacles for name, kind in IN_THE_GUIDE.items()}
+    lines = ["| verb | " + " | ".join(IN_THE_GUIDE) + " |", "|---" * (1 + len(IN_THE_GUIDE)) + "|"]
+    for verb in needs_of_verbs():
+        cells = ["–" if obstacles[name][verb] else "yes" for name in IN_THE_GUIDE]
+        lines.append(f"| `{verb.split()[0]}`{verb.removeprefix(verb.split()[0])} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_the_guide_is_what_the_verbs_say():
+    text = (Path(__file__).parents[3] / "docs/guides/bring_a_model.md").read_text()
+    assert table_of_the_guide() in text, f"docs/guides/bring_a_model.md needs this table:\n{table_of_the_guide()}"
