@@ -325,7 +325,7 @@ def test_an_unknown_method_fails_before_work_begins(interp, monkeypatch):
     monkeypatch.setattr(Lego, "sample", sample_one)
     process = interp("heads", "run", "--ablate", "--method", "assoc")
     assert process.returncode == 2
-    assert process.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, uniform,")
+    assert process.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, counterpart,")
     assert process.stderr.endswith("Did you mean association?\n")
 
 

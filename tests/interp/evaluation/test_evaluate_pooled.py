@@ -121,7 +121,7 @@ def test_chunks_of_long_sequences_are_smaller(monkeypatch):
         model = Transformer(interp.config_for(task, "dyck_gpt", d_model=4, d_mlp=4, n_layers=1))
         monkeypatch.setattr(Transformer, "forward", lambda self, t, *a, **k: torch.zeros(*t.shape, self.cfg.d_vocab))
         score_batch(model, task, task.sample(2, generator=torch.Generator().manual_seed(0)))
-    assert sizes == [512, 512, 128, 1]
+    assert sizes == [512, 64, 16, 1]
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
