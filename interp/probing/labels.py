@@ -30,11 +30,11 @@ class Labelled:
     omitted: dict[str, str]
     """Reasons why the others cannot, by name."""
     n_classes: int
-    labels: list[Int[Tensor, "_ target"]]
+    labels: list[Int[Tensor, "_ probed"]]
     """The label of either batch at these targets."""
-    present: list[Bool[Tensor, "_ target"]]
+    present: list[Bool[Tensor, "_ probed"]]
     """Which examples of either batch have these targets."""
-    types: list[Int[Tensor, "_ target"]]
+    types: list[Int[Tensor, "_ probed"]]
     """Input types of either batch at these targets, for `control_labels`."""
 
 
