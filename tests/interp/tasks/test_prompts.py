@@ -29,9 +29,9 @@ def pairs(n=5, *, pos=6):
 
 
 def of_two_lengths():
-    """Prompts of six tokens, and a pair of four and five."""
+    """Prompts of six tokens, and a pair of five and four."""
     clean, corrupted, answers = (values.tolist() for values in pairs())
-    return Prompts([*clean, [1, 2, 3, 4]], [*corrupted, [1, 5, 3, 4, 2]], [*answers, [3, 4]], d_vocab=D_VOCAB)
+    return Prompts([*clean, [1, 5, 3, 4, 2]], [*corrupted, [1, 2, 3, 4]], [*answers, [3, 4]], d_vocab=D_VOCAB)
 
 
 @pytest.mark.parametrize("n", [1, 32])
