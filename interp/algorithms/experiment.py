@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.interventions.clean_pass import TOKENS_PER_PASS, Net
+from hooks.interventions.clean_pass import Net
 from hooks.model.layers import take
 from interp.algorithms.algorithm import Algorithm, Computation
 from interp.algorithms.learned import MOST_DIMENSIONS, learned_basis
@@ -18,7 +18,7 @@ from interp.algorithms.predictions import Computations, Pairs, Prediction, answe
 from interp.algorithms.result import OWN
 from interp.core.activations import chunks
 from interp.core.devices import device_of
-from interp.core.interchange import Edit, Interchange, Place, Rows, Site, SiteKind, swap_whole
+from interp.core.interchange import Edit, Interchange, Place, Rows, Site, SiteKind, sequences_per_pass, swap_whole
 from interp.core.randomness import derived_generator
 from interp.probing.directions import span_of_differences
 from interp.tasks.base import Batch, Task
@@ -150,7 +150,7 @@ class Experiment:
     def _clean_answers(self, inputs: Batch) -> Int[Tensor, "input target"]:
         """The model's answers with nothing interchanged."""
         answers = []
-        for chunk in chunks(inputs, max(1, TOKENS_PER_PASS // inputs.tokens.shape[1])):
+        for chunk in chunks(inputs, sequences_per_pass(inputs)):
             with torch.no_grad():
                 on_device = chunk.to(device_of(self.net))
                 options: dict[str, Any] = on_device.model_inputs()

@@ -18,13 +18,13 @@ TOKENS_PER_CHUNK = 1536
 """Tokens of a chunk whose clean run is kept while heads are ablated."""
 EXAMPLES_PER_BLOCK = 8 * CHUNK
 """Examples whose residual streams at the targets are in memory at the same time where statistics are collected."""
-TOKENS_PER_FORWARD_PASS = {"cpu": 1 << 12, "cuda": 1 << 15}
-"""Tokens of a forward pass without a cache, by the type of the device: on a CPU more take longer for each."""
+TOKENS_PER_FORWARD_PASS = {"cpu": 1 << 12, "accelerator": 1 << 15}
+"""Tokens of a forward pass without a cache: on a CPU more take longer for each."""
 
 
 def examples_per_pass(batch: Batch, device: torch.device) -> int:
     """Examples of a batch that are run at once on a device, at most `CHUNK`."""
-    most_tokens = TOKENS_PER_FORWARD_PASS.get(device.type, 1 << 15)
+    most_tokens = TOKENS_PER_FORWARD_PASS["cpu" if device.type == "cpu" else "accelerator"]
     return max(1, min(CHUNK, most_tokens // batch.tokens.shape[1]))
 
 

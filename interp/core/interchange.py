@@ -216,9 +216,9 @@ class Interchange:
     """
 
     def __init__(self, net: Net, base: Batch, sources: Sequence[Batch], kinds: Sequence[SiteKind]):
-        self._size = _sequences_per_pass(base)
+        self._size = sequences_per_pass(base)
         self._base = Recording(net, base, kinds, size=self._size)
-        self._sources = [Recording(net, source, kinds, size=_sequences_per_pass(source)) for source in sources]
+        self._sources = [Recording(net, source, kinds, size=sequences_per_pass(source)) for source in sources]
         self._first_rows = np.cumsum([0] + [len(recording.tokens) for recording in self._sources])
         self.logits = self._base.logits
         """Logits at the targets of the base inputs."""
@@ -331,6 +331,6 @@ class Interchange:
         return torch.cat(answers) if answers else torch.zeros(0, n_targets, dtype=torch.long)
 
 
-def _sequences_per_pass(batch: Batch) -> int:
-    """Number of sequences of a batch that are run at once."""
+def sequences_per_pass(batch: Batch) -> int:
+    """Number of sequences of a batch that are run at once in a pass that is resumed."""
     return max(1, TOKENS_PER_PASS // batch.tokens.shape[1])

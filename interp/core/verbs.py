@@ -77,6 +77,15 @@ def without_mlps(sentence: str) -> Callable[[TransformerStack], str]:
     return lambda model: "" if "blocks.0.hook_mlp_out" in model.hook_dict else sentence
 
 
+def without_sums(sentence: str) -> Callable[[TransformerStack], str]:
+    """What `Needs.lacks` says of a model whose layers do not add to the stream; `{block}` is its block."""
+
+    def lacks(model: TransformerStack) -> str:
+        return "" if model.cfg.block_class.adds_to_stream else sentence.format(block=repr(model.cfg.block))
+
+    return lacks
+
+
 def prepare_model(model: Any, needs: Needs, task: Any = NO_TASK) -> Net:
     """Check that a verb accepts a model, and wrap a bridge or `HookedRootModule` under our hook names.
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from hooks import TransformerStack
 from hooks.checks import check_choice, check_names, shown
 from hooks.interventions.ablation_engine import Head
 from hooks.interventions.bridge_edge_engine import BridgeEdgeEngine
@@ -36,7 +35,7 @@ from interp.core.intervals import Interval
 from interp.core.results import MOST_LINES, NOT_SAVED, Result, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import EQUAL, SHARE_THAT_COUNTS, check_level, drop_interval, drop_tests, holm, mean_interval
-from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model
+from interp.core.verbs import STREAM, AnyModel, Needs, prepare_model, without_sums
 from interp.core.weight_sums import subject_key, weight_sums
 from interp.heads.circuit import CircuitResult, find_circuit
 from interp.heads.experiment import Edit, Effects, Experiment
@@ -289,25 +288,16 @@ NEEDS = Needs(
     sums="heads",
     split_inputs=True,
 )
-
-
-def _lacks_sum_of_stream(model: TransformerStack) -> str:
-    """What a model lacks for edges between layers: layers that add to the stream."""
-    if model.cfg.block_class.adds_to_stream:
-        return ""
-    return (
-        f"between is 'layers', but the model's block is {model.cfg.block!r}, whose layers do not add to the residual "
-        f"stream. Blocks that do: pre_ln, no_norm. Use between='parts', with within= for some of the edges."
-    )
-
-
 NEEDS_BETWEEN_LAYERS = Needs(
     "edges between layers",
     reads=["hook_attn_out"],
     edits=STREAM,
     answers=True,
     sums="layers",
-    lacks=_lacks_sum_of_stream,
+    lacks=without_sums(
+        "between is 'layers', but the model's block is {block}, whose layers do not add to the residual stream. Blocks "
+        "that do: pre_ln, no_norm. Use between='parts', with within= for some of the edges."
+    ),
 )
 
 

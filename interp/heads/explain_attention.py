@@ -28,7 +28,7 @@ from interp.core.intervals import Interval
 from interp.core.results import Result
 from interp.core.sample import Sample
 from interp.core.statistics import drop_interval, mean_interval
-from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model
+from interp.core.verbs import HEAD_INPUTS, HEAD_OUTPUTS, AnyModel, Needs, prepare_model, without_sums
 from interp.heads.part_names import named_part
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import EveryInput
@@ -182,16 +182,6 @@ class AttentionExplanation(Result):
         return "\n".join([*lines, *self.sentences()])
 
 
-def _lacks_sum_of_stream(model: TransformerStack) -> str:
-    """What a model lacks for taking scores apart: layers that add to the stream."""
-    if model.cfg.block_class.adds_to_stream:
-        return ""
-    return (
-        f"the model's block is {model.cfg.block!r}, whose layers do not add the outputs of heads and MLPs to the "
-        f"residual stream, so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use interp.edges."
-    )
-
-
 NEEDS = Needs(
     "explain_attention",
     edits=HEAD_OUTPUTS,
@@ -199,7 +189,10 @@ NEEDS = Needs(
     answers=True,
     sums="scores",
     instead="show_attention",
-    lacks=_lacks_sum_of_stream,
+    lacks=without_sums(
+        "the model's block is {block}, whose layers do not add the outputs of heads and MLPs to the residual stream, "
+        "so that scores are no sum over them. Blocks that do: pre_ln, no_norm. Use interp.edges."
+    ),
 )
 
 

@@ -23,7 +23,7 @@ from interp.core.read_out import chunk_size, contrasts_of, mean_contrasts, read_
 from interp.core.results import MOST_LINES, MOST_PANELS, Result, count_range, table_lines
 from interp.core.sample import Sample
 from interp.core.statistics import mean_interval
-from interp.core.verbs import AnyModel, Needs, prepare_model
+from interp.core.verbs import AnyModel, Needs, prepare_model, without_sums
 from interp.tasks.base import Batch, Task
 from interp.tasks.splits import EveryInput
 
@@ -141,14 +141,16 @@ class LogitAttributionResult(Result):
         return "\n".join(lines)
 
 
+_without_sums = without_sums(
+    "its block is {block}, whose layers do not add the outputs of heads and MLPs to the residual stream, so that "
+    "logits are no sum over them. Blocks that do: pre_ln, no_norm. Use ablate_heads."
+)
+
+
 def _lacks_sum_over_parts(model: TransformerStack) -> str:
     """What a model lacks for direct logit attribution: layers that add to the stream, and a linear read-out."""
-    block = model.cfg.block
-    if not model.cfg.block_class.adds_to_stream:
-        return (
-            f"its block is {block!r}, whose layers do not add the outputs of heads and MLPs to the residual stream, so "
-            f"that logits are no sum over them. Blocks that do: pre_ln, no_norm. Use ablate_heads."
-        )
+    if obstacle := _without_sums(model):
+        return obstacle
     if getattr(model.cfg, "head", "") == "masked_lm":
         return (
             "its masked-LM head is not linear (dense, activation, LayerNorm, read-out), so that logits are no sum over "

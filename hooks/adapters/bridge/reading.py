@@ -1,6 +1,7 @@
 """Tests of what each hook point of a bridge is, by the activations recorded there in one pass."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ class ReadTests:
         points = [self.points[f"blocks.{layer}.{site}"] for layer in range(self.cfg.n_layers)]
         return [candidates[0] for candidates in points if candidates]
 
+    @cached_property
     def layer_sums(self) -> Cell:
         """Whether the output of every layer is the sum of its input, its attention output and its MLP output."""
         for layer in range(self.cfg.n_layers):
@@ -84,6 +86,7 @@ class ReadTests:
                 return Cell("missing", reason=reason)
         return Cell("works")
 
+    @cached_property
     def sums(self) -> Cell:
         """Whether that is so, and the attention output of every layer is the sum of what its heads write."""
         for layer in range(self.cfg.n_layers):
@@ -92,7 +95,7 @@ class ReadTests:
             if attn_out is not None and not self.tolerance.equal(attn_out, of_heads):
                 reason = f"in layer {layer} a norm or a scale is between the heads' z W_O and what is added"
                 return Cell("missing", reason=f"{reason}, which is no sum over heads")
-        return self.layer_sums()
+        return self.layer_sums
 
     def changed_by(
         self, edits: Mapping[str, Tensor] | None = None, *, sites: Iterable[str] = CANDIDATES, **inputs: Any

@@ -18,8 +18,8 @@ def score_sums_cell(reads: ReadTests, fixed: Mapping[str, Tensor]) -> Cell:
         reads: Results of the read tests.
         fixed: The clean input of every layer, by hook point, so that all layers are tested in one pass.
     """
-    if not reads.sums().ok:
-        return reads.sums()
+    if not reads.sums.ok:
+        return reads.sums
     if not fixed:
         return Cell("missing", reason="they cannot be tested layer by layer: hook_resid_pre cannot be set")
     for layer, tests in enumerate(reads.layers):

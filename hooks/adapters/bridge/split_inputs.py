@@ -57,8 +57,8 @@ def split_inputs_cell(reads: ReadTests, fixed: Mapping[str, Tensor]) -> Cell:
         return Cell("missing", reason=f"the model has no {' and '.join(f'set_{flag}' for flag in FLAGS)}")
     if not fixed:
         return Cell("missing", reason="they cannot be tested layer by layer: hook_resid_pre cannot be set")
-    if not reads.sums().ok:
-        return reads.sums()
+    if not reads.sums.ok:
+        return reads.sums
     try:
         with split_inputs(reads.bridge):
             fault = _SplitInputTests(reads, fixed).fault()

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import check_choice, check_number, is_array, shown
@@ -30,8 +30,8 @@ class PromptBatch(Batch):
     """The answer to the other prompt of the pair."""
     pairs: Int[Tensor, " batch"]
     """Number of the pair."""
-    is_clean: Int[Tensor, " batch"]
-    """1 for a clean prompt, 0 for a corrupted one."""
+    is_clean: Bool[Tensor, " batch"]
+    """Whether it is the clean prompt of its pair."""
 
     answer_fields: ClassVar[tuple[str, ...]] = ("labels", "other_labels")
 
@@ -210,9 +210,9 @@ class Prompts(Task):
 
     def counterparts(self, batch: PromptBatch, *, generator: torch.Generator, split: Split = "test") -> PromptBatch:
         """The other prompt of each pair."""
-        return self._batch(batch.pairs.cpu(), ~batch.is_clean.cpu().bool())
+        return self._batch(batch.pairs.cpu(), ~batch.is_clean.cpu())
 
-    def _batch(self, pairs: Int[Tensor, " batch"], is_clean: Tensor) -> PromptBatch:
+    def _batch(self, pairs: Int[Tensor, " batch"], is_clean: Bool[Tensor, " batch"]) -> PromptBatch:
         """One prompt of each of some pairs."""
         prompts, answers = [], []
         for pair, clean in zip(pairs.tolist(), is_clean.tolist(), strict=True):
@@ -232,7 +232,7 @@ class Prompts(Task):
             supervised=torch.ones(1, dtype=torch.bool),
             attention_mask=None if all_equal else is_real,
             pairs=pairs,
-            is_clean=is_clean.long(),
+            is_clean=is_clean,
         )
 
     # Scores

@@ -75,22 +75,22 @@ def test_edges_refuse_a_hook_in_the_read_out(model):
 
 
 def test_a_torch_hook_in_the_read_out_sees_every_position(model):
-    seen = []
-    model.unembed.register_forward_hook(lambda module, inputs, logits: seen.append(logits.shape[1]))
+    lengths = []
+    model.unembed.register_forward_hook(lambda module, inputs, logits: lengths.append(logits.shape[1]))
     engine = PartEngine(model, TOKENS, read_at=READ_AT)
     list(engine.each_edit([[Mlp(0)]], lambda name, output: torch.zeros_like(output)))
-    assert set(seen) == {TOKENS.shape[1]}
+    assert set(lengths) == {TOKENS.shape[1]}
 
 
 def test_a_pass_in_parts_is_one_pass(model):
-    whole, in_parts = (
+    one_pass, in_parts = (
         CleanPass(model, TOKENS, ["blocks.0.hook_resid_post"], read_at=READ_AT, size=size, attention_mask=MASK)
         for size in (None, 2)
     )
-    torch.testing.assert_close(in_parts.logits, whole.logits)
-    torch.testing.assert_close(in_parts.cache["blocks.0.hook_resid_post"], whole.cache["blocks.0.hook_resid_post"])
+    torch.testing.assert_close(in_parts.logits, one_pass.logits)
+    torch.testing.assert_close(in_parts.cache["blocks.0.hook_resid_post"], one_pass.cache["blocks.0.hook_resid_post"])
     rows = torch.tensor([4, 1, 1])
     resumed = in_parts.resume(in_parts.cache["blocks.0.hook_resid_post"][rows], 1, rows=rows)
-    torch.testing.assert_close(resumed, whole.logits[rows])
-    copies = whole.resume(whole.cache["blocks.0.hook_resid_post"].repeat(2, 1, 1), 1)
-    torch.testing.assert_close(copies, whole.logits.repeat(2, 1, 1))
+    torch.testing.assert_close(resumed, one_pass.logits[rows])
+    copies = one_pass.resume(one_pass.cache["blocks.0.hook_resid_post"].repeat(2, 1, 1), 1)
+    torch.testing.assert_close(copies, one_pass.logits.repeat(2, 1, 1))

@@ -102,10 +102,10 @@ def test_only_targets_are_read_unless_a_hook_sees_more(trained, tiny, generator)
     """A hook of the caller's at one position acts there, and gives what a full pass gives."""
     batch = tiny.sample(20, generator=generator)
     model = deepcopy(trained.model)
-    seen = []
+    lengths = []
 
     def set_first(activation, hook):
-        seen.append(activation.shape[1])
+        lengths.append(activation.shape[1])
         edited = activation.clone()
         edited[:, 0] = 1.0
         return edited
@@ -114,9 +114,9 @@ def test_only_targets_are_read_unless_a_hook_sees_more(trained, tiny, generator)
     score = score_batch(model, tiny, batch)
     expected = tiny.score(logits_at_targets(model(batch.tokens), batch), batch)
     torch.testing.assert_close(score.loss, expected.loss)
-    assert set(seen) == {batch.tokens.shape[1]}
+    assert set(lengths) == {batch.tokens.shape[1]}
     model.reset_hooks()
-    read = []
-    model.forward = lambda tokens, **inputs: read.append(inputs.get("read_at")) or trained.model(tokens, **inputs)
+    positions = []
+    model.forward = lambda tokens, **inputs: positions.append(inputs.get("read_at")) or trained.model(tokens, **inputs)
     torch.testing.assert_close(score_batch(model, tiny, batch).loss, score_batch(trained.model, tiny, batch).loss)
-    assert torch.equal(read[0], batch.target_positions)
+    assert torch.equal(positions[0], batch.target_positions)
